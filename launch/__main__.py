@@ -10,7 +10,7 @@ import gc
 import sys
 
 from launch.cli.exec import BECOMES, become
-from protocol.errors import told_in_a_sentence
+from protocol.errors import one_sentence
 
 __all__ = ["main"]
 
@@ -19,7 +19,7 @@ def main() -> None:
     """The console command."""
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name in BECOMES:
-        with told_in_a_sentence():
+        with one_sentence():
             become(BECOMES[name][0], sys.argv[2:])
     gc.disable()  # all that is imported stays; to look for garbage in it takes a seventh of a short command's time
     from launch.cli.main import main as command

@@ -5,7 +5,7 @@ import os
 import sys
 from itertools import pairwise
 
-__all__ = ["all_imported"]
+__all__ = ["freeze_startup_objects"]
 
 # Before numpy and torch are imported: their thread pools are sized once. One thread a worker unless the user says more.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -17,7 +17,7 @@ if sys.argv[:1] == ["-m"] and any(a == "-m" and b.startswith("workers.") for a, 
     gc.disable()  # `python -m workers.NAME`, which is only being looked for
 
 
-def all_imported() -> None:
+def freeze_startup_objects() -> None:
     """To be called by a program of this package before all else: from now on garbage is collected, apart from what the
     program is made of."""
     gc.freeze()

@@ -20,12 +20,12 @@ from protocol.experience.shared_obs import SharedObsWriter
 from protocol.memory.counters import Counters
 from protocol.messages.core import Pulse, Welcome
 from protocol.spaces import parse_world
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.lockstep_blocks import deal
+from workers.environments.lockstep_blocks import build_lockstep_blocks
 from workers.environments.registry import make
-from workers.environments.simulators import EXTERNAL, lend, played
+from workers.environments.simulators import EXTERNAL, environment_for_actor, simulator_endpoint
 from workers.league.actor_league import ActorLeague
 from workers.league.pool_cache import PoolCache
 from workers.learning.device import acting_device
@@ -34,17 +34,23 @@ from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import LeaguePlan, plan_league
 from workers.planning.policy_plan import TrainingPlan, plan_policies
 from workers.planning.shared_observation_plan import plan_common
-from workers.policies.build import build, published
+from workers.policies.build import build, published_weights
 from workers.rollout.acting_policy import ActingPolicy
-from workers.rollout.build import ActorAssignment, Collectors, seat_agents, seat_fixed, watched
-from workers.rollout.inference import act_together
+from workers.rollout.build import (
+    ActorAssignment,
+    Collectors,
+    build_collectors,
+    build_fixed_collectors,
+    with_auxiliaries,
+)
+from workers.rollout.inference import act_turn
 from workers.rollout.lockstep import ActorCheckpoint, LockstepSchedule, Progress
-from workers.rollout.report import ActorReport, count_environment
-from workers.rollout.stacked_inference import together
+from workers.rollout.report import ActorReport, update_environment_counters
+from workers.rollout.stacked_inference import build_stacked_inference
 from workers.rollout.transport import ActorTransport
 from workers.runtime import torch_setup
-from workers.runtime.lockstep_checkpoints import cuts_of
-from workers.runtime.logs import log_to
+from workers.runtime.lockstep_checkpoints import checkpoints_of
+from workers.runtime.logs import configure_logging
 from workers.runtime.process import StopRequested, WorkerProcess, run_dir_of, worker_command
 from workers.runtime.seeds import seed_of
 
@@ -70,7 +76,7 @@ class Actor:
         self._performers = {name: ActingPolicy(plan.interface, plan.config, 0, device) for name, plan in plans.items()}
         manifests = {name: performer.manifest for name, performer in self._performers.items()}
         for name, one in auxiliaries.items():  # nobody here acts by its weights: they tell where its learner is
-            manifests[name] = published(build(one.interface, one.config, 0)).manifest
+            manifests[name] = published_weights(build(one.interface, one.config, 0)).manifest
         common = plan_common(plans, world)
         self._links = ActorTransport(life, welcome, run, self._plans, manifests, common, self._counters)
         self._silent = frozenset(auxiliaries)
@@ -78,25 +84,25 @@ class Actor:
         hand = ActorAssignment.of(run, welcome.index, (welcome.name, welcome.incarnation))
         self._table = Collectors()
         for name, strategy in fixed.items():
-            self._table.add(name, seat_fixed(strategy, world, run.environment, run.seed, hand))
+            self._table.add(name, build_fixed_collectors(strategy, world, run.environment, run.seed, hand))
         learning = {}
         for name, plan in plans.items():
-            sender = watched(plan, plans, auxiliaries, self._links.senders, self._links.common)
+            sender = with_auxiliaries(plan, plans, auxiliaries, self._links.senders, self._links.common)
             performer = self._performers[name]
-            learning[name] = seat_agents(plan, world, performer, sender, run.seed, hand, self._links.common)
+            learning[name] = build_collectors(plan, world, performer, sender, run.seed, hand, self._links.common)
             self._table.add(name, learning[name])
         self._league: ActorLeague | None = None
         if league is not None:
             shown = (plans, self._performers, learning)
-            self._league = ActorLeague(league, run, world, hand, *shown, folder or self._shelf(), self._counters)
+            self._league = ActorLeague(league, run, world, hand, *shown, folder or self._policy_cache(), self._counters)
             self._table.seats |= self._league.seats
         self._in_step = LockstepSchedule(run, self._table.writing) if run.lockstep else None
-        cuts = cuts_of(run, [*plans], folder)
+        cuts = checkpoints_of(run, [*plans], folder)
         self._cut = None if cuts is None else ActorCheckpoint(cuts, welcome.index, environment, self._table.seats)
         self._report = ActorReport(
             self._counters, self._quota, self._performers, self._links.subscribers, self._table.of, self._table.idle
         )
-        life.vitals.watch(lambda: self._report.state, self._counters, self._report.measured)
+        life.vitals.bind(lambda: self._report.state, self._counters, self._report.measured)
 
     def run(self) -> None:
         """Acts until the quota is reached or the run ends; then sees to it that everything finished has arrived."""
@@ -125,35 +131,35 @@ class Actor:
     def _prepare(self) -> None:
         """Weights of every policy, opponents of a league, and what an earlier incarnation left to be sent."""
         self._links.first_weights(self._performers, self._check_early)
-        self._hear(self._links.follow_anew())
+        self._on_pulse(self._links.refresh_routes())
         while self._league is not None and not self._league.ready:  # the first members are there with the first weights
             self._check_early()
             time.sleep(_PAUSED_SLEEP)
-        self._links.inherit(self._check_early)
+        self._links.resend_inherited(self._check_early)
 
     def _act(self) -> None:
         seats, environment = self._table.seats, self._environment
-        joint = together(self._performers, self._run)
-        answer = environment.answer if environment.waits else None
-        self._life.vitals.rest()  # to begin may take a world minutes
+        joint = build_stacked_inference(self._performers, self._run)
+        answer = environment.preview_actions if environment.wants_preview else None
+        self._life.vitals.idle()  # to begin may take a world minutes
         turn, done = self._begin()
         before = replace(done)
-        while done.agent_steps < self._quota or (self._in_step is not None and self._in_step.within(turn)):
+        while done.agent_steps < self._quota or (self._in_step is not None and self._in_step.mid_turn(turn)):
             if (not turn.group and (turn.env_steps or not turn.present)) or not done.turns:
                 self._sync(done)
                 done.turns += 1
             if self._links.common is not None and turn.common is not None:
-                self._show_all(self._links.common, turn.common)
+                self._write_shared_observations(self._links.common, turn.common)
             if self._league is not None:
-                turn = self._league.begin(turn, environment.conclude)
+                turn = self._league.begin(turn, environment.flush_ends)
             for outcome in turn.outcomes:
-                seats[outcome.agent, turn.group].receive(outcome, self._check)
-            actions = act_together(seats, turn, self._check, joint, answer)
+                seats[outcome.agent, turn.group].add_outcome(outcome, self._check)
+            actions = act_turn(seats, turn, self._check, joint, answer)
             done.agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
             done.env_steps += turn.env_steps
             self._report.count(done.env_steps - before.env_steps, done.agent_steps - before.agent_steps)
-            self._life.vitals.beat()
+            self._life.vitals.tick()
             self._pause()
             if self._life.must_stop or self._links.drain_by is not None:
                 break
@@ -168,7 +174,7 @@ class Actor:
         self._counters.set("resumed_steps", there[1].agent_steps)
         return there
 
-    def _show_all(self, writer: SharedObsWriter, common: NDArray) -> None:
+    def _write_shared_observations(self, writer: SharedObsWriter, common: NDArray) -> None:
         """What all agents see of this turn is written once."""
         writer.write(common)
         if writer.turns is not None:  # who is away for long must not hold up memory
@@ -189,8 +195,8 @@ class Actor:
     def _sync(self, done: Progress) -> None:
         """At a turn boundary: newer weights where they are due, and the learners' present addresses."""
         if self._in_step is not None:
-            wanted = self._in_step.wanted(done.turns)
-            if self._links.keep_step(wanted, self._performers, self._check) and self._cut is not None:
+            wanted = self._in_step.required_version(done.turns)
+            if self._links.wait_for_version(wanted, self._performers, self._check) and self._cut is not None:
                 self._cut.write_if_due(wanted - 2, done)
         else:
             for name, interval in self._sync_intervals.items():
@@ -200,19 +206,19 @@ class Actor:
         if client is not None and client.changed.is_set():
             client.changed.clear()
             self._report.collect()
-            figures = count_environment(self._counters, self._environment, self._table.policy_of)
+            figures = update_environment_counters(self._counters, self._environment, self._table.policy_of)
             self._report.environment = figures
             for seat in self._table.writing:
                 seat.flush(self._check)
-            self._links.pump(self._silent)
-            self._hear(self._links.follow())
+            self._links.flush(self._silent)
+            self._on_pulse(self._links.update_routes())
 
     def _check(self) -> None:
         """While waiting for credit: follow a learner that moved; raises Stop if told to end, or if the time for
         draining is over."""
-        self._life.vitals.beat()
-        self._hear(self._links.follow())
-        self._environment.attend()
+        self._life.vitals.tick()
+        self._on_pulse(self._links.update_routes())
+        self._environment.poll()
         self._life.check()
         if self._links.overdue:
             raise StopRequested
@@ -223,21 +229,21 @@ class Actor:
         if self._links.drain_by is not None:
             raise StopRequested
 
-    def _hear(self, pulse: Pulse | None) -> None:
+    def _on_pulse(self, pulse: Pulse | None) -> None:
         """What the coordinator says of the league, and of which worlds are to be played."""
         if pulse is not None and self._league is not None:
-            self._league.hear(pulse.view)
+            self._league.update(pulse.view)
         if pulse is not None and pulse.view.get("programme"):
-            self._environment.hear(pulse.view["programme"])
+            self._environment.set_curriculum(pulse.view["programme"])
 
     def _drain(self) -> None:
-        self._life.vitals.rest()
+        self._life.vitals.idle()
         self._report.collect()
         self._links.drain()
         self._counters.set("unfinished_steps", self._table.open_rows)
-        count_environment(self._counters, self._environment, self._table.policy_of)
+        update_environment_counters(self._counters, self._environment, self._table.policy_of)
 
-    def _shelf(self) -> PoolCache:
+    def _policy_cache(self) -> PoolCache:
         """Where the league's library is, if not in the run's folder."""
         life = self._life
         assert life.client is not None
@@ -258,16 +264,18 @@ class Actor:
 
 def main(life: WorkerProcess) -> None:
     """Joins, makes the environment, acts."""
-    torch_setup.prepare()
+    torch_setup.configure_torch()
     _, welcome = life.join("actor")
     run = Run.model_validate_json(welcome.config)
     run_dir = run_dir_of(welcome)
-    log_to(welcome.name, run, run_dir)
+    configure_logging(welcome.name, run, run_dir)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     life.watch(_turn_seconds(run))
-    where = played(run, welcome.index)
-    lent = lend(life, welcome) if where.id == EXTERNAL else None
-    environment = CheckedEnvironment(deal(run, welcome.index) if run.lockstep else make(where, outside=lent))
+    where = environment_for_actor(run, welcome.index)
+    lent = simulator_endpoint(life, welcome) if where.id == EXTERNAL else None
+    environment = CheckedEnvironment(
+        build_lockstep_blocks(run, welcome.index) if run.lockstep else make(where, outside=lent)
+    )
     if environment.world != parse_world(welcome.world):
         raise ConfigurationError("actor_world_differs", environment=run.environment.id)
     actor = Actor(life, welcome, environment, run)
@@ -286,5 +294,5 @@ def _turn_seconds(run: Run) -> float:
 command = worker_command("actor", main)
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     command()

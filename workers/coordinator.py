@@ -33,7 +33,7 @@ from protocol.messages.core import Beat, Join, Leave, Pulse, Refusal, Welcome
 from protocol.messages.file_fetch import Fetch
 from protocol.spaces import World
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.coordination.controls import Controls
 from workers.coordination.curriculum import programme_of
 from workers.coordination.dashboard.dashboard import Dashboard
@@ -43,27 +43,27 @@ from workers.coordination.membership import Membership
 from workers.coordination.stall_detector import StallDetector
 from workers.coordination.worker_counters import WorkerCounters
 from workers.environments.registry import describe
-from workers.evaluation.baselines import yardsticks
+from workers.evaluation.baselines import baselines_by_policy
 from workers.evaluation.episodes import environments_of
 from workers.league.league_state import LeagueState
-from workers.league.pool_server import lend
+from workers.league.pool_server import serve_chunk
 from workers.metrics.history import History
 from workers.metrics.run_metrics import RunMetrics
-from workers.metrics.segment_accounting import owed, total
-from workers.planning.auxiliary_plan import plan_all, plan_auxiliaries
-from workers.planning.cohorts import kind_of, pays
+from workers.metrics.segment_accounting import sum_counters, unacknowledged
+from workers.planning.auxiliary_plan import plan_auxiliaries, plan_learners
+from workers.planning.cohorts import benefits_from_stacking, stacking_key
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import plan_policies
-from workers.planning.policy_spec import facts_of
+from workers.planning.policy_spec import policy_spec
 from workers.rollout.players.scripted_player import check_fixed
-from workers.runtime.entry_points import importable
+from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
 from workers.runtime.http_server import HttpRequest, HttpServer, Response
 from workers.runtime.identity import Identity
-from workers.runtime.logs import log_to
-from workers.runtime.process import INCOMPLETE, claim
-from workers.runtime.watchdog import answer_with_stacks
+from workers.runtime.logs import configure_logging
+from workers.runtime.process import INCOMPLETE, lock_run_folder
+from workers.runtime.watchdog import install_stack_dump_signal
 
 __all__ = ["Coordinator", "command"]
 
@@ -83,14 +83,14 @@ class Coordinator:
         self._resident = resident
         plans = plan_policies(run, world)
         auxiliaries = list(plan_auxiliaries(run, plans))
-        self._parts = {name: run.end * plan.share(world) for name, plan in plans.items()}
+        self._parts = {name: run.end * plan.fraction_of_steps(world) for name, plan in plans.items()}
         """Rows that each policy is trained on where there are no actors."""
-        self._facts = [facts_of(plan, world) for plan in plans.values() if not plan.static]
+        self._facts = [policy_spec(plan, world) for plan in plans.values() if not plan.static]
         fixed = plan_fixed(run, world)
         credits = {name: plan.credit_blocks * plan.block for name, plan in plans.items()}
         self._books = RunMetrics(run, list(plans), folder, auxiliaries, fixed, credits)
         kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
-        kinds = {name: kind_of(plan) for name, plan in plans.items() if pays(plan)}
+        kinds = {name: stacking_key(plan) for name, plan in plans.items() if benefits_from_stacking(plan)}
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds)
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
@@ -103,7 +103,7 @@ class Coordinator:
         self._programme = programme_of(run, world, [*plans, *fixed], folder, disk)
         self.controls = Controls(self._asked_to_stop)
         self.vitals = Health(Identity(self._members.run_id, "coordinator", "coordinator", 1))
-        self.vitals.watch(lambda: "serving" if self.vitals.beat_at else self._stages.now, None)
+        self.vitals.bind(lambda: "serving" if self.vitals.ticked_at else self._stages.now, None)
         self._errors: list[dict[str, Any]] = []
         """What workers said that ended by a fault, the newest last."""
         self._stillness = StallDetector(run.stall_timeout)
@@ -113,16 +113,16 @@ class Coordinator:
     def serve(self) -> bool:
         """Answers until the run has ended, or is left to the next coordinator; True if it reached its end."""
         while not self._stages.over:
-            self.vitals.beat()
+            self.vitals.tick()
             for peer, message in self._server.requests(100):
                 if isinstance(message, Join):
                     self._join(peer, message)
                 elif isinstance(message, Beat):
-                    self._beat(peer, message)
+                    self._heartbeat(peer, message)
                 elif isinstance(message, Leave):
                     self._leave(peer, message)
                 elif isinstance(message, Fetch):
-                    self._lend(peer, message)
+                    self._serve_file(peer, message)
             now = time.monotonic()
             for lost in self._members.expire(now):
                 log.warning("event=lease_ended worker=%s incarnation=%d", lost.name, lost.incarnation)
@@ -132,10 +132,10 @@ class Coordinator:
                 self._observed_at = now
                 self._observe()
             self._advance(now)
-        self.vitals.rest()
+        self.vitals.idle()
         return self._members.complete
 
-    def told(self) -> dict[str, Any]:
+    def view(self) -> dict[str, Any]:
         """The books' view for a page; from any thread."""
         return {
             **self._books.view,
@@ -143,21 +143,21 @@ class Coordinator:
             "id": self._members.run_id,
             "stage": self._stages.now,
             "paused": self.controls.paused,
-            "stalled": self._stillness.said,
+            "stalled": self._stillness.message,
         }
 
     def metrics(self, _request: HttpRequest) -> Response:
         """Of the whole run."""
         from workers.coordination.dashboard.run_exposition import (
-            run_text,  # costs a tenth of a second, and few are asked
+            render_run_metrics,  # costs a tenth of a second, and few are asked
         )
 
-        return run_text(self.vitals.identity, self._books.view, self.vitals.silent)
+        return render_run_metrics(self.vitals.identity, self._books.view, self.vitals.silent)
 
     def _sweep_lost(self, now: float) -> None:
         """Removes the rings that actors left, once the learners have had time to take what was finished in them. Never
         weights: a learner resumes from them."""
-        complete = len(self._members.having("learner")) == self._members.learners_wanted
+        complete = len(self._members.members("learner")) == self._members.learners_wanted
         for name, since in list(self._lost.items()):
             if not complete:
                 self._lost[name] = now
@@ -173,23 +173,23 @@ class Coordinator:
             self._tally.learners(),
             self._members.clean,
             self._tally.restarts(self._learned),
-            yardsticks(self._run, self._world, complete),
+            baselines_by_policy(self._run, self._world, complete),
             complete,
         )
         summary["refused"] = {
             "requests": self._server.refused_messages,
             "quarantined_peers": self._server.quarantined_peers,
             "quarantined_requests": self._server.quarantined_messages,
-            "segments": total(self._tally.learners().values(), "quarantined_messages"),
-            "acknowledgements": total(self._tally.actors().values(), "refused_acks"),
+            "segments": sum_counters(self._tally.learners().values(), "quarantined_messages"),
+            "acknowledgements": sum_counters(self._tally.actors().values(), "refused_acks"),
         }
         summary["disk_full"], summary["stalls"] = self._books.disk.missed, self._stillness.stalls
         summary["errors"] = self._errors
         if self._standing is not None:
-            self._standing.look(self._tally.actors(), math.inf)
+            self._standing.update(self._tally.actors(), math.inf)
             summary["league"] = self._standing.view
         if self._programme is not None:
-            summary["programme"] = self._programme.told
+            summary["programme"] = self._programme.view
         self._books.write_summary(summary)
         return summary
 
@@ -255,11 +255,11 @@ class Coordinator:
             world=self._world.model_dump_json(),
             run_dir=str(self._folder),
             policies=member.policies,
-            facts=self._facts if member.role == "actor" else [],
+            specs=self._facts if member.role == "actor" else [],
             index=member.index,
             quota=member.quota,
             lease=member.lease,
-            beat=min(run.monitor_period, member.lease / 3),
+            heartbeat=min(run.monitor_period, member.lease / 3),
             learners=self._members.learners_wanted,
             actors=run.actors,
         )
@@ -276,22 +276,22 @@ class Coordinator:
         if not self._resident or self._stages.now == "running" or join.incarnation:
             return False
         if join.role == "learner":
-            return self._stages.now == "learners_draining" and self._members.parted(join)
+            return self._stages.now == "learners_draining" and self._members.left_cleanly(join)
         return join.role == "actor"
 
-    def _beat(self, peer: bytes, beat: Beat) -> None:
-        member = self._members.beat(beat)
+    def _heartbeat(self, peer: bytes, beat: Beat) -> None:
+        member = self._members.heartbeat(beat)
         if member is None:
             self._server.answer(peer, Pulse(command="rejoin"))
             return
         self._take_episodes(member, beat)
         view: dict[str, Any] = self._view() if member.role == "supervisor" else {}
         if member.role == "evaluation":
-            view = {"made": self._books.made, "complete": self._members.complete}
+            view = {"made": self._books.steps_done, "complete": self._members.complete}
         if member.role == "actor" and self._standing is not None:
-            view["league"] = self._standing.told
+            view["league"] = self._standing.instructions
         if member.role == "actor" and self._programme is not None:
-            view["programme"] = self._programme.told
+            view["programme"] = self._programme.view
         self._server.answer(
             peer,
             Pulse(
@@ -304,16 +304,16 @@ class Coordinator:
             ),
         )
 
-    def _lend(self, peer: bytes, wanted: Fetch) -> None:
+    def _serve_file(self, peer: bytes, wanted: Fetch) -> None:
         """A part of a member of the league's library."""
-        told = {} if self._standing is None else self._standing.told.get("files", {})
-        self._server.answer(peer, *lend(self._folder, told, wanted, self._members.knows(wanted)))
+        told = {} if self._standing is None else self._standing.instructions.get("files", {})
+        self._server.answer(peer, *serve_chunk(self._folder, told, wanted, self._members.knows(wanted)))
 
     def _view(self) -> dict[str, Any]:
         """The books', with what a supervisor must know to tell a worker that hangs from one that has left."""
         if not self._books.view:
             return {}
-        return {**self.told(), "left": sorted(map(list, self._members.clean))}
+        return {**self.view(), "left": sorted(map(list, self._members.clean))}
 
     def _leave(self, peer: bytes, leave: Leave) -> None:
         member = self._members.leave(leave)
@@ -321,7 +321,7 @@ class Coordinator:
             self._take_episodes(member, leave)
             how = "failed" if leave.error else "left"
             log.info("event=%s worker=%s incarnation=%d", how, member.name, member.incarnation)
-            if owed(leave.counters):  # its memory stays for a while, as that of one that was killed
+            if unacknowledged(leave.counters):  # its memory stays for a while, as that of one that was killed
                 self._lost[f"{self._members.run_id}-{member.name}.{member.incarnation}"] = time.monotonic()
             if leave.error:
                 self._errors.append({"worker": member.name, "incarnation": member.incarnation, "error": leave.error})
@@ -330,7 +330,7 @@ class Coordinator:
         self._server.answer(peer, Pulse(command="stop"))
 
     def _take_episodes(self, member: WorkerRecord, message: Beat | Leave) -> None:
-        for policy, steps, count, returns in self._members.untold(member, message.episodes):
+        for policy, steps, count, returns in self._members.new_episodes(member, message.episodes):
             if count:
                 at = (member.steps_before + steps) * self._run.actors
                 self._books.episodes(policy, at, count, returns)
@@ -350,7 +350,7 @@ class Coordinator:
             static = not self._run.actors  # its learners then wait to be told to end
             if (
                 over
-                or self._books.reached
+                or self._books.target_reached
                 or members.actors_done(self._tally.steps())
                 or (static and self._tally.trained_on(self._parts))
             ):
@@ -360,11 +360,11 @@ class Coordinator:
                 log.warning("event=stopping reason=%s", "supervisor gone" if orphaned else "asked to")
                 stages.drain(now, complete=False)
             if stages.now != before:
-                self._entered()
-        while stages.advance(now, members.complete, lambda role: bool(members.having(role))):
-            self._entered()
+                self._on_stage_change()
+        while stages.advance(now, members.complete, lambda role: bool(members.members(role))):
+            self._on_stage_change()
 
-    def _entered(self) -> None:
+    def _on_stage_change(self) -> None:
         self._observe()
         log.info("event=stage stage=%s", self._stages.now)
 
@@ -375,21 +375,21 @@ class Coordinator:
             *pages, members.table(), self._tally.restarts(self._learned), members.measured(), members.apart
         )
         if self._standing is not None:
-            self._standing.look(pages[0], time.monotonic())
+            self._standing.update(pages[0], time.monotonic())
         if self._programme is not None:
-            self._programme.look(pages[0])
+            self._programme.update(pages[0])
         self._members.save()
         if self._stages.now == "running":
             self._look_for_stalls({**pages[0], **pages[1]})
 
     def _look_for_stalls(self, pages: dict[tuple[str, int], Any]) -> None:
-        members, before, view = self._members, self._stillness.said, self._books.view
+        members, before, view = self._members, self._stillness.message, self._books.view
         steps = sum(policy["train_steps"] or 0 for policy in view["policies"].values())
         now = time.monotonic()
         progress = (
             int(now * 1000) if self.controls.paused else view["made"] + steps
         )  # who is paused moves in time alone
-        said = self._stillness.look(now, progress, members.table(), members.absent, pages)
+        said = self._stillness.update(now, progress, members.table(), members.absent, pages)
         if said and not before:
             log.error('event=stalled reason="%s"', said)
 
@@ -409,7 +409,7 @@ def command(
     config: Path, run_dir: Path, bind: str, advertise: str, insecure: bool, keys: str, resident: bool, until_end: bool
 ) -> None:
     """Command line of the coordinator."""
-    importable()
+    add_cwd_to_path()
     context: zmq.Context[zmq.Socket[bytes]] | None = None
     code = 1
     try:
@@ -455,23 +455,23 @@ def _run(
         raise ConfigurationError("coordinator_without_processes", key="multiprocessing.enabled")
     if run.replay is not None:
         raise ConfigurationError("replay_with_coordinator", file=run.replay, key="replay")
-    world = describe(run.environment, run.cuts)
-    plan_all(run, world)
+    world = describe(run.environment, run.lockstep_checkpoints)
+    plan_learners(run, world)
     check_fixed(run, world)
     if run.evaluation is not None:
         environments_of(run.environment, 1)
     ports = Ports(context, host, int(port), advertise)
     addresses = ports.bind({0: zmq.ROUTER}, http=True)
-    lock = claim(run, folder)
-    log_to("coordinator", run, folder)
+    lock = lock_run_folder(run, folder)
+    configure_logging("coordinator", run, folder)
     coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]), resident)
     assert ports.http is not None
-    page = Dashboard(folder, run, coordinator.controls, coordinator.told, coordinator.history, host)
+    page = Dashboard(folder, run, coordinator.controls, coordinator.view, coordinator.history, host)
     routes = {**coordinator.vitals.routes(), **page.routes(), ("GET", "/metrics"): coordinator.metrics}
     server = HttpServer(ports.http, routes)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, coordinator.stop)
-    answer_with_stacks()
+    install_stack_dump_signal()
     _announce(folder, addresses[0], addresses[HTTP])
     try:
         complete = coordinator.serve()
@@ -495,5 +495,5 @@ def _announce(folder: Path, address: str, http: str) -> None:
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     command()

@@ -22,11 +22,11 @@ from protocol.messages.core import Welcome
 from protocol.spaces import World, parse_world
 from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import Version
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.evaluation.periodic import PeriodicEvaluation
 from workers.planning.policy_plan import plan_policies
 from workers.runtime import torch_setup
-from workers.runtime.logs import log_to
+from workers.runtime.logs import configure_logging
 from workers.runtime.process import StopRequested, WorkerProcess, run_dir_of, worker_command
 
 __all__ = ["EvaluatorWorker", "main"]
@@ -46,7 +46,7 @@ class EvaluatorWorker:
         assert run.evaluation is not None
         self._life, plans = life, plan_policies(run, world)
         self._watch = PeriodicEvaluation(run, run.evaluation, plans, folder, self._adopt, self._check)
-        life.vitals.watch(lambda: "evaluating", None)
+        life.vitals.bind(lambda: "evaluating", None)
         self._subscribers = {
             name: WeightSubscriber(life.context, name, live.performer.manifest, run.transport)
             for name, live in self._watch.live.items()
@@ -59,12 +59,12 @@ class EvaluatorWorker:
         client.start(lambda: Report(state="evaluating", metrics=dict(self._watch.measured)))
         while client.command != "drain":
             self._rest()
-            self._watch.look(self._told("made"))
+            self._watch.run_if_due(self._told("made"))
         if self._told("complete"):
-            while client.pulse is not None and client.pulse.routes:  # who has left has published its last weights
+            while client.status is not None and client.status.routes:  # who has left has published its last weights
                 self._rest()
             try:
-                self._watch.look(self._told("made"), last=True)
+                self._watch.run_if_due(self._told("made"), last=True)
             except StopRequested:
                 log.warning("event=not_evaluated reason=the run ended before the last weights had played all episodes")
                 raise
@@ -85,11 +85,11 @@ class EvaluatorWorker:
     def _told(self, key: str) -> int:
         """What the coordinator told last of the run."""
         client = self._life.client
-        return int(client.pulse.view.get(key, 0)) if client is not None and client.pulse is not None else 0
+        return int(client.status.view.get(key, 0)) if client is not None and client.status is not None else 0
 
     def _check(self) -> None:
         """In each turn of an evaluation, and between two; Stop when the run is over."""
-        self._life.vitals.beat()
+        self._life.vitals.tick()
         self._life.check()
 
     def _rest(self) -> None:
@@ -99,7 +99,7 @@ class EvaluatorWorker:
         self._check()
         client.changed.wait(_LOOK_SECONDS)
         client.changed.clear()
-        for route in client.pulse.routes if client.pulse is not None else ():
+        for route in client.status.routes if client.status is not None else ():
             if route.policy in self._subscribers:
                 self._subscribers[route.policy].route(route)
 
@@ -114,11 +114,11 @@ def folder_of(welcome: Welcome) -> Path:
 
 def main(life: WorkerProcess) -> None:
     """Joins, and evaluates until the run ends."""
-    torch_setup.prepare()
+    torch_setup.configure_torch()
     os.nice(_NICE)
     _, welcome = life.join("evaluation")
     run, folder = Run.model_validate_json(welcome.config), folder_of(welcome)
-    log_to(welcome.name, run, folder)
+    configure_logging(welcome.name, run, folder)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     evaluation = EvaluatorWorker(life, run, parse_world(welcome.world), folder)
     try:
@@ -130,5 +130,5 @@ def main(life: WorkerProcess) -> None:
 command = worker_command("evaluation", main)
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     command()

@@ -29,27 +29,27 @@ from protocol.messages.core import Pulse, Route, Welcome
 from protocol.spaces import World, parse_world
 from protocol.transport.sockets import Ports, check_bind, poll
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
 from workers.learning.cohort import Cohort
 from workers.learning.curiosity import IntrinsicReward
-from workers.learning.datasets.source import load
+from workers.learning.datasets.source import load_dataset
 from workers.learning.device import choose_device
 from workers.learning.distributed.data_parallel_learner import DataParallelLearner
-from workers.learning.distributed.rendezvous import check_meeting, claimed, meet
+from workers.learning.distributed.rendezvous import check_meeting, rendezvous, requested_name
 from workers.learning.league_publisher import LeaguePublisher
 from workers.learning.policy_learner import PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
-from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_all
+from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_learners
 from workers.planning.cohorts import stacks_of
-from workers.planning.data_parallel import ledger_of, rank_of_actor, rank_of_learner
+from workers.planning.data_parallel import ledger_path, rank_for_actor, rank_of_learner
 from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan
 from workers.planning.shared_observation_plan import plan_common
 from workers.runtime import torch_setup
-from workers.runtime.lockstep_checkpoints import cuts_of
-from workers.runtime.logs import log_to
+from workers.runtime.lockstep_checkpoints import checkpoints_of
+from workers.runtime.logs import configure_logging
 from workers.runtime.process import WorkerProcess, run_dir_of, worker_command
 
 __all__ = ["Learner", "main"]
@@ -76,7 +76,7 @@ class Learner:
             *LearnerReport.names(policies),
         )
         self._report = LearnerReport(self._counters)
-        life.vitals.watch(lambda: self._report.state, self._counters)
+        life.vitals.bind(lambda: self._report.state, self._counters)
         host, base = life.options.host_and_base
         check_bind(host, life.options.keys, life.options.insecure)
         self._ports = Ports(life.context, host, base, life.options.advertise)
@@ -91,19 +91,19 @@ class Learner:
         if self._size > 1:
             check_meeting(host, life.options.insecure, policies[0], self._rank, self._size)
         receives = sockets[_EXPERIENCE], sockets[_ACKS], welcome.run, welcome.incarnation, self._counters
-        self._receiver = ExperienceReceiver(*receives, self._concerns)
+        self._receiver = ExperienceReceiver(*receives, self._owns_actor)
         if common is not None:
             self._receiver.add_common(common.layout, common.pool)
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
         self._pulse: Pulse | None = None
         self._league = plan_league(run, world)
         self._plans, self._every, self._world = [plans[name] for name in policies], plans, world
-        self._cuts = cuts_of(run, [*plans], self._folder)
+        self._cuts = checkpoints_of(run, [*plans], self._folder)
         self._subscribers: list[tuple[str, WeightSubscriber]] = []
         """To the weights of auxiliaries that the members consult, by name."""
         self._members: list[PolicyLearner] = []
-        compiler = StepCompiler(life.vitals.rest, life.vitals.beat)  # meanwhile the loop is not stuck
-        self._cohort = Cohort(run.restarts, self._publisher.last, self._counters, life.vitals.beat, compiler)
+        compiler = StepCompiler(life.vitals.idle, life.vitals.tick)  # meanwhile the loop is not stuck
+        self._cohort = Cohort(run.restarts, self._publisher.last, self._counters, life.vitals.tick, compiler)
 
     def run(self) -> None:
         """Resumes, then learns until the actors are done and everything they finished is used, or told to stop."""
@@ -123,7 +123,7 @@ class Learner:
             log.info("event=%s policies=%s cohort=%s", way, ",".join(names), self._run.cohort)
         while client.command == "go" and not self._life.stopping.is_set():
             if not self._turn():
-                self._starve()
+                self._wait_for_data()
         self._report.state = "draining"
         self._drain()
 
@@ -149,10 +149,10 @@ class Learner:
             member.save_if_due()
         self._receiver.beacon(now)
         self._publisher.check()
-        self._follow_members()
+        self._on_pulse()
         return bool(trained)
 
-    def _starve(self) -> None:
+    def _wait_for_data(self) -> None:
         """Sleeps until a message comes; data wake it at once."""
         started = time.monotonic()
         together = any(member.waits_for == "ranks" for member in self._members)
@@ -163,10 +163,10 @@ class Learner:
                 continue
             self._counters.add(f"waits.{member.waits_for}.{member.name}", waited / len(self._members))
 
-    def _follow_members(self) -> None:
+    def _on_pulse(self) -> None:
         """Who lives and who died, when the coordinator has news."""
         client = self._life.client
-        pulse = client.pulse if client is not None else None
+        pulse = client.status if client is not None else None
         if pulse is None or pulse is self._pulse or pulse.command == "rejoin":
             return
         asked = self._pulse is not None and pulse.checkpoints > self._pulse.checkpoints
@@ -179,8 +179,8 @@ class Learner:
                     subscriber.route(route)
         for member in self._members:
             if isinstance(member, DataParallelLearner):
-                member.attended = any(self._concerns(name) for name, _ in living)
-                member.look_for_others(pulse.routes)
+                member.attended = any(self._owns_actor(name) for name, _ in living)
+                member.check_peers(pulse.routes)
             member.mean_return = pulse.returns.get(member.name)
             if asked:
                 member.save()
@@ -199,12 +199,12 @@ class Learner:
                 quiet = time.monotonic() + _DRAIN_QUIET
             else:
                 poll(self._receiver.sockets, 20)
-        self._life.vitals.rest()
+        self._life.vitals.idle()
         self._cohort.finish()
 
-    def _concerns(self, actor: str) -> bool:
+    def _owns_actor(self, actor: str) -> bool:
         """Whether the segments of `actor` come here."""
-        return self._size == 1 or rank_of_actor(actor, self._size) == self._rank
+        return self._size == 1 or rank_for_actor(actor, self._size) == self._rank
 
     def _route(self, policy: str) -> Route:
         return Route(
@@ -216,7 +216,7 @@ class Learner:
             acknowledgements=self._addresses[_ACKS],
         )
 
-    def _curious(self, plan: TrainingPlan, device: torch.device) -> IntrinsicReward | None:
+    def _curiosity(self, plan: TrainingPlan, device: torch.device) -> IntrinsicReward | None:
         """What the bonus of a policy that is curious comes from, subscribed to its auxiliary's weights."""
         curiosity = plan.curiosity
         if curiosity is None:
@@ -239,8 +239,8 @@ class Learner:
     def _source(self, plan: TrainingPlan) -> tuple[SegmentSource, int]:
         """Where the segments of `plan` come from, and how many rows earlier incarnations had of them."""
         if plan.static:
-            return load(plan, self._counters), 0
-        ledger = ReceiptLog(ledger_of(self._folder, plan.name, self._rank) if self._folder else None)
+            return load_dataset(plan, self._counters), 0
+        ledger = ReceiptLog(ledger_path(self._folder, plan.name, self._rank) if self._folder else None)
         compression.check_package(plan.config.compress)
         window = Window(plan.credit_blocks, plan.credit_blocks * plan.block)
         before = 0 if self._run.lockstep else sum(ledger.counts().values()) * plan.layout.length
@@ -252,17 +252,17 @@ class Learner:
         ranked = plan.ranks > 1
         device = choose_device(run, self._rank if ranked else welcome.index, ranked)
         source, rows_before = self._source(plan)
-        of_all = plan, run, plan.share(self._world), welcome.incarnation, device, source, self._counters
+        of_all = plan, run, plan.fraction_of_steps(self._world), welcome.incarnation, device, source, self._counters
         folder = None if self._rank else self._folder
         given = *of_all, self._publisher.publish, folder, rows_before
         if ranked:
             place = self._addresses[_EXPERIENCE]
-            group, met = meet(
+            group, met = rendezvous(
                 self._life, welcome, plan.name, plan.ranks, place, device, run.stall_timeout, self._counters
             )
             member: PolicyLearner = DataParallelLearner(*given, group=group, met=met)
         else:
-            member = PolicyLearner(*given, self._curious(plan, device), self._cuts, self._freezing(plan))
+            member = PolicyLearner(*given, self._curiosity(plan, device), self._cuts, self._freezing(plan))
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
             plan.name, member.published.manifest, path, plan.config.publish_mode, plan.config.wire_weights
@@ -281,16 +281,16 @@ class Learner:
 
 def main(life: WorkerProcess) -> None:
     """Joins, resumes, learns."""
-    torch_setup.prepare()
-    life.options = replace(life.options, name=claimed(life.options.name))
+    torch_setup.configure_torch()
+    life.options = replace(life.options, name=requested_name(life.options.name))
     _, welcome = life.join("learner")
     run = Run.model_validate_json(welcome.config)
     folder = run_dir_of(welcome)
-    log_to(welcome.name, run, folder)
+    configure_logging(welcome.name, run, folder)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     life.watch(run.stall_timeout)
     world = parse_world(welcome.world)
-    learner = Learner(life, welcome, run, plan_all(run, world), world)
+    learner = Learner(life, welcome, run, plan_learners(run, world), world)
     try:
         learner.run()
     finally:
@@ -300,5 +300,5 @@ def main(life: WorkerProcess) -> None:
 command = worker_command("learner", main)
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     command()

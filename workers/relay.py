@@ -28,13 +28,13 @@ from protocol.spaces import World, parse_world
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import Ports, check_bind
 from protocol.weights.publisher import WeightPublisher
-from workers import all_imported
-from workers.planning.auxiliary_plan import plan_all
+from workers import freeze_startup_objects
+from workers.planning.auxiliary_plan import plan_learners
 from workers.planning.policy_plan import TrainingPlan
 from workers.planning.shared_observation_plan import plan_common
 from workers.relaying.segment_relay import SegmentRelay
 from workers.relaying.weight_relay import WeightRelay
-from workers.runtime.logs import log_to
+from workers.runtime.logs import configure_logging
 from workers.runtime.process import WorkerProcess, run_dir_of, worker_command
 
 __all__ = ["Relay", "main"]
@@ -69,7 +69,7 @@ class Relay:
         self._offers: list[Route] = []
         self._pulse: Pulse | None = None
         self._state = "starting"
-        life.vitals.watch(lambda: self._state, self._counters)
+        life.vitals.bind(lambda: self._state, self._counters)
 
     def run(self) -> None:
         """Passes on until the learners are done, or told to stop."""
@@ -96,13 +96,13 @@ class Relay:
 
     def _turn(self) -> None:
         """Everything that has come, once; sleeps if that was nothing."""
-        self._life.vitals.beat()
+        self._life.vitals.tick()
         self._follow()
         more = self._experience.turn()
         for weights in self._weights.values():
             more = weights.turn() or more
         self._publisher.check()
-        self._offer()
+        self._advertise_routes()
         if not more:
             poller = zmq.Poller()
             incoming = [socket for weights in self._weights.values() for socket in weights.sockets]
@@ -113,7 +113,7 @@ class Relay:
     def _follow(self) -> None:
         """Where the learners are, and who lives, when the coordinator has news."""
         client = self._life.client
-        pulse = client.pulse if client is not None else None
+        pulse = client.status if client is not None else None
         if pulse is None or pulse is self._pulse or pulse.command == "rejoin":
             return
         self._pulse = pulse
@@ -134,7 +134,7 @@ class Relay:
             self._weights[plan.name] = WeightRelay(self._life.context, plan, path, self._publisher, self._counters)
         return self._weights[plan.name]
 
-    def _offer(self) -> None:
+    def _advertise_routes(self) -> None:
         """Tells with the next beat what can be passed on now."""
         offers, me = [], self._welcome.incarnation
         for route in self._pulse.routes if self._pulse is not None else ():
@@ -170,13 +170,13 @@ def main(life: WorkerProcess) -> None:
     _, welcome = life.join("relay")
     run = Run.model_validate_json(welcome.config)
     folder = run_dir_of(welcome)
-    log_to(welcome.name, run, folder)
+    configure_logging(welcome.name, run, folder)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     life.watch(run.stall_timeout)
     for incarnation in range(1, welcome.incarnation):
         sweep(f"{welcome.run}-{welcome.name}.{incarnation}")  # what it left when killed, unless somebody still reads it
     world = parse_world(welcome.world)
-    plans = plan_all(run, world)
+    plans = plan_learners(run, world)
     for plan in plans.values():
         compression.check_package(plan.config.compress)
     relay = Relay(life, welcome, plans, world)
@@ -189,5 +189,5 @@ def main(life: WorkerProcess) -> None:
 command = worker_command("relay", main)
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     command()

@@ -30,15 +30,15 @@ from protocol.experience.shared_obs import SharedObs
 from protocol.memory.counters import Counters
 from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.lockstep_blocks import deal
+from workers.environments.lockstep_blocks import build_lockstep_blocks
 from workers.environments.registry import make
-from workers.evaluation.baselines import yardsticks
+from workers.evaluation.baselines import baselines_by_policy
 from workers.evaluation.periodic import PeriodicEvaluation
 from workers.learning.curiosity import IntrinsicReward
-from workers.learning.datasets.replayed_run import ReplayedRun, load_tape
-from workers.learning.datasets.source import load
+from workers.learning.datasets.replayed_run import ReplayedRun, load_replayed_run
+from workers.learning.datasets.source import load_dataset
 from workers.learning.device import choose_device
 from workers.learning.policy_learner import PolicyLearner
 from workers.learning.report import LearnerReport
@@ -50,15 +50,21 @@ from workers.planning.policy_plan import TrainingPlan, plan_policies
 from workers.planning.shared_observation_plan import plan_common
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import Sender
-from workers.rollout.build import ActorAssignment, Collectors, seat_agents, seat_fixed, watched
+from workers.rollout.build import (
+    ActorAssignment,
+    Collectors,
+    build_collectors,
+    build_fixed_collectors,
+    with_auxiliaries,
+)
 from workers.rollout.in_process_queue import InProcessQueue
-from workers.rollout.inference import act_together
+from workers.rollout.inference import act_turn
 from workers.rollout.lockstep import LockstepSchedule
-from workers.rollout.report import ActorReport, count_environment
+from workers.rollout.report import ActorReport, update_environment_counters
 from workers.runtime import torch_setup
-from workers.runtime.entry_points import importable
-from workers.runtime.logs import log_to
-from workers.runtime.process import INCOMPLETE, claim
+from workers.runtime.entry_points import add_cwd_to_path
+from workers.runtime.logs import configure_logging
+from workers.runtime.process import INCOMPLETE, lock_run_folder
 from workers.runtime.seeds import seed_of
 
 __all__ = ["Sequential", "command"]
@@ -78,7 +84,7 @@ class Sequential:
         if run.lockstep:  # the reference knows nothing of how many actors there might be
             run = run.model_copy(update={"actors": 1})
         self._run, self._folder = run, folder
-        self._environment = CheckedEnvironment(deal(run, 0) if run.lockstep else make(run.environment))
+        self._environment = CheckedEnvironment(build_lockstep_blocks(run, 0) if run.lockstep else make(run.environment))
         world = self._environment.world
         self._plans, fixed = plan_policies(run, world), plan_fixed(run, world)
         for plan in self._plans.values():
@@ -92,7 +98,7 @@ class Sequential:
         names, hand = [*self._plans, *auxiliaries], ActorAssignment.of(run, 0, _NAME)
         self._table = Collectors()
         for name, strategy in fixed.items():
-            self._table.add(name, seat_fixed(strategy, world, run.environment, run.seed, hand))
+            self._table.add(name, build_fixed_collectors(strategy, world, run.environment, run.seed, hand))
         sharing = plan_common(self._plans, world)
         self._common = None if sharing is None else sharing.writer(None)
         common = None if self._common is None else SharedObs(self._common.ring)
@@ -107,21 +113,23 @@ class Sequential:
         for each in (*auxiliaries.values(), *self._plans.values()):  # who consults others comes after them
             source: SegmentSource
             if run.replay:
-                source = self._tapes[each.name] = load_tape(each, run)
+                source = self._tapes[each.name] = load_replayed_run(each, run)
             elif each.static:
-                source = load(each, self._learner_page)
+                source = load_dataset(each, self._learner_page)
             else:
                 source = channels[each.name] = InProcessQueue(each, _NAME, self._actor_page, common)
             device = choose_device(run, len(self._members))
             curious = self._curious(each, auxiliaries, device)
             shared = self._learner_page, self._publish, folder
-            member = PolicyLearner(each, run, each.share(world), 1, device, source, *shared, curious=curious)
+            member = PolicyLearner(
+                each, run, each.fraction_of_steps(world), 1, device, source, *shared, curious=curious
+            )
             member.resume(None, Version(0, 0))
             self._members.append(member)
         for plan in self._plans.values() if run.actors and not run.replay else ():
             performer = self._performers[plan.name] = ActingPolicy(plan.interface, plan.config)
-            sender = watched(plan, self._plans, auxiliaries, channels, self._common)
-            self._table.add(plan.name, seat_agents(plan, world, performer, sender, run.seed, hand, self._common))
+            sender = with_auxiliaries(plan, self._plans, auxiliaries, channels, self._common)
+            self._table.add(plan.name, build_collectors(plan, world, performer, sender, run.seed, hand, self._common))
         self._in_step = LockstepSchedule(run, self._table.writing) if run.lockstep else None
         self._books = RunMetrics(run, list(self._plans), folder, list(auxiliaries), fixed)
         self._watch = (
@@ -181,7 +189,7 @@ class Sequential:
         turn = environment.reset(seed_of(run.seed, "environment", *(() if run.lockstep else _NAME)))
         env_steps = agent_steps = turns = 0
         observed = -math.inf
-        while agent_steps < run.end or (self._in_step is not None and self._in_step.within(turn)):
+        while agent_steps < run.end or (self._in_step is not None and self._in_step.mid_turn(turn)):
             if (turn.env_steps and not turn.group) or not turns:
                 self._sync(turns)
                 turns += 1
@@ -191,8 +199,8 @@ class Sequential:
                     for seat in self._table.writing:
                         seat.flush(_never)
             for outcome in turn.outcomes:
-                seats[outcome.agent, turn.group].receive(outcome, _never)
-            actions = act_together(seats, turn, _never)
+                seats[outcome.agent, turn.group].add_outcome(outcome, _never)
+            actions = act_turn(seats, turn, _never)
             agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
             env_steps += turn.env_steps
@@ -215,13 +223,13 @@ class Sequential:
             member.finish()
         self._observe(agent_steps, last=True)
         late = run.seconds is not None and self._books.seconds >= run.seconds
-        return agent_steps >= run.end or late or self._books.reached
+        return agent_steps >= run.end or late or self._books.target_reached
 
     def finish(self, complete: bool) -> None:
         """The summary; checkpoints are on disk before it."""
         for member in self._members:
             member.close()
-        by_policy = yardsticks(self._run, self._environment.world, complete)
+        by_policy = baselines_by_policy(self._run, self._environment.world, complete)
         pages = ({_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()})
         clean = {_NAME, ("learner-0", 1)}
         self._books.write_summary(self._books.summary(*pages, clean, {}, by_policy, complete))
@@ -234,7 +242,7 @@ class Sequential:
     def _over(self) -> bool:
         orphaned = bool(self._parent) and os.getppid() != self._parent
         late = self._run.seconds is not None and self._books.seconds >= self._run.seconds
-        late |= self._books.reached
+        late |= self._books.target_reached
         return self._stopping.is_set() or orphaned or late
 
     def _curious(
@@ -260,7 +268,7 @@ class Sequential:
         self._published[policy] = (weights() if callable(weights) else weights.copy(), version)
 
     def _sync(self, turns: int) -> None:
-        wanted = self._in_step.wanted(turns) if self._in_step is not None else 0
+        wanted = self._in_step.required_version(turns) if self._in_step is not None else 0
         for member in self._members if wanted else ():
             while member.version.version < wanted:
                 member.step()
@@ -274,7 +282,7 @@ class Sequential:
 
     def _observe(self, agent_steps: int, last: bool = False) -> None:
         """Brings the books up to date; evaluates where that is due, or is the `last` time."""
-        count_environment(self._actor_page, self._environment, self._table.policy_of)
+        update_environment_counters(self._actor_page, self._environment, self._table.policy_of)
         self._actor_page.set("fixed_steps", self._table.fixed_steps)
         for policy, seats in self._table.of.items():
             told = [seat.take_episodes() for seat in seats]
@@ -296,7 +304,7 @@ class Sequential:
         measured = {f"{member.name}.{k}": v for member in self._members for k, v in member.measured.items()}
         pages = {_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()}
         if self._watch is not None:
-            measured |= self._watch.look(self._books.made, last and not self._stopping.is_set())
+            measured |= self._watch.run_if_due(self._books.steps_done, last and not self._stopping.is_set())
         self._books.observe(*pages, me, {}, measured)
         try:
             sys.stdout.write(json.dumps(self._books.view) + "\n")
@@ -315,13 +323,13 @@ def _never() -> None:
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="The run's folder.")
 def command(config: Path, run_dir: Path) -> None:
     """Command line of the sequential reference."""
-    torch_setup.prepare()
-    importable()
+    torch_setup.configure_torch()
+    add_cwd_to_path()
     try:
         run = read_run(config)
         run_dir = run_dir.resolve()
-        lock = claim(run, run_dir)
-        log_to("sequential", run, run_dir)
+        lock = lock_run_folder(run, run_dir)
+        configure_logging("sequential", run, run_dir)
         sequential = Sequential(run, run_dir)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, sequential.stop)
@@ -343,5 +351,5 @@ def command(config: Path, run_dir: Path) -> None:
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     command()

@@ -27,7 +27,7 @@ from launch.local import supervisor
 from launch.local.process import python
 from launch.run_dir import folder_for, make_folder, write_config
 from protocol import RELEASE
-from protocol.errors import told_in_a_sentence
+from protocol.errors import one_sentence
 from protocol.memory.shared_file import files, sweep
 from protocol.transport.curve import new_keys
 
@@ -38,7 +38,7 @@ class _Group(click.Group):
     """Every error of ours is one sentence and its own exit code."""
 
     def invoke(self, ctx: click.Context) -> object:
-        with told_in_a_sentence():
+        with one_sentence():
             return super().invoke(ctx)
 
 
@@ -203,7 +203,7 @@ def make_keys(folder: Path) -> None:
 
     A machine needs all *.public files and the *.secret files of the roles that run on it.
     """
-    with told_in_a_sentence("another DIR"):
+    with one_sentence("another DIR"):
         for path in new_keys(folder):
             click.echo(f"wrote {path}")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from protocol.errors import ConfigurationError, told_in_a_sentence
+from protocol.errors import ConfigurationError, one_sentence
 
 __all__ = ["new", "new_project"]
 
@@ -67,7 +67,7 @@ def new(name: str, multi: bool, where: Path) -> None:
     rookery new my_env
     cd my_env && rookery train train.yaml
     """
-    with told_in_a_sentence("another --in"):
+    with one_sentence("another --in"):
         for path in new_project(name, where, "multi" if multi else "single"):
             click.echo(f"wrote {path}")
     click.echo(f"next: cd {where / name} && rookery train train.yaml")

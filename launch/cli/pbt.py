@@ -46,7 +46,7 @@ def pbt(file: Path, out: Path | None, dry_run: bool, as_json: bool) -> None:
         return
     machines.check(folder)
     train(Together(file.stem, populations), wanted.generations)
-    found = [one.told() for one in populations]
+    found = [one.view() for one in populations]
     (folder / "population.json").write_text(json.dumps(found, indent=2) + "\n")
     console.print(_table(populations))
     console.print(f"population folder: {folder}", highlight=False)

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from launch.sweeps.curves import CurveGroup, groups_of, read_run
-from protocol.errors import ConfigurationError, told_in_a_sentence
+from protocol.errors import ConfigurationError, one_sentence
 
 __all__ = ["draw", "plot"]
 
@@ -81,7 +81,7 @@ def plot(runs: tuple[Path, ...], out: Path) -> None:
     rookery plot runs/first
     rookery plot runs/ppo-* runs/impala-* -o compared.svg
     """
-    with told_in_a_sentence("another file"):
+    with one_sentence("another file"):
         if not out.parent.is_dir():
             raise ConfigurationError("picture_folder_missing", file=out.parent)
         draw(groups_of(read_run(run) for run in runs), out)

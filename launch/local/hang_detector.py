@@ -61,7 +61,7 @@ class CoordinatorWatch:
     def __init__(self) -> None:
         self._heard_at = self._looked_at = self._seconds = 0.0
 
-    def look(self, heard_at: float, now: float) -> float:
+    def poll(self, heard_at: float, now: float) -> float:
         """Seconds, at `now`, if it was heard last at `heard_at`."""
         elapsed, self._looked_at = min(now - self._looked_at, _LONGEST_LOOK), now
         self._seconds = self._seconds + elapsed if heard_at == self._heard_at else 0.0

@@ -15,7 +15,7 @@ from pathlib import Path
 from launch.local.restart_budget import RestartBudget
 from protocol.errors import ConfigurationError
 
-__all__ = ["FATAL", "FATAL_AT_FIRST", "INCOMPLETE", "REFUSED", "Process", "begin", "end_all", "python", "start"]
+__all__ = ["FATAL", "FATAL_AT_FIRST", "INCOMPLETE", "REFUSED", "Process", "end_all", "python", "start", "start_process"]
 
 REFUSED = 3
 INCOMPLETE = 9
@@ -102,7 +102,7 @@ def python(*command: str) -> list[str]:
     return [sys.executable, "-P", "-m", *command]
 
 
-def begin(role: str, command: Sequence[str], output: Path, restarts: int = 0, pipe: bool = False) -> Process:
+def start_process(role: str, command: Sequence[str], output: Path, restarts: int = 0, pipe: bool = False) -> Process:
     """Starts `python -m ...`, which may be started again so often; its output goes to a file (with `pipe`, only its
     errors do)."""
     output.parent.mkdir(parents=True, exist_ok=True)

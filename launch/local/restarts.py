@@ -34,7 +34,7 @@ class RestartManager:
         self._first: tuple[str, str] | None = None
         """Role and traceback of who crashed first: others may have died of that only."""
 
-    def look_after(self, process: Process, stopping: bool) -> None:
+    def poll(self, process: Process, stopping: bool) -> None:
         """Starts a worker that died again; nobody when the run is `stopping`."""
         code = process.code
         if code is None or process.done or stopping:
@@ -47,7 +47,7 @@ class RestartManager:
         elif now >= process.again_at:
             start(process)
 
-    def recall(self, processes: Sequence[Process], stage: str) -> None:
+    def restart_together(self, processes: Sequence[Process], stage: str) -> None:
         """Where one of those that keep in step is to be started again, ends the others, to be started with it.
         RunFailed where the run is in a `stage` in which nobody begins any more."""
         kept = [process for process in processes if process.role in _IN_STEP]

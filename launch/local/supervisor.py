@@ -18,7 +18,7 @@ import zmq
 
 from launch.cli.status import find
 from launch.local.hang_detector import CoordinatorWatch, HangDetector
-from launch.local.process import INCOMPLETE, Process, begin, end_all
+from launch.local.process import INCOMPLETE, Process, end_all, start_process
 from launch.local.restarts import RestartManager, RunFailed
 from launch.local.signals import END_SECONDS, Interrupt
 from launch.run_dir import make_folder, remove, write_config
@@ -61,7 +61,7 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
         try:
             command = ["workers.coordinator", str(config), "--run-dir", str(folder), "--bind"]
             output = folder / "logs" / "coordinator.out"
-            coordinator = begin("coordinator", [*command, "127.0.0.1:0"], output, run.restarts)
+            coordinator = start_process("coordinator", [*command, "127.0.0.1:0"], output, run.restarts)
             processes.append(coordinator)
             address = _address(folder, coordinator, interrupt)
             place = find(str(folder))
@@ -73,7 +73,9 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
             for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluation", evaluations)):
                 for index in range(count):
                     output = folder / "logs" / f"{role}-{index}.out"
-                    processes.append(begin(role, [f"workers.{role}", "--coordinator", address], output, run.restarts))
+                    processes.append(
+                        start_process(role, [f"workers.{role}", "--coordinator", address], output, run.restarts)
+                    )
             coordinator.command = [*command, address.removeprefix("tcp://")]
             _supervise(run, client, coordinator, processes, interrupt, show, tell)
         finally:
@@ -94,7 +96,9 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
     config = write_config(run, folder)
     output = folder / "logs" / "sequential.out"
     with Interrupt() as interrupt:
-        process = begin("sequential", ["workers.sequential", str(config), "--run-dir", str(folder)], output, pipe=True)
+        process = start_process(
+            "sequential", ["workers.sequential", str(config), "--run-dir", str(folder)], output, pipe=True
+        )
         reader = threading.Thread(target=_read_views, args=(process, show, tell), name="views", daemon=True)
         reader.start()
         try:
@@ -147,16 +151,16 @@ def _supervise(
         if asked > 1 or (asked and now > end):
             return
         for process in processes:
-            revival.look_after(process, stopping=bool(asked))
-        pulse = client.pulse
-        revival.recall(processes, pulse.view.get("stage", "running") if pulse is not None else "running")
+            revival.poll(process, stopping=bool(asked))
+        pulse = client.status
+        revival.restart_together(processes, pulse.view.get("stage", "running") if pulse is not None else "running")
         fresh = now - client.heard_at < presence.seconds and not asked
         members = {process.popen.pid: process for process in processes if process.code is None}
         running = members.keys() - {coordinator.popen.pid}
         if pulse is not None and fresh and pulse.view.get("stalled", "") != stalled:
             stalled = _tell_stall(pulse.view, members, tell)
         hanging = presence.hanging(pulse.view if pulse is not None and fresh else {}, running, now)
-        if (silent := silence.look(client.heard_at, now)) >= run.stall_timeout and coordinator.code is None:
+        if (silent := silence.poll(client.heard_at, now)) >= run.stall_timeout and coordinator.code is None:
             hanging.append((coordinator.popen.pid, silent))
         for pid, silent in hanging:
             members[pid].kill(f"did not answer for {silent:.0f} s; killed")

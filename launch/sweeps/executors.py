@@ -67,7 +67,7 @@ class Machines:
         """Starts `rookery WORDS` there; what it writes goes to the file `output`."""
         self.take(name, cores)
         if name == HERE:
-            return process.begin("run", ["launch", *words], output)
+            return process.start_process("run", ["launch", *words], output)
         there = self._all[name]
         command = Command(name, "run", output.stem, there.folder, (there.rookery, *words))
         return Remote(self._hosts, command, output.parent, _END_SECONDS, 0)

@@ -143,7 +143,7 @@ class Population(Trainer):
         number = int(np.argmax([one.score for one in last]))  # type: ignore[arg-type] # all have one
         return number, last[number]
 
-    def told(self) -> dict[str, Any]:
+    def view(self) -> dict[str, Any]:
         """For `population.json`."""
         number, best = self.best
         return {

@@ -34,7 +34,7 @@ class RND(ConfigModel):
     """Discount of the intrinsic returns whose spread is the bonus's unit."""
 
     @property
-    def discipline(self) -> Literal["stream", "replay"]:
+    def mode(self) -> Literal["stream", "replay"]:
         """How the ring is used."""
         return "stream"
 
@@ -46,7 +46,7 @@ class AuxiliaryConfig(Trainable):
     """What it learns."""
     network: Network = Field(default_factory=lambda: Network(hidden=(128, 128), activation="relu"))
     """Of both networks, the random one and the other."""
-    watches: tuple[Label, ...] = ()
+    observes: tuple[Label, ...] = ()
     """Policies whose agents it watches, which must be shown the same; none named: all."""
     fraction: float = Field(default=1.0, gt=0, le=1)
     """How much of what is seen it is told of: so many of each agent's segments, at equal distances."""

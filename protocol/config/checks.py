@@ -83,7 +83,7 @@ def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
             actors=run.actors,
             key="schedule",
         )
-    for name in run.policies if run.cuts else ():
+    for name in run.policies if run.lockstep_checkpoints else ():
         fixed = run.fixed(name)
         if isinstance(fixed, ScriptedPolicy) and fixed.entry != "constant":
             raise ConfigurationError("lockstep_cut_with_script", policy=name, key="schedule")

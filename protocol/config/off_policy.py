@@ -47,7 +47,7 @@ class Replayed(ConfigModel):
     """Let the learning rate fall to 0 by the end of the run, so that the policy settles."""
 
     @property
-    def discipline(self) -> Literal["stream", "replay"]:
+    def mode(self) -> Literal["stream", "replay"]:
         """How the ring is used."""
         return "replay"
 

@@ -46,7 +46,7 @@ class BC(ConfigModel):
     """Let the learning rate fall to 0 by the end of the run, so that the policy settles."""
 
     @property
-    def discipline(self) -> Literal["stream", "replay"]:
+    def mode(self) -> Literal["stream", "replay"]:
         """How rows are used: sampled, any number of times."""
         return "replay"
 

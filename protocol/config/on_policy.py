@@ -85,7 +85,7 @@ class Streamed(ConfigModel):
     """Reward what is new as well; None: what the world gives alone."""
 
     @property
-    def discipline(self) -> Literal["stream", "replay"]:
+    def mode(self) -> Literal["stream", "replay"]:
         """How the ring is used."""
         return "stream"
 

@@ -170,7 +170,7 @@ class Run(ConfigModel):
     """Folder of a run with `record`, whose learners learn again by themselves, in one process and to the same bits."""
     act_block: int = Field(default=16, ge=4)
     """Lock-step: copies that one actor plays together; single rows give other bits, so 4 at least."""
-    cut_rounds: int = Field(default=100, ge=0)
+    lockstep_checkpoint_rounds: int = Field(default=100, ge=0)
     """Lock-step: rounds between two cuts, to the last of which all go back when a worker dies; 0: to the beginning."""
     learners: Learners = "process"
     """Which policies and auxiliaries share a learner process (protocol/config/trainable.py)."""
@@ -280,9 +280,9 @@ class Run(ConfigModel):
         return self.steps if self.until is None else self.until
 
     @property
-    def cuts(self) -> bool:
+    def lockstep_checkpoints(self) -> bool:
         """Whether cuts are made, to which all workers go back."""
-        return self.lockstep and self.cut_rounds > 0
+        return self.lockstep and self.lockstep_checkpoint_rounds > 0
 
     @property
     def groups(self) -> int:

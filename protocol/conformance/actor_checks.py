@@ -120,7 +120,7 @@ def pings(server: Server) -> None:
     """A ping is answered by a pong with its clock."""
     with server.met() as talk:
         talk.enter()
-        talk.say(encode(Ping(clock=1.5)))
+        talk.send(encode(Ping(clock=1.5)))
         pong, _ = talk.expect(Pong, "ping", "`ping`")
         if pong.clock != 1.5:
             raise Flaw("pong_clock_wrong", "`pong`", value=pong.clock)
@@ -134,7 +134,7 @@ def refuses(server: Server) -> None:
         neighbour.enter()
         neighbour.act()
         for wrong in wrongs(talk):
-            talk.say(*wrong.frames)
+            talk.send(*wrong.frames)
             fault, _ = talk.expect(Fault, wrong.what, _REFUSED)
             if (fault.code, fault.fatal) != (wrong.code, False):
                 said = f"{fault.code}{', fatal' if fault.fatal else ''}"
@@ -161,7 +161,7 @@ def refuses(server: Server) -> None:
 def strangers(server: Server) -> None:
     """Who has not said hello is told so."""
     with server.met() as talk:
-        talk.say(encode(Ping(clock=1.5)))
+        talk.send(encode(Ping(clock=1.5)))
         _refused(talk, "ping before hello", "unknown", fatal=False)
 
 
@@ -169,7 +169,7 @@ def versions(server: Server) -> None:
     """Other schemas and other worlds are refused for good."""
     for code, fields in (("version", {"oldest_schema": 77, "newest_schema": 78}), ("world", {"world": "0" * 16})):
         with server.met() as talk:
-            talk.say(encode(talk.hello.model_copy(update=fields)))
+            talk.send(encode(talk.hello.model_copy(update=fields)))
             _refused(talk, f"hello for another {code}", code, fatal=True)
 
 
@@ -178,7 +178,7 @@ def identity(server: Server) -> None:
     with server.met() as talk:
         first = talk.enter()
         with server.met(talk.hello.name) as other:
-            other.say(encode(other.hello))
+            other.send(encode(other.hello))
             _refused(other, "hello with the name of another", "identity", fatal=False)
             talk.act()
             again = other.enter(token=talk.hello.token)
@@ -202,8 +202,8 @@ def leaves(server: Server) -> None:
     with server.met() as talk:
         talk.enter()
         talk.act()
-        talk.say(encode(Bye()))
-        talk.say(encode(Ping(clock=1.5)))
+        talk.send(encode(Bye()))
+        talk.send(encode(Ping(clock=1.5)))
         _refused(talk, "ping after bye", "unknown", fatal=False)
 
 
@@ -212,10 +212,10 @@ def too_large(server: Server) -> None:
     with server.met() as talk:
         admit = talk.enter()
         talk.act()
-        talk.say(encode(Ping()), bytes(admit.largest + 1))
+        talk.send(encode(Ping()), bytes(admit.largest + 1))
         for _ in range(_RECONNECTED):  # what is said over a connection that ends may be lost
-            talk.say(encode(Ping(clock=1.5)))
-            heard = talk.hear(1.0)
+            talk.send(encode(Ping(clock=1.5)))
+            heard = talk.receive(1.0)
             if heard is None:
                 continue
             if isinstance(heard[0], Fault) and heard[0].code == "unknown":
@@ -230,14 +230,14 @@ def quarantine(server: Server) -> None:
     with server.met() as talk:
         talk.enter()
         for count in range(1, _STRIKES + 1):
-            talk.say(b"\xc1")
+            talk.send(b"\xc1")
             fault, _ = talk.expect(Fault, "garbage", _REFUSED)
             if fault.fatal != (count == _STRIKES):
                 raise Flaw(
                     "repeated_fault_fatality_wrong", _REFUSED, count=count, negation="" if fault.fatal else "not "
                 )
         _check_code(fault, f"garbage for the {_STRIKES}th time", "quarantined")
-        talk.say(encode(talk.hello))
+        talk.send(encode(talk.hello))
         _refused(talk, "hello in quarantine", "quarantined", fatal=True)
 
 

@@ -20,7 +20,7 @@ from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
 from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Observe, Pong, Reset
 from protocol.spaces import Place, parse_world
-from protocol.transport.sockets import connect, dispatch, heard
+from protocol.transport.sockets import connect, receive_until, send_nowait
 
 __all__ = ["Talk"]
 
@@ -46,20 +46,20 @@ class Talk:
     def close(self) -> None:
         """Says farewell."""
         if self._socket.poll(0, zmq.POLLOUT):
-            self.say(encode(Bye(reason="checked")))
+            self.send(encode(Bye(reason="checked")))
         self._socket.close(linger=500)
 
-    def say(self, *frames: bytes) -> None:
+    def send(self, *frames: bytes) -> None:
         """Sends a message as it is."""
         if not self._socket.poll(int(self._patience * 1000), zmq.POLLOUT):
             raise Flaw("messages_not_taken", "Frames")
-        dispatch(self._socket, frames)
+        send_nowait(self._socket, frames)
 
-    def hear(self, seconds: float | None = None) -> tuple[Message, Sequence[Any]] | None:
+    def receive(self, seconds: float | None = None) -> tuple[Message, Sequence[Any]] | None:
         """The next message that answers something, with its frames; None if none comes in time."""
         end = time.monotonic() + (self._patience if seconds is None else seconds)
         while True:
-            frames = heard(self._socket, end)
+            frames = receive_until(self._socket, end)
             if frames is None:
                 return None
             try:
@@ -75,7 +75,7 @@ class Talk:
 
     def expect(self, kind: type[M], to: str, section: str, seconds: float | None = None) -> tuple[M, Sequence[Any]]:
         """The answer to `to`, which must be of this kind."""
-        heard = self.hear(seconds)
+        heard = self.receive(seconds)
         if heard is None:
             raise Flaw("request_not_answered", section, request=to, seconds=self._patience, expected=kind.type)
         message, rest = heard
@@ -89,8 +89,8 @@ class Talk:
         self.hello = self.hello.model_copy(update=fields)
         end = time.monotonic() + self._patience
         while True:
-            self.say(encode(self.hello) if frame is None else frame)
-            heard = self.hear(_AGAIN)
+            self.send(encode(self.hello) if frame is None else frame)
+            heard = self.receive(_AGAIN)
             if heard is not None and isinstance(heard[0], Admit):
                 return self._entered(heard[0])
             full = heard is not None and isinstance(heard[0], Fault) and heard[0].code == "full"
@@ -119,7 +119,7 @@ class Talk:
     def act(self, rewards: Sequence[float] = (), form: Callable[[Message], bytes] = encode) -> Act:
         """Asks for an action, in this form; looks through the answer."""
         message, arrays = self.observe(rewards)
-        self.say(form(message), arrays)
+        self.send(form(message), arrays)
         act, rest = self.expect(Act, f"observe {message.number}", "The conversation, 3")
         assert self.place is not None
         if (act.answers, act.episode) != (message.number, message.episode):
@@ -143,7 +143,7 @@ class Talk:
         """Says that the episode is over."""
         assert self.place is not None
         header = encode(End(episode=self.episode, agents=[self.agent], rewards=[1.0], truncated=truncated))
-        self.say(header, *([drawn(self.place.observed, self._random)] if truncated else []))
+        self.send(header, *([drawn(self.place.observed, self._random)] if truncated else []))
         self.playing = False
 
     def _entered(self, admit: Admit) -> Admit:

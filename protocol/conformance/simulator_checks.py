@@ -22,7 +22,7 @@ from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
 from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset, facts_of
 from protocol.spaces import Place, World
-from protocol.transport.sockets import Ports, dispatch, heard, open_context, poll
+from protocol.transport.sockets import Ports, open_context, poll, receive_until, send_nowait
 
 __all__ = ["check_simulator"]
 
@@ -73,12 +73,12 @@ class _Listener:
     def blame(self, flaw: Flaw) -> None:
         """Tells it what was wrong."""
         if self._route:
-            self._tell(Fault(code=flaw.code, reason=flaw.coded))
+            self._send(Fault(code=flaw.code, reason=flaw.coded))
             poll([self._socket], _FAREWELL_MS)  # what is not sent yet would go with the port
 
     def _greets(self) -> None:
         """It says hello, and again until it is answered."""
-        first, _ = self._hear(self._patience)
+        first, _ = self._receive(self._patience)
         if not isinstance(first, Hello):
             raise Flaw("message_before_hello", _HELLO, "unknown", message=first.type)
         if not first.oldest_schema <= 1 <= first.newest_schema:
@@ -99,17 +99,17 @@ class _Listener:
     def _asks(self) -> None:
         """It asks whether the actor lives while an answer is due."""
         request = self._request()
-        message, _ = self._hear(_ALIVE, "while its observe was not answered")
+        message, _ = self._receive(_ALIVE, "while its observe was not answered")
         if not isinstance(message, Ping):
             raise Flaw("ping_missing", _LIVES, message=message.type)
-        self._tell(Pong(clock=message.clock, pace="waiting"))
+        self._send(Pong(clock=message.clock, pace="waiting"))
         self._act(*request)
         self._answer()
 
     def _returns(self) -> None:
         """It says hello again where it is not known, and counts from 1 anew."""
         observe, _ = self._request()
-        self._tell(Fault(code="unknown", answers=observe.number, reason="the lease has ended; say hello again"))
+        self._send(Fault(code="unknown", answers=observe.number, reason="the lease has ended; say hello again"))
         self._again("after fault unknown")
         self._admit(2)
         for _ in range(5):
@@ -118,17 +118,17 @@ class _Listener:
     def _bears(self) -> None:
         """It understands any form, and what it did not ask for."""
         observe, places = self._request()
-        self._tell(Pong(pace="going"), form=wide)
+        self._send(Pong(pace="going"), form=wide)
         self._act(observe, places, form=wide)
         self._answer()
 
     def _leaves(self) -> None:
         """It says bye when it is told so, and nothing more."""
         self._request()
-        self._tell(Bye(reason="all is checked"))
-        while not isinstance(self._hear(_ALIVE, "after it was told bye")[0], Bye):
+        self._send(Bye(reason="all is checked"))
+        while not isinstance(self._receive(_ALIVE, "after it was told bye")[0], Bye):
             continue  # what was under way
-        message = self._heard(_SILENCE)
+        message = self._on_message(_SILENCE)
         if message is not None:
             raise Flaw("message_after_bye", _BYE, message=message[0].type)
 
@@ -142,7 +142,7 @@ class _Listener:
         return self._hello
 
     def _again(self, when: str) -> None:
-        message, _ = self._hear(_ALIVE, when)
+        message, _ = self._receive(_ALIVE, when)
         if not isinstance(message, Hello):
             raise Flaw(
                 "hello_missing", _LIVES if self._said.observes else _HELLO, "unknown", message=message.type, when=when
@@ -164,15 +164,15 @@ class _Listener:
             largest=_LARGEST,
             rate=_RATE,
         )
-        while isinstance((self._heard(0.0) or (None,))[0], Hello):
+        while isinstance((self._on_message(0.0) or (None,))[0], Hello):
             continue  # said before this is heard
         self._said = SessionState(self._world, hello.drives)
-        self._tell(admit)
+        self._send(admit)
         self._reset()
 
     def _reset(self) -> None:
         if not self._known.drives:
-            self._tell(Reset(episode=self._said.reset(), seed=int(self._random.integers(2**31))))
+            self._send(Reset(episode=self._said.reset(), seed=int(self._random.integers(2**31))))
 
     def _answer(self) -> None:
         """One observe and its act."""
@@ -185,35 +185,35 @@ class _Listener:
             actions = b"".join(
                 drawn(type(place.acted).of(some), self._random) for place, some in zip(places, wanted, strict=True)
             )
-        self._tell(Act(answers=observe.number, episode=observe.episode, waited=0.0), actions, form=form)
+        self._send(Act(answers=observe.number, episode=observe.episode, waited=0.0), actions, form=form)
 
     def _request(self) -> tuple[Observe, list[Place]]:
         """The next observe, with all that comes before it."""
         while True:
-            message, frames = self._hear(min(self._patience, self._known.lease), "though it is its turn")
+            message, frames = self._receive(min(self._patience, self._known.lease), "though it is its turn")
             if isinstance(message, Observe):
                 return message, self._said.observe(message, frames)
             if isinstance(message, End):
                 if self._said.end(message, frames):
                     self._reset()
             elif isinstance(message, Ping):
-                self._tell(Pong(clock=message.clock, pace="going"))
+                self._send(Pong(clock=message.clock, pace="going"))
             elif isinstance(message, Hello) and message == self._known and not self._said.observes:
                 continue  # it crossed with admit
             else:
                 raise Flaw("left_before_checked", _BYE, message=message.type, reason=getattr(message, "reason", ""))
 
-    def _hear(self, seconds: float, when: str = "") -> tuple[Message, Sequence[Any]]:
-        heard = self._heard(seconds)
+    def _receive(self, seconds: float, when: str = "") -> tuple[Message, Sequence[Any]]:
+        heard = self._on_message(seconds)
         if heard is None:
             raise Flaw("peer_silent", _LIVES, seconds=seconds, when=when and f" {when}")
         return heard
 
-    def _heard(self, seconds: float) -> tuple[Message, Sequence[Any]] | None:
+    def _on_message(self, seconds: float) -> tuple[Message, Sequence[Any]] | None:
         """What the first that spoke says next; None if it is silent. Others are told that all is taken."""
         end = time.monotonic() + seconds
         while True:
-            frames = heard(self._socket, end)
+            frames = receive_until(self._socket, end)
             if frames is None:
                 return None
             route, *rest = frames
@@ -227,7 +227,7 @@ class _Listener:
             if route == self._route or not self._route:
                 self._route = route
                 return message, arrays
-            dispatch(self._socket, [route, encode(Fault(code="full", reason="one is being checked; ask again"))])
+            send_nowait(self._socket, [route, encode(Fault(code="full", reason="one is being checked; ask again"))])
 
-    def _tell(self, message: Message, *frames: bytes, form: Any = encode) -> None:
-        dispatch(self._socket, [self._route, form(message), *frames])
+    def _send(self, message: Message, *frames: bytes, form: Any = encode) -> None:
+        send_nowait(self._socket, [self._route, form(message), *frames])

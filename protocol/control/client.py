@@ -19,7 +19,7 @@ from protocol.control.heartbeat import Report, UnackedEpisodes, introduction
 from protocol.errors import Refused, Timeout, WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Beat, Leave, Message, Pulse, Refusal, Role, Welcome
-from protocol.transport.sockets import arrived, connect, poll
+from protocol.transport.sockets import connect, poll, try_receive
 
 __all__ = ["ControlClient", "pause"]
 
@@ -104,7 +104,7 @@ class ControlClient:
         return self._coordinator
 
     @property
-    def pulse(self) -> Pulse | None:
+    def status(self) -> Pulse | None:
         """The newest answer of the coordinator."""
         return self._last
 
@@ -159,7 +159,7 @@ class ControlClient:
         patience = 1000 if sent else 100
         if not poll([self._socket], min(patience, max(1, int((end - time.monotonic()) * 1000)))):
             return None
-        frames = arrived(self._socket)
+        frames = try_receive(self._socket)
         if frames is None:  # what woke the poll could not be decrypted
             return None
         message, _ = decode(frames)
@@ -176,13 +176,13 @@ class ControlClient:
         return welcome
 
     def _run(self) -> None:
-        interval = self.welcome.beat
+        interval = self.welcome.heartbeat
         beat_at, since = 0.0, time.monotonic()
         try:
             while not self._ending.is_set():
                 now = time.monotonic()
                 if now >= beat_at:
-                    waits = self._beat() in ("starting", "waiting")
+                    waits = self._heartbeat() in ("starting", "waiting")
                     since = since if waits else now
                     beat_at = now + (pause(now - since, interval) if waits else interval)
                 if self.orphaned:
@@ -193,12 +193,12 @@ class ControlClient:
                         "start it again, then this worker"
                     )
                 if poll([self._socket], 100):
-                    self._hear()
+                    self._poll()
         except Exception as fault:  # without heartbeats the worker would go on for ever, unseen
             log.exception("event=control_failed error=%s", type(fault).__name__)
             self._end("its heartbeats failed")
 
-    def _beat(self) -> str:
+    def _heartbeat(self) -> str:
         report = self._report()
         beat = Beat(
             schema_number=self.welcome.schema_number,
@@ -223,7 +223,7 @@ class ControlClient:
         self.heard_at = time.monotonic()
         return message
 
-    def _hear(self) -> None:
+    def _poll(self) -> None:
         message = self._receive()
         if isinstance(message, Pulse):
             self._last = message

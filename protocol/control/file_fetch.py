@@ -17,7 +17,7 @@ from protocol.errors import Refused, Timeout, WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Refusal, Welcome
 from protocol.messages.file_fetch import PART_BYTES, Fetch, Part
-from protocol.transport.sockets import arrived, connect, poll
+from protocol.transport.sockets import connect, poll, try_receive
 
 __all__ = ["Fetching", "LibraryClient", "fetching"]
 
@@ -78,7 +78,7 @@ class LibraryClient:
                 patience *= 2 if sent else 1
             if not poll([self._socket], 100):
                 continue
-            frames = arrived(self._socket)
+            frames = try_receive(self._socket)
             if frames is None:
                 continue
             try:

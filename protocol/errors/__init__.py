@@ -28,7 +28,7 @@ __all__ = [
     "WireError",
     "disk_fault",
     "disk_full",
-    "told_in_a_sentence",
+    "one_sentence",
 ]
 
 
@@ -155,7 +155,7 @@ def disk_full(fault: BaseException) -> bool:
 
 
 @contextmanager
-def told_in_a_sentence(other: str = "another --run-dir") -> Iterator[None]:
+def one_sentence(other: str = "another --run-dir") -> Iterator[None]:
     """For a command that a person types: what goes wrong on purpose ends it with one sentence and an exit code of its
     own. `other`: what may be given instead of a place that cannot be written. All else stays a traceback."""
     try:

@@ -18,7 +18,7 @@ from protocol.memory.counters import Counters
 from protocol.messages.codec import around, packed
 from protocol.messages.core import Ack
 from protocol.messages.versioning import OF_TOPICS
-from protocol.transport.sockets import arrived, dispatch
+from protocol.transport.sockets import send_nowait, try_receive
 
 __all__ = ["AckSender", "Key", "Window", "ack_topic"]
 
@@ -137,7 +137,7 @@ class AckSender:
         topic, start, rest = self._said.get((policy, key)) or self._describe(policy, key)
         message = start + packed(state[0]) + rest + packed(state[1])
         try:
-            dispatch(self._socket, (topic, message))
+            send_nowait(self._socket, (topic, message))
         except zmq.Again:
             self._counters.add("acks_full")
 
@@ -148,7 +148,7 @@ class AckSender:
             learner_incarnation=self._incarnation,
             actor=key[0],
             incarnation=key[1],
-            settled=0,
+            acknowledged=0,
             announced=0,
         )
         start, rest = around(ack, "settled")
@@ -171,7 +171,7 @@ class AckSender:
     def subscriptions(self) -> None:
         """A new subscriber gets its current acknowledgement at once; what is no topic of ours is counted."""
         for _ in range(_AT_ONCE):
-            frames = arrived(self._socket)
+            frames = try_receive(self._socket)
             if frames is None:
                 return
             event = frames[0]

@@ -14,7 +14,7 @@ import zmq
 
 from protocol.experience.shared_obs import SharedObsWriter
 from protocol.messages.core import CommonRows, Route
-from protocol.transport.sockets import connect, dispatch
+from protocol.transport.sockets import connect, send_nowait
 
 __all__ = ["Connection", "ConnectionPool"]
 
@@ -34,7 +34,7 @@ class Connection:
 
     def send(self, frames: list[Any], copy: bool) -> None:
         """One message; zmq.Again if the queue is full."""
-        dispatch(self._socket, frames, copy)
+        send_nowait(self._socket, frames, copy)
 
     def renew(self) -> None:
         """Another connection; what waited in the old one is thrown away."""

@@ -44,12 +44,12 @@ class ReceiptLog:
                 break
             self._index[self._table["actor"][i].decode(), int(self._table["incarnation"][i])] = i
 
-    def settled(self, actor: str, incarnation: int) -> int:
+    def acknowledged(self, actor: str, incarnation: int) -> int:
         """The highest settled number of this actor incarnation; 0 for none."""
         index = self._index.get((actor, incarnation))
         return 0 if index is None else int(self._settled[index])
 
-    def settle(self, actor: str, incarnation: int, number: int, count: int) -> None:
+    def acknowledge(self, actor: str, incarnation: int, number: int, count: int) -> None:
         """Everything up to `number` is settled, `count` segments more than before; what was settled stays so."""
         key = (actor, incarnation)
         index = self._index.get(key)

@@ -29,7 +29,7 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.memory.slot_allocator import POOL, SlotPool
 from protocol.messages.core import Segments
-from protocol.transport.sockets import arrived, peer_host
+from protocol.transport.sockets import peer_host, try_receive
 
 __all__ = ["Arrival", "ExperienceReceiver"]
 
@@ -96,7 +96,7 @@ class ExperienceReceiver:
             count, copied = count + taken, copied + taken * intake.layout.segment_bytes
         piles: dict[tuple[str, str, int], HeaderBatch] = {}
         for _ in range(_AT_ONCE):  # a flood of garbage must not keep the learner from training
-            frames = arrived(self._pull, copy=False) if copied < _BYTES_AT_ONCE else None
+            frames = try_receive(self._pull, copy=False) if copied < _BYTES_AT_ONCE else None
             if frames is None:
                 break
             try:
@@ -121,19 +121,19 @@ class ExperienceReceiver:
         """What is there to be used, oldest first; the caller takes from the left."""
         return self._intakes[policy].arrivals
 
-    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """`count` more segments of this actor, up to number `upto`, are in the learner's hands: ledger, then answer."""
         intake = self._intakes[policy]
         key = (arrival.actor, arrival.incarnation)
-        intake.ledger.settle(*key, upto, count)
+        intake.ledger.acknowledge(*key, upto, count)
         intake.settled[key] = max(upto, intake.settled.get(key, 0))
         self._acks.settled(policy, key)
 
-    def answer(self) -> None:
+    def flush_acks(self) -> None:
         """What is settled is told to all actors; to be called before anything that takes long."""
         self._acks.answer()
 
-    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Pool slots that are no longer needed."""
         intake = self._intakes[policy]
         intake.pool.give_back(slots)

@@ -24,12 +24,12 @@ from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import FINISHED, Ring
 from protocol.experience.sender import LARGEST_ACK, ExperienceSender
 from protocol.experience.shared_obs import COMMON, SharedObsWriter
-from protocol.experience.validation import check_final_rows, read_records, shown
+from protocol.experience.validation import check_final_rows, observed_rows, read_records
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, files, memory_dir
 from protocol.messages.codec import decode
 from protocol.messages.core import Ack, Route
-from protocol.transport.sockets import arrived, connect, poll
+from protocol.transport.sockets import connect, poll, try_receive
 
 __all__ = ["MemberTracker", "deliver_inheritance", "finished_beyond", "rings_left_behind", "rings_of"]
 
@@ -116,7 +116,7 @@ def _moments(
     for block in blocks:
         slots = slice(block.index * size, (block.index + 1) * size)
         records = ring.segments(slots)
-        referred = ring.columns["moment"][records["slot"]][shown(records, ring.layout)]
+        referred = ring.columns["moment"][records["slot"]][observed_rows(records, ring.layout)]
         oldest, newest = int(referred.min()), int(referred.max())
         if not moments.has(oldest, newest):
             moments.ring.close()
@@ -149,7 +149,7 @@ def _settled(
         while time.monotonic() < end:
             poll([socket], 50)
             on_wait()
-            frames = arrived(socket)
+            frames = try_receive(socket)
             if frames is None:
                 continue
             try:
@@ -158,7 +158,7 @@ def _settled(
                 log.warning("event=message_refused policy=%s reason=%s", route.policy, fault.coded)
                 continue
             if isinstance(ack, Ack) and (ack.actor, ack.incarnation) == (actor, incarnation):
-                return ack.settled
+                return ack.acknowledged
         return None
     finally:
         socket.close(linger=0)

@@ -28,7 +28,7 @@ from protocol.messages import compression
 from protocol.messages.codec import around, decode, encode, packed
 from protocol.messages.core import Ack, Route, Segments
 from protocol.messages.versioning import spoken_with
-from protocol.transport.sockets import arrived, connect, poll
+from protocol.transport.sockets import connect, poll, try_receive
 
 __all__ = ["LARGEST_ACK", "ExperienceSender"]
 
@@ -310,12 +310,12 @@ class ExperienceSender:
             poll([acks], milliseconds)
         newest = None
         for _ in range(_AT_ONCE):
-            frames = arrived(acks)
+            frames = try_receive(acks)
             if frames is None:
                 break
             newest = self._ack(frames) or newest
         if newest is not None:  # cumulative: the newest says it all
-            blocks = self._credit.acknowledge(newest.settled)
+            blocks = self._credit.acknowledge(newest.acknowledged)
             if self._pace is not None:
                 self._pace.heard(self._looked_at, blocks)
             self._recover(newest.announced)
@@ -330,8 +330,8 @@ class ExperienceSender:
             ack, _ = decode(frames[1:])
             if not isinstance(ack, Ack) or (ack.actor, ack.incarnation) != (self._actor, self._incarnation):
                 raise WireError("message_not_an_acknowledgement", message=ack.type)
-            if ack.settled > self._credit.announced:
-                raise WireError("acknowledgement_never_announced", value=ack.settled)
+            if ack.acknowledged > self._credit.announced:
+                raise WireError("acknowledgement_never_announced", value=ack.acknowledged)
         except WireError as fault:
             self._counters.add("refused_acks")
             if str(fault) not in self._refused and len(self._refused) < 100:

@@ -25,12 +25,12 @@ __all__ = [
     "check_finite",
     "check_rows",
     "check_rows_finite",
-    "doubtful",
     "largest_frame",
+    "may_be_nonfinite",
+    "observed_rows",
     "read_columns",
     "read_frame",
     "read_records",
-    "shown",
 ]
 
 _MOST = 2**63
@@ -105,7 +105,7 @@ def read_frame(frame: Any, expected: int, what: str) -> Any:
     return buffer
 
 
-def shown(records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:
+def observed_rows(records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:
     """[n, R]: the rows that hold an observation: history, valid ones and the one for bootstrapping."""
     row = np.arange(layout.rows) - layout.before
     return np.asarray((row >= -records["before"][:, None].astype(int)) & (row <= records["valid"][:, None]))
@@ -124,7 +124,7 @@ def check_finite(columns: Mapping[str, NDArray], records: NDArray[np.void], layo
     """
     with np.errstate(invalid="ignore", over="ignore"):
         check_rows_finite(
-            [f.name for f in layout.forms if f.real and doubtful(columns[f.name])], columns, records, layout
+            [f.name for f in layout.forms if f.real and may_be_nonfinite(columns[f.name])], columns, records, layout
         )
 
 
@@ -139,7 +139,7 @@ def check_rows_finite(
             raise WireError("segment_field_not_finite", field=field.name)
 
 
-def doubtful(column: NDArray) -> bool:
+def may_be_nonfinite(column: NDArray) -> bool:
     """Whether any number in `column` may be one that is not finite: one is, or they are large. The squares of wide
     numbers are added up a few times as fast as the numbers themselves; those of narrow ones soon grow too large."""
     if column.dtype.itemsize < 4:
@@ -155,7 +155,7 @@ def _real(field: Field, columns: Mapping[str, NDArray], records: NDArray[np.void
     if field.per == "slot":
         return np.ones(len(records), np.bool_)
     if field.name.partition(".")[0] == "observation":
-        return shown(records, layout)
+        return observed_rows(records, layout)
     row = np.arange(layout.rows) - layout.before
     return np.asarray((row >= 0) & (row < records["valid"][:, None].astype(int)))
 

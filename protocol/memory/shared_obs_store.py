@@ -20,7 +20,7 @@ from protocol.experience.ack_publisher import Key
 from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import FINISHED, Ring
 from protocol.experience.shared_obs import COMMON, SharedObs
-from protocol.experience.validation import read_frame, shown
+from protocol.experience.validation import observed_rows, read_frame
 from protocol.memory.shared_file import PREFIX, memory_dir
 from protocol.messages.core import CommonRows
 
@@ -194,7 +194,7 @@ class _Store:
 
     def rows(self, key: Key, moment: NDArray, records: NDArray[np.void], layout: Layout) -> NDArray[np.int64] | None:
         """The rows [slots * M] that segments refer to; None if one of them has not come."""
-        used = shown(records, layout)
+        used = observed_rows(records, layout)
         place, there = self._commons[key].rows(moment, records["stream"])
         row: NDArray[np.int64] = place[used] // self._column.shape[2]
         return row if there[used].all() and self._here.reshape(-1)[row].all() else None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from protocol.errors import WireError
 from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import FINISHED, Ring, copied
-from protocol.experience.validation import check_rows_finite, doubtful
+from protocol.experience.validation import check_rows_finite, may_be_nonfinite
 
 __all__ = ["POOL", "SlotPool"]
 
@@ -149,10 +149,10 @@ class SlotPool:
 
 
 def _copy(target: NDArray, source: NDArray, look: bool) -> bool:
-    """Copies; if it is to `look`, tells whether any of it is `doubtful`: piece by piece, while a cache has it."""
+    """Copies; if it is to `look`, tells whether any of it is `may_be_nonfinite`: piece by piece, while a cache has it."""
     if not look or source.nbytes <= _PIECE or source.dtype.itemsize < 4:
         target[...] = source
-        return look and doubtful(source)
+        return look and may_be_nonfinite(source)
     to, of, step = target.reshape(-1), source.reshape(-1), _PIECE // source.dtype.itemsize
     squares = 0.0
     for start in range(0, len(of), step):

@@ -99,10 +99,10 @@ class PolicyFacts(BaseModel):
     """What the hash of its segments' layout is computed from."""
     network: Document
     """How actions follow from the weights."""
-    discipline: Literal["stream", "replay"]
+    mode: Literal["stream", "replay"]
     credits: Ordinal
     """Segments that an actor may have announced and not settled."""
-    inline_most: Ordinal
+    max_inline: Ordinal
     """Segments in a message with columns."""
     sync_interval: Ordinal
     """Turns from one look for new weights to the next."""
@@ -149,14 +149,14 @@ class Segments(Message):
 
 
 class Ack(Message):
-    """learner -> actor (XPUB): all segments of this actor incarnation up to number `settled` are settled."""
+    """learner -> actor (XPUB): all segments of this actor incarnation up to number `acknowledged` are settled."""
 
     type: ClassVar[str] = "ack"
     policy: Label
     learner_incarnation: Incarnation
     actor: Label
     incarnation: Incarnation
-    settled: Count
+    acknowledged: Count
     announced: Count
     """The highest number whose header has arrived."""
 
@@ -223,7 +223,7 @@ class Welcome(Message):
     run_dir: Path = ""
     policies: Annotated[list[Label], FailFast()]
     """The policies a learner serves, or all policies."""
-    facts: Annotated[list[PolicyFacts], FailFast()] = Field(default_factory=list)
+    specs: Annotated[list[PolicyFacts], FailFast()] = Field(default_factory=list)
     """What an actor must know of each policy."""
     index: Count = 0
     """Position among the workers of this role, from 0."""
@@ -231,7 +231,7 @@ class Welcome(Message):
     """Agent steps an actor may make."""
     lease: Seconds
     """Seconds without a heartbeat until membership ends."""
-    beat: Seconds
+    heartbeat: Seconds
     """Seconds between heartbeats."""
     learners: Count = 0
     actors: Count = 0

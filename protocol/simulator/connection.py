@@ -11,7 +11,7 @@ from pathlib import Path
 
 import zmq
 
-from protocol.transport.sockets import BlockingReceiver, connect, dispatch, open_context
+from protocol.transport.sockets import BlockingReceiver, connect, open_context, send_nowait
 
 __all__ = ["Line", "addresses_of", "ended"]
 
@@ -61,7 +61,7 @@ class Line:
         if self._socket is None:
             return
         try:
-            dispatch(self._socket, frames)
+            send_nowait(self._socket, frames)
         except zmq.Again:
             return  # the next ping, or hello, tells whether the actor knows of it
 
@@ -70,7 +70,7 @@ class Line:
         if self._ear is None:
             time.sleep(min(seconds, 0.1))
             return None
-        return self._ear.hear(int(seconds * 1000))
+        return self._ear.receive(int(seconds * 1000))
 
     def drop(self, linger: int = 0) -> None:
         """Closes the connection; what is to be said yet has `linger` milliseconds."""

@@ -31,17 +31,17 @@ __all__ = [
     "MEETING",
     "BlockingReceiver",
     "Ports",
-    "arrived",
     "check_bind",
     "connect",
-    "dispatch",
     "endpoint_host",
-    "heard",
     "is_loopback",
     "open_context",
     "peer_host",
     "pending",
     "poll",
+    "receive_until",
+    "send_nowait",
+    "try_receive",
 ]
 
 BLOCK = 10
@@ -159,7 +159,7 @@ class Ports:
 
     def _open_one(self, kind: int, door: str, largest: int | None, waiting: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
-        _manners(socket, kind, largest)
+        _set_options(socket, kind, largest)
         socket.setsockopt(zmq.SNDHWM, waiting)
         socket.setsockopt(zmq.RCVHWM, waiting)
         keys = _keys_of(self._context)
@@ -218,7 +218,7 @@ def connect(
     if not valid:
         raise refused
     socket = context.socket(kind)
-    _manners(socket, kind, largest)
+    _set_options(socket, kind, largest)
     socket.setsockopt(zmq.IMMEDIATE, 0 if queue else 1)
     keys = _keys_of(context)
     if keys is not None:
@@ -243,7 +243,7 @@ def poll(sockets: list[zmq.Socket[bytes]], milliseconds: int) -> bool:
     return bool(poller.poll(milliseconds))
 
 
-def arrived(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
+def try_receive(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
     """The next message's frames, or None if none waits; asked first, because raising costs more than asking."""
     if not int(socket.getsockopt(_EVENTS)) & _READABLE:
         return None
@@ -260,10 +260,10 @@ def arrived(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
     return frames
 
 
-def heard(socket: zmq.Socket[bytes], end: float) -> list[Any] | None:
+def receive_until(socket: zmq.Socket[bytes], end: float) -> list[Any] | None:
     """The next message's frames, waited for until `end` of the monotonic clock; None if none comes."""
     while True:
-        frames = arrived(socket)
+        frames = try_receive(socket)
         if frames is not None:
             return frames
         left = end - time.monotonic()
@@ -271,7 +271,7 @@ def heard(socket: zmq.Socket[bytes], end: float) -> list[Any] | None:
             return None
 
 
-def dispatch(socket: zmq.Socket[bytes], frames: Sequence[Any], copy: bool = True) -> None:
+def send_nowait(socket: zmq.Socket[bytes], frames: Sequence[Any], copy: bool = True) -> None:
     """Sends a message at once, or raises zmq.Again where there is no room for it."""
     last = len(frames) - 1
     for i in range(last):
@@ -292,7 +292,7 @@ def endpoint_host(address: str) -> str:
     return urlsplit(address).hostname or ""
 
 
-def _manners(socket: zmq.Socket[bytes], kind: int, largest: int | None) -> None:
+def _set_options(socket: zmq.Socket[bytes], kind: int, largest: int | None) -> None:
     socket.setsockopt(zmq.MAXMSGSIZE, LARGEST.get(kind, -1) if largest is None else largest)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
@@ -342,7 +342,7 @@ class BlockingReceiver:
         self._patience = -1
         """Milliseconds that the socket waits now."""
 
-    def hear(self, milliseconds: int) -> list[bytes] | None:
+    def receive(self, milliseconds: int) -> list[bytes] | None:
         """The next message, waited for at most so long. To wait by receiving is one call, to poll first three."""
         if milliseconds <= 0:
             return pending(self._socket, _NOW, self._routed)

@@ -16,7 +16,7 @@ import zmq
 from protocol.errors import WireError
 from protocol.messages.codec import MAX_HEADER, decode
 from protocol.messages.core import Beacon, Message, Weights
-from protocol.transport.sockets import arrived, connect, poll
+from protocol.transport.sockets import connect, poll, try_receive
 
 __all__ = ["Subscription"]
 
@@ -95,7 +95,7 @@ class Subscription:
 
     def drain(self) -> None:
         """Throws away what is there, unread."""
-        while self._socket is not None and arrived(self._socket) is not None:
+        while self._socket is not None and try_receive(self._socket) is not None:
             pass
 
     def wait(self, seconds: float) -> None:
@@ -118,7 +118,7 @@ class Subscription:
 
     def _frames(self) -> tuple[bytes, list[Any]] | None:
         """The next message: its topic and the frames behind; snapshots stay in ZeroMQ's memory."""
-        found = None if self._socket is None else arrived(self._socket, copy=False)
+        found = None if self._socket is None else try_receive(self._socket, copy=False)
         return None if found is None else (found[0].bytes, found[1:])
 
     def _settle(self) -> None:

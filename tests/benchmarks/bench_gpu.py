@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--tiny", action="store_true")
     asked = parser.parse_args()
-    torch_setup.prepare()
+    torch_setup.configure_torch()
     text = json.dumps(table(asked.rounds, asked.tiny), indent=2) + "\n"
     if asked.out is not None:
         asked.out.write_text(text)

@@ -101,7 +101,7 @@ class Replaying:
         self._made += plan.block * plan.layout.length
 
     def _follow(self) -> None:
-        pulse = self._client.pulse
+        pulse = self._client.status
         if pulse is None or pulse is self._seen or len(pulse.routes) < len(self._senders):
             return
         self._seen = pulse

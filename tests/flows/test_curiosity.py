@@ -13,7 +13,7 @@ import pytest
 from protocol.config.run import parse_run
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
-from workers.policies.checkpoint import load_newest, steps
+from workers.policies.checkpoint import list_steps, load_newest
 from workers.sequential import Sequential
 
 
@@ -41,7 +41,7 @@ def test_it_trains_beside_the_policies_which_consult_it_and_its_books_are_exact_
     assert summary["health"]["findings"] == []
     assert sorted(summary["returns"]) == ["agent_0", "agent_1"]
     assert (tmp_path / "run" / "counters" / "learner-novelty.1").exists()
-    assert steps(tmp_path / "run" / "checkpoints" / "novelty")
+    assert list_steps(tmp_path / "run" / "checkpoints" / "novelty")
     log = (tmp_path / "run" / "logs" / "learner-agent_0.log").read_text()
     assert "intrinsic_mean=" in log
     assert runs.files(memory_dir) == []
@@ -96,7 +96,7 @@ def test_in_one_process_it_does_the_same_and_a_bonus_without_weight_changes_noth
     weights = {}
     for name, folder in folders.items():
         path = folder / "checkpoints" / "agent_0"
-        manifest = json.loads((path / str(steps(path)[-1]) / "manifest.json").read_text())
+        manifest = json.loads((path / str(list_steps(path)[-1]) / "manifest.json").read_text())
         found = load_newest(path, manifest["weights_hash"])
         assert found is not None
         weights[name] = found.weights

@@ -49,7 +49,7 @@ def test_an_exported_policy_is_that_of_the_newest_checkpoint_and_plays_J7(run: P
     assert told.stdout.strip() == str(tmp_path / "mine.safetensors")
     frozen = ExportedPolicy.load(tmp_path / "mine.safetensors")
     folder = run / "checkpoints" / "agent_1"
-    step = checkpoint.steps(folder)[-1]
+    step = checkpoint.list_steps(folder)[-1]
     newest = checkpoint.load(folder / str(step))
     source = frozen.manifest.provenance
     assert source.run == (run / "run_id").read_text().strip()
@@ -69,7 +69,7 @@ def test_an_exported_policy_is_that_of_the_newest_checkpoint_and_plays_J7(run: P
 def test_without_a_name_a_file_lies_in_the_runs_folder(run: Path, kind: str, ending: str) -> None:
     if kind == "onnx" and importlib.util.find_spec("onnxscript") is None:
         skip_or_fail("onnxscript is not installed")
-    oldest = checkpoint.steps(run / "checkpoints" / "agent_0")[0]
+    oldest = checkpoint.list_steps(run / "checkpoints" / "agent_0")[0]
     told = export(run, "--policy", "agent_0", "--format", kind, "--checkpoint", str(oldest))
     assert (told.returncode, told.stderr) == (0, "")
     path = run.parent / told.stdout.strip()
@@ -80,7 +80,7 @@ def test_without_a_name_a_file_lies_in_the_runs_folder(run: Path, kind: str, end
 
 def test_the_best_checkpoint_is_that_with_the_greatest_return(run: Path) -> None:
     folder = run / "checkpoints" / "agent_0"
-    manifests = [folder / str(step) / "manifest.json" for step in checkpoint.steps(folder)]
+    manifests = [folder / str(step) / "manifest.json" for step in checkpoint.list_steps(folder)]
     assert json.loads(manifests[-1].read_text())["mean_return"] is not None, "its learner was never told of returns"
     kept = [path.read_text() for path in manifests]
     for i, path in enumerate(manifests):
@@ -89,7 +89,7 @@ def test_the_best_checkpoint_is_that_with_the_greatest_return(run: Path) -> None
     for path, text in zip(manifests, kept, strict=True):
         path.write_text(text)
     assert told.returncode == 0, told.stderr
-    steps = checkpoint.steps(folder)
+    steps = checkpoint.list_steps(folder)
     assert ExportedPolicy.load(run.parent / "best.safetensors").manifest.provenance.train_steps == steps[1]
 
 
@@ -98,7 +98,7 @@ def test_a_checkpoint_that_the_run_removes_meanwhile_gives_way_to_another(
 ) -> None:
     shutil.copytree(run, tmp_path / "run")
     folder = tmp_path / "run" / "checkpoints" / "agent_0"
-    *_, second, newest = checkpoint.steps(folder)
+    *_, second, newest = checkpoint.list_steps(folder)
     load = checkpoint.load
 
     def slow(path: Path) -> checkpoint.Checkpoint:

@@ -27,7 +27,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recurrent policy of the world of these runs, exported."""
     one = made("earlier", describe(parse_run(runs.config()).environment), PPO(), LSTM)
     path = tmp_path_factory.mktemp("earlier") / "frozen.safetensors"
-    safetensors.write(path, one.manifest, one.policy)
+    safetensors.save_policy(path, one.manifest, one.policy)
     return path
 
 

@@ -52,7 +52,7 @@ def newest_checkpoints(run: Path) -> dict[str, bytes]:
 def as_a_worker() -> Iterator[None]:
     """This process computes as workers do."""
     threads = torch.get_num_threads()
-    torch_setup.prepare()
+    torch_setup.configure_torch()
     yield
     torch.set_num_threads(threads)
     torch.set_flush_denormal(False)

@@ -89,7 +89,7 @@ class Ends:
             arrival = arrivals.popleft()
             assert len(arrival.records)
             if arrival.owned:
-                self._receiver.give_back(POLICY, arrival.records["slot"])
+                self._receiver.release(POLICY, arrival.records["slot"])
 
     def coordinator(self, frames: Frames) -> None:
         """Through a ROUTER socket; requests are answered, the rest is refused. Quarantine would spare it the most."""

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from protocol.config.run import Run
-from workers.runtime.process import claim
+from workers.runtime.process import lock_run_folder
 from workers.sequential import Sequential
 from workers.tools.evaluate import evaluate
 
@@ -16,7 +16,7 @@ EPISODES, SEED = 100, 20_000
 
 def make_run(run: Run, folder: Path) -> None:
     """The whole of `run` in this process, as `--sequential` makes it."""
-    lock = claim(run, folder)
+    lock = lock_run_folder(run, folder)
     sequential = Sequential(run, folder)
     sequential.finish(sequential.run())
     os.close(lock)

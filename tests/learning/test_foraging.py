@@ -19,7 +19,7 @@ from workers.environments.adapters.gymnasium_multi_agent import TupleMultiAgent
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.evaluation.baselines import play
 from workers.rollout.players.frozen_player import FrozenPlayer
-from workers.tools.evaluate import frozen_policies, run_in
+from workers.tools.evaluate import frozen_policies, load_run
 
 ORIGINAL = "lbforaging:Foraging-{0}x{0}-2p-2f-coop-v3"
 EPISODES, SEED = 100, 20_000
@@ -50,7 +50,7 @@ def foraged(folder: Path, size: int = 8) -> float:
         skip_or_fail("lbforaging is not installed")
     id = ORIGINAL.format(size)
     field = PettingZooEnvironment(id, lambda: Legal(id, gymnasium.make(id, disable_env_checker=True)), EPISODES)
-    run, world = run_in(folder), field.world
+    run, world = load_run(folder), field.world
     frozen = frozen_policies(folder, run, world, {}, "newest")
     players = {agent: FrozenPlayer(frozen[policy], EPISODES) for agent, policy in run.policy_of(world).items()}
     found = play(field, players, EPISODES, SEED)

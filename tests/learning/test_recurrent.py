@@ -31,7 +31,7 @@ def learn(run: Run, folder: Path) -> float:
 @pytest.fixture
 def never_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Acting goes on with what was remembered of the episode before; training does not."""
-    monkeypatch.setattr(RecurrentState, "forget", lambda self, streams: None)
+    monkeypatch.setattr(RecurrentState, "reset", lambda self, streams: None)
 
 
 def test_a_cue_is_remembered_by_an_lstm(tmp_path: Path, trial: Trial) -> None:

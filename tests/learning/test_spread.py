@@ -17,7 +17,7 @@ from tests.trial import Trial
 from workers.environments.registry import make
 from workers.evaluation.baselines import play
 from workers.rollout.players.frozen_player import FrozenPlayer
-from workers.tools.evaluate import frozen_policies, run_in
+from workers.tools.evaluate import frozen_policies, load_run
 
 EPISODES, SEED, COPIES = 256, 20_000, 32
 HERE = "environment.id=spread"
@@ -29,7 +29,7 @@ def spread_out(folder: Path) -> float:
     if importlib.util.find_spec("mpe2") is None:
         skip_or_fail("mpe2 is not installed")
     planes = make(EnvironmentConfig(id="pettingzoo:mpe2.simple_spread_v3", copies=COPIES))
-    run = run_in(folder)
+    run = load_run(folder)
     frozen = frozen_policies(folder, run, planes.world, {}, "newest")
     players = {agent: FrozenPlayer(frozen[policy], COPIES) for agent, policy in run.policy_of(planes.world).items()}
     found = play(planes, players, EPISODES, SEED)

@@ -125,9 +125,9 @@ _FACTS = PolicyFacts(
         },
         separators=(",", ":"),
     ),
-    discipline="stream",
+    mode="stream",
     credits=4,
-    inline_most=6,
+    max_inline=6,
     sync_interval=50,
 )
 _SEGMENTS = Segments(run=RUN, actor=ACTOR, incarnation=1, policy=POLICY, layout=LAYOUT.hash, count=1, inline=True)
@@ -149,10 +149,10 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
                 config='{"transport":"auto"}',
                 world=WORLD.model_dump_json(),
                 policies=[POLICY],
-                facts=[_FACTS],
+                specs=[_FACTS],
                 quota=1000,
                 lease=10.0,
-                beat=1.0,
+                heartbeat=1.0,
                 learners=1,
                 actors=1,
             ),
@@ -198,7 +198,7 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
             [record().tobytes()],
         ),
         "ack": (
-            Ack(policy=POLICY, learner_incarnation=1, actor=ACTOR, incarnation=1, settled=1, announced=1),
+            Ack(policy=POLICY, learner_incarnation=1, actor=ACTOR, incarnation=1, acknowledged=1, announced=1),
             [],
         ),
         "fetch": (Fetch(**identity, member=f"{POLICY}/0", checksum=LIBRARY_CHECKSUM, offset=0), []),

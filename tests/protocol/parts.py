@@ -228,8 +228,8 @@ class Learner:
             assert arrival.ring.intact(arrival.records).all()
             used += len(arrival.records)
             if arrival.owned:
-                self.receiver.give_back(POLICY, arrival.records["slot"])
-            self.receiver.settle(POLICY, arrival, int(arrival.records["number"][-1]), len(arrival.records))
+                self.receiver.release(POLICY, arrival.records["slot"])
+            self.receiver.acknowledge(POLICY, arrival, int(arrival.records["number"][-1]), len(arrival.records))
         return used
 
     def close(self) -> None:

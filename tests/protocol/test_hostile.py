@@ -104,7 +104,7 @@ def test_what_is_not_finite_is_refused_where_it_would_wait_for_room_too_H1(stran
         assert stranger.receives() == 0
         assert announced == {("actor-0", 1): 2 if np.isnan(reward) else 3}
     assert stranger.refused == 2
-    stranger.receiver.give_back(POLICY, stranger.receiver.arrivals(POLICY).popleft().records["slot"])
+    stranger.receiver.release(POLICY, stranger.receiver.arrivals(POLICY).popleft().records["slot"])
     assert stranger.receiver.receive() == 1
 
 
@@ -134,7 +134,7 @@ def test_segments_far_beyond_the_credit_are_refused_before_memory_ends(stranger:
         stranger.receives()
     assert stranger.refused == 20 - 2 - 9  # in the pool, parked until there are more than four pools
     taken = stranger.receiver.arrivals(POLICY).popleft()
-    stranger.receiver.give_back(POLICY, taken.records["slot"])
+    stranger.receiver.release(POLICY, taken.records["slot"])
     stranger.send(12)
     stranger.receives()
     stranger.send(12)

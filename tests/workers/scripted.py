@@ -150,15 +150,15 @@ class Source:
         """What is there."""
         return self.queue
 
-    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """Noted."""
         self.settled.append((upto, count))
 
-    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Noted."""
         self.given_back += [int(slot) for slot in slots]
 
-    def answer(self) -> None:
+    def flush_acks(self) -> None:
         """Nobody waits for it."""
 
 

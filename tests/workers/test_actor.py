@@ -53,7 +53,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, **told: Any) -> Iterator[Actor]:
         policies=["agent_0", "agent_1"],
         quota=run.end,
         lease=10.0,
-        beat=1.0,
+        heartbeat=1.0,
     )
     actor = Actor(life, welcome, environment, run)
 
@@ -63,7 +63,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, **told: Any) -> Iterator[Actor]:
             life.stopping.set()
 
     monkeypatch.setattr(actor, "_prepare", lambda: None)
-    monkeypatch.setattr(environment, "attend", hear)
+    monkeypatch.setattr(environment, "poll", hear)
     try:
         yield actor
     finally:

@@ -27,7 +27,7 @@ from protocol.spaces import (
 )
 from protocol.weights.version import Version
 from tests.workers import scripted
-from workers.algorithms.common.time_major import prepare
+from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.ppo import objective
 from workers.environments.base import AgentTimeStep
 from workers.learning.buffers.batch_assembler import BatchAssembler
@@ -128,7 +128,7 @@ class Game:
         for records in self.sender.finished:
             source.arrive(self.sender.ring, records)
         assert stage.fill(Version(1, 1))
-        self.segments = stage.take()
+        self.segments = stage.take_batch()
 
 
 WORLDS = {
@@ -156,7 +156,7 @@ def test_a_policy_is_trained_on_what_it_was_shown_and_did(name: str) -> None:
 def test_unchanged_weights_give_the_probability_of_the_rollout(name: str) -> None:
     """The ratio of all rows is 1 within 1e-5."""
     game = Game(WORLDS[name])
-    batch = prepare(game.segments).minibatch(torch.arange(len(game.segments.valid)), ScratchBuffers())
+    batch = to_time_major(game.segments).minibatch(torch.arange(len(game.segments.valid)), ScratchBuffers())
     assert isinstance(game.policy, ActorCritic)
     found = objective(game.policy, batch, PPO())
     assert found.metrics["ratio_mean"].item() == pytest.approx(1, abs=1e-5)
@@ -207,7 +207,7 @@ def test_a_central_critic_is_given_them_row_by_row_and_with_true_last_observatio
     np.testing.assert_array_equal(segments.final_privileged[used], finals[used])
     assert segments.observation.shape[2] == 4 + 3 + 4, "camera, gear and text; no truth"
     assert isinstance(game.policy, CentralActorCritic)
-    batch = prepare(segments).minibatch(torch.arange(len(segments.valid)), ScratchBuffers())
+    batch = to_time_major(segments).minibatch(torch.arange(len(segments.valid)), ScratchBuffers())
     metrics = objective(game.policy, batch, PPO(central_critic=True)).metrics
     assert metrics["ratio_mean"].item() == pytest.approx(1, abs=1e-5)
 

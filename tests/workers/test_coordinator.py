@@ -53,7 +53,7 @@ def coordinator(tmp_path: Path, server: Any) -> Iterator[Coordinator]:
 
 def names(coordinator: Coordinator) -> list[tuple[str, int]]:
     """(name, incarnation) of the members that it says there are."""
-    return [(member.name, member.incarnation) for member in coordinator._members.having("actor")]
+    return [(member.name, member.incarnation) for member in coordinator._members.members("actor")]
 
 
 def test_who_died_before_it_could_be_told_is_not_let_in(coordinator: Coordinator, server: Any) -> None:

@@ -18,19 +18,19 @@ from protocol.weights.version import Version
 from tests.workers import scripted
 from workers.algorithms.common import time_major
 from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.time_major import TimeMajorBatch, prepare
+from workers.algorithms.common.time_major import TimeMajorBatch, to_time_major
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.policies.build import build
-from workers.policies.distributions import likelihood
+from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.recurrent import Kind
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.scratch import ScratchBuffers
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
-from workers.rollout.inference import act_together
+from workers.rollout.inference import act_turn
 from workers.rollout.stream_state import RecurrentState
 
 LENGTH, STREAMS = 7, 6
@@ -79,7 +79,7 @@ class Play:
         count = sum(map(len, finished))
         stage = BatchAssembler("one", interface, layout, count, source, scripted.counters(), torch.device("cpu"))
         assert stage.fill(Version(1, 1))
-        self.segments: SegmentBatch = stage.take()
+        self.segments: SegmentBatch = stage.take_batch()
 
     def turn(self) -> None:
         self.time += 1
@@ -97,10 +97,10 @@ class Play:
                 present.append(AgentTimeStep(agent, seen, copies=None if here.all() else streams, **told))
                 self.open[agent, streams] = True
         for outcome in outcomes:
-            self.seats[outcome.agent, 0].receive(outcome, scripted.never)
+            self.seats[outcome.agent, 0].add_outcome(outcome, scripted.never)
         for seat in self.seats.values():
             seat.flush(scripted.never)
-        act_together(self.seats, Turn(tuple(present)), scripted.never)
+        act_turn(self.seats, Turn(tuple(present)), scripted.never)
 
     def told(self, agent: int, streams: NDArray[np.int64]) -> dict[str, Any]:
         """News of streams; nothing for those that have no open row."""
@@ -120,12 +120,12 @@ class Play:
 def log_ratios(policy: Any, segments: SegmentBatch) -> tuple[Tensor, Tensor]:
     """New over old log-probability, and new minus old value, of all real rows."""
     assert isinstance(policy, ActorCritic)
-    batch = prepare(segments).minibatch(torch.arange(len(segments.valid)), ScratchBuffers())
+    batch = to_time_major(segments).minibatch(torch.arange(len(segments.valid)), ScratchBuffers())
     rows = batch.reward.numel()
     with torch.no_grad():
         outputs, values = policy(policy.inputs(batch.observation), batch.recall)
-        new, _ = likelihood(outputs[:, :rows], policy.heads, None, batch.action.flatten())
-        value = policy.real_value(values[:rows])
+        new, _ = log_prob_and_entropy(outputs[:, :rows], policy.heads, None, batch.action.flatten())
+        value = policy.denormalize(values[:rows])
     assert batch.value is not None
     real = batch.mask.flatten().bool()
     return (new - batch.log_probability.flatten())[real], (value - batch.value.flatten())[real]
@@ -160,7 +160,7 @@ def remembers_everything(request: pytest.FixtureRequest) -> Iterator[None]:
     """Breaks the reset where the parameter says."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "rollout":
-            patch.setattr(RecurrentState, "forget", lambda self, streams: None)
+            patch.setattr(RecurrentState, "reset", lambda self, streams: None)
         else:
             patch.setattr(
                 time_major, "RecurrentContext", lambda s, ended, *f: RecurrentContext(s, torch.zeros_like(ended), *f)
@@ -180,7 +180,7 @@ def test_with_zero_start_only_what_begins_with_an_episode_has_the_probability_it
     play = Play("lstm", 60, pace=False)
     assert isinstance(play.policy, ActorCritic)
     assert play.segments.state is not None
-    batch = prepare(play.segments)
+    batch = to_time_major(play.segments)
     fresh = (play.segments.state == 0).all(1)
     assert not PPO().zero_start
     for which, exact in ((fresh, True), (~fresh, False)):
@@ -193,7 +193,7 @@ def test_the_order_and_division_of_minibatches_do_not_matter_K6() -> None:
     """Each segment is remembered by itself."""
     play = Play("lstm", 60, pace=True)
     assert isinstance(play.policy, ActorCritic)
-    batch: TimeMajorBatch = prepare(play.segments)
+    batch: TimeMajorBatch = to_time_major(play.segments)
     index = torch.tensor([5, 2, 9])
     part = batch.minibatch(index, ScratchBuffers())
     whole = batch.minibatch(torch.arange(len(play.segments.valid)), ScratchBuffers())

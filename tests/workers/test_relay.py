@@ -33,8 +33,8 @@ from tests.protocol.weights.test_publisher import Publisher, Subscriber
 from tests.waiting import until
 from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
-from workers.coordination.routing import ways
-from workers.planning.auxiliary_plan import plan_all
+from workers.coordination.routing import route_via_relays
+from workers.planning.auxiliary_plan import plan_learners
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_policies
 from workers.relaying.segment_relay import SegmentRelay
 from workers.relaying.weight_relay import WeightRelay
@@ -166,7 +166,7 @@ def test_what_an_auxiliary_is_told_passes_though_nobody_acts_in_it_J1(scene: Sce
             "auxiliaries": {POLICY: auxiliary},
         }
     )
-    plan = plan_all(run, WORLD)[POLICY]
+    plan = plan_learners(run, WORLD)[POLICY]
     relay, learner, actor = scene.relay(plan), scene.learner(plan), scene.actor(plan)
     actor.sender.route(relay.serve(learner), inline=True)
     actor.write(2)
@@ -350,7 +350,7 @@ def test_what_breaks_a_rule_is_refused_in_one_sentence_and_harms_nobody(
     endless.sender.route(route, inline=True)
     push = relay.context.socket(zmq.PUSH)
     push.connect(relay.address)
-    ack = Ack(policy=POLICY, learner_incarnation=1, actor="a", incarnation=1, settled=1, announced=1)
+    ack = Ack(policy=POLICY, learner_incarnation=1, actor="a", incarnation=1, acknowledged=1, announced=1)
     for frames in ([b"\xc1"], [encode(ack)], [encode(ack), b"", b""]):
         push.send_multipart(frames)
     shipped(relay, learner, good, count=BLOCK)
@@ -510,15 +510,15 @@ def test_a_route_leads_by_the_relay_of_the_learners_node_and_back_by_that_of_one
         ],
     }
     routes = [near, far]
-    here = ways(routes, offers, "here")
+    here = route_via_relays(routes, offers, "here")
     assert here[0] == near, "on the learner's node everything goes straight"
     passed = far.model_copy(update={"experience": "E2", "experience_relay": 7, "weights": "W1", "weights_relay": 3})
     assert here[1] == passed
     assert here[1].acknowledgements == "k", "acknowledgements are the learner's own"
-    assert ways(routes, offers, "") == routes, "whoever does not say where it is goes straight"
-    assert ways(routes, {}, "here") == routes
-    assert ways(routes, {"there": offers["there"]}, "elsewhere")[1].weights == "w"
-    assert ways([route("a", "")], offers, "here") == [route("a", "")]
+    assert route_via_relays(routes, offers, "") == routes, "whoever does not say where it is goes straight"
+    assert route_via_relays(routes, {}, "here") == routes
+    assert route_via_relays(routes, {"there": offers["there"]}, "elsewhere")[1].weights == "w"
+    assert route_via_relays([route("a", "")], offers, "here") == [route("a", "")]
 
 
 def join(role: Any, token: str, node: str, pid: int | None = None, incarnation: int = 0, name: str = "") -> Join:
@@ -563,7 +563,7 @@ def test_a_dead_relays_routes_lead_past_it_at_the_end_of_its_lease(tmp_path: Pat
     for role, routes in (("learner", [own]), ("relay", [offer])):
         member = found[role]
         beat = Beat(name=member.name, token=member.token, incarnation=1, state="s", routes=routes)
-        assert members.beat(beat) is member
+        assert members.heartbeat(beat) is member
     assert [way.experience for way in members.routes(found["actor"])] == ["E"]
     assert members.routes(found["learner"]) == members.routes(found["relay-2"]) == [route("a", "there")]
     found["relay"].seen -= found["relay"].lease + 1

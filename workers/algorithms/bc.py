@@ -18,9 +18,9 @@ from protocol.config.run import BC, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.off_policy import Loss, OffPolicyUpdate
-from workers.policies.distributions import likelihood
+from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.layers import input_rows
+from workers.policies.networks.layers import flatten_inputs
 
 __all__ = ["BCUpdate", "CloningLoss", "objective"]
 
@@ -43,7 +43,9 @@ def objective(policy: ActorCritic, batch: TransitionBatch, entropy_coefficient: 
     probability for what was not legal, and normal ones an amount.
     """
     outputs, _ = policy(policy.inputs(batch.observation))
-    chance, uncertainty = likelihood(outputs, policy.heads, policy.log_std, batch.action, batch.amount, batch.legal)
+    chance, uncertainty = log_prob_and_entropy(
+        outputs, policy.heads, policy.log_std, batch.action, batch.amount, batch.legal
+    )
     entropy = uncertainty.mean()
     loss = -chance.mean() - entropy_coefficient * entropy
     return CloningLoss(loss, -chance.detach(), entropy.detach(), _agreement(policy, outputs.detach(), batch))
@@ -72,12 +74,12 @@ class BCUpdate(OffPolicyUpdate):
         self.policy, self.algorithm = policy, config.algorithm
         self._seen = torch.empty(0)
 
-    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
+    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
         self._seen = transitions.observation
         found = objective(self.policy, transitions, self.algorithm.entropy_coefficient)
         return Loss(found.loss, found.surprise, {"entropy": found.entropy, "agreement": found.agreement})
 
-    def follow(self) -> dict[str, Tensor]:
+    def after_step(self) -> dict[str, Tensor]:
         if self.policy.observations is not None:
-            self.policy.observations.update(input_rows(self._seen, self.policy.shape))
+            self.policy.observations.update(flatten_inputs(self._seen, self.policy.shape))
         return {}

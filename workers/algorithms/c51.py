@@ -19,9 +19,9 @@ from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.off_policy import PLAIN, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises, weighted
 from workers.policies.networks.categorical_network import C51Policy
-from workers.policies.networks.q_policy import best
+from workers.policies.networks.q_policy import greedy_action
 
-__all__ = ["C51Estimates", "C51Update", "divergence", "estimates", "projected"]
+__all__ = ["C51Estimates", "C51Update", "divergence", "estimates", "project_distribution"]
 
 
 class C51Estimates(NamedTuple):
@@ -33,7 +33,7 @@ class C51Estimates(NamedTuple):
     """[B, Z]: the chances they should have, detached"""
 
 
-def projected(chances: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
+def project_distribution(chances: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
     """Chances [B, Z] of reward + discount * support, put onto the atoms of `support` [Z] (algorithm 1): what lies
     between two atoms is shared by both, by how near they are; what lies beyond the ends is at the ends."""
     least, step = support[0], support[1] - support[0]
@@ -60,8 +60,8 @@ def estimates(policy: C51Policy, batch: TransitionBatch, *, double: bool, noise:
         following = policy.inputs(batch.next_observation)
         future = policy.target(following, noise[1])
         chooser = policy.online(following, noise[2]) if double else future
-        chosen = best(policy.mean(chooser), batch.next_legal)
-        target = projected(_of(chosen, future).exp(), batch.reward, batch.discount, policy.support)
+        chosen = greedy_action(policy.mean(chooser), batch.next_legal)
+        target = project_distribution(_of(chosen, future).exp(), batch.reward, batch.discount, policy.support)
     return C51Estimates(here, target)
 
 
@@ -80,7 +80,7 @@ class C51Update(OffPolicyUpdate):
         self.policy, self.algorithm = policy, config.algorithm
         self.schedules = Schedules(policy, config.algorithm)
 
-    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
+    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
         noise = noises(self.policy, rows, self.generator)
         found = estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
         losses = divergence(found.log_chances, found.target)
@@ -91,5 +91,5 @@ class C51Update(OffPolicyUpdate):
         }
         return Loss(weighted(losses, transitions.weight), losses.detach().clamp(min=0), numbers)
 
-    def follow(self) -> dict[str, Tensor]:
-        return self.schedules.follow(self.train_steps)
+    def after_step(self) -> dict[str, Tensor]:
+        return self.schedules.after_step(self.train_steps)

@@ -18,10 +18,10 @@ from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises, weighted
 from workers.policies.networks.q_network import DQNPolicy
-from workers.policies.networks.q_policy import best
+from workers.policies.networks.q_policy import greedy_action
 from workers.policies.stacked.stacked_q_networks import StackedValues
 
-__all__ = ["DQNEstimates", "DQNUpdate", "approach", "estimates", "huber"]
+__all__ = ["DQNEstimates", "DQNUpdate", "huber", "td_estimates", "td_loss"]
 
 
 class DQNEstimates(NamedTuple):
@@ -40,7 +40,7 @@ def huber(value: Tensor, target: Tensor, kappa: float) -> Tensor:
     return cut * (error - 0.5 * cut)
 
 
-def estimates(
+def td_estimates(
     policy: DQNPolicy | StackedValues, batch: TransitionBatch, *, double: bool, noise: NoiseTriple = PLAIN
 ) -> DQNEstimates:
     """Values of the actions taken, and their targets.
@@ -53,12 +53,12 @@ def estimates(
     with torch.no_grad():
         following = policy.inputs(batch.next_observation)
         future = policy.target(following, noise[1])
-        chosen = best(policy.online(following, noise[2]) if double else future, batch.next_legal)
+        chosen = greedy_action(policy.online(following, noise[2]) if double else future, batch.next_legal)
         target = batch.reward + batch.discount * future.gather(-1, chosen[..., None])[..., 0]
     return DQNEstimates(taken, target)
 
 
-def approach(value: Tensor, target: Tensor, kappa: float, weight: Tensor | None) -> Loss:
+def td_loss(value: Tensor, target: Tensor, kappa: float, weight: Tensor | None) -> Loss:
     """What moves `value` [..., B] towards `target` [..., B], each row times its `weight`."""
     loss, said = weighted(huber(value, target, kappa), weight), value.detach()
     return Loss(loss, (target - said).abs(), {"value_mean": said.mean(-1), "target_mean": target.mean(-1)})
@@ -81,11 +81,11 @@ class DQNUpdate(OffPolicyUpdate):
     def ask(self, policy: DQNPolicy | StackedValues, transitions: TransitionBatch, drawn: Drawn) -> Loss:
         """What `transitions` ask of `policy`, this update's or several of its kind."""
         now, after, chosen = drawn
-        found = estimates(policy, transitions, double=self.algorithm.double, noise=(now, after, chosen))
-        return approach(found.value, found.target, self.algorithm.kappa, transitions.weight)
+        found = td_estimates(policy, transitions, double=self.algorithm.double, noise=(now, after, chosen))
+        return td_loss(found.value, found.target, self.algorithm.kappa, transitions.weight)
 
-    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
+    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
         return self.ask(self.policy, transitions, self.draw(rows))
 
-    def follow(self) -> dict[str, Tensor]:
-        return self.schedules.follow(self.train_steps)
+    def after_step(self) -> dict[str, Tensor]:
+        return self.schedules.after_step(self.train_steps)

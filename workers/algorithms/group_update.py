@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from workers.algorithms.build import Update
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
-from workers.algorithms.common.update import Outcome, one_by_one
+from workers.algorithms.common.update import Outcome, update_each
 from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
 from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
 from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
@@ -22,12 +22,12 @@ from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
 from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.networks.actor_critic import ActorCritic
 
-__all__ = ["Given", "GroupUpdate", "recordable"]
+__all__ = ["Given", "GroupUpdate", "graphable"]
 
 Given = SegmentBatch | TransitionBatch
 
 
-def recordable(update: Update) -> bool:
+def graphable(update: Update) -> bool:
     """Whether the steps of `update` are recorded as CUDA graphs, or compiled, also where it is alone."""
     return _fixed(update) and (update.arithmetic.compiled or update.optimizer.parameters.device.type == "cuda")
 
@@ -52,10 +52,10 @@ class GroupUpdate:
         self._ppo: PPOStack | None = None
         self._values: StackedQLearning | None = None
         several = len(updates) > 1
-        if all(_fixed(update) for update in updates) and (branches or recordable(updates[0])):
+        if all(_fixed(update) for update in updates) and (branches or graphable(updates[0])):
             parts = [[update] for update in updates] if branches else [updates]
             recorder = GraphCache(updates[0].optimizer.parameters.device)
-            self._fixed = Branches([_made(part, compiler) for part in parts], recorder)
+            self._fixed = Branches([_fixed_memory_update(part, compiler) for part in parts], recorder)
         elif several and self._streamed:
             self._ppo = PPOStack(self._streamed)
         elif several and self._replayed:
@@ -74,11 +74,11 @@ class GroupUpdate:
             return self._ppo.update(segments, progress)
         if self._values is not None:
             return self._values.update(transitions, progress)
-        streamed = one_by_one(self._streamed, segments, progress) if segments else []
-        return streamed + (one_by_one(self._replayed, transitions, progress) if transitions else [])
+        streamed = update_each(self._streamed, segments, progress) if segments else []
+        return streamed + (update_each(self._replayed, transitions, progress) if transitions else [])
 
 
-def _made(updates: Sequence[Update], compiler: StepCompiler) -> GraphableUpdate:
+def _fixed_memory_update(updates: Sequence[Update], compiler: StepCompiler) -> GraphableUpdate:
     """Those of one kind, in memory that never moves."""
     compiler = compiler if updates[0].arithmetic.compiled else EAGER
     values = [update for update in updates if isinstance(update, DQNUpdate | IQNUpdate)]

@@ -18,7 +18,7 @@ from protocol.config.run import IQN, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises, weighted
-from workers.policies.networks.q_policy import best
+from workers.policies.networks.q_policy import greedy_action
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.stacked.stacked_q_networks import StackedQuantiles
 
@@ -66,7 +66,7 @@ def estimates(
         following = policy.inputs(batch.next_observation)
         psi = target.perceptron(following)
         chooser, chooser_psi = (online, online.perceptron(following)) if double else (target, psi)
-        chosen = best(chooser.means(chooser_psi, policy.midpoints, noise[2]), batch.next_legal)
+        chosen = greedy_action(chooser.means(chooser_psi, policy.midpoints, noise[2]), batch.next_legal)
         future = _of(chosen, target.quantiles(psi, target_fractions, noise[1]))
         backed = batch.reward[..., None] + batch.discount[..., None] * future
     return IQNEstimates(taken, backed)
@@ -103,11 +103,11 @@ class IQNUpdate(OffPolicyUpdate):
         numbers = {"value_mean": value.mean(-1), "target_mean": target.mean(-1)}
         return Loss(weighted(losses, transitions.weight), (target - value).abs(), numbers)
 
-    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
+    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
         return self.ask(self.policy, transitions, self.draw(rows))
 
-    def follow(self) -> dict[str, Tensor]:
-        return self.schedules.follow(self.train_steps)
+    def after_step(self) -> dict[str, Tensor]:
+        return self.schedules.after_step(self.train_steps)
 
     def _fractions(self) -> tuple[Tensor, Tensor]:
         """Quantile fractions for estimate and target, [N] each: one drawn uniformly from each Nth part of (0, 1).

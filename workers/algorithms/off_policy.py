@@ -15,7 +15,7 @@ from torch import Tensor
 from protocol.config.off_policy import ValueBased
 from protocol.config.run import PolicyConfig, Sampled
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
-from workers.algorithms.common.batches import TransitionBatch, foreign
+from workers.algorithms.common.batches import TransitionBatch, non_tensor_field
 from workers.policies.networks.q_policy import QPolicy
 from workers.policies.tensors.flat_weights import flatten_
 from workers.runtime.torch_setup import FLOAT32, Precision
@@ -91,11 +91,11 @@ class OffPolicyUpdate(ABC):
         return self.optimizer.steps
 
     @abstractmethod
-    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
+    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
         """The loss on `transitions`, of which there are `rows`."""
 
     @abstractmethod
-    def follow(self) -> dict[str, Tensor]:
+    def after_step(self) -> dict[str, Tensor]:
         """Target networks and schedules after a train step; what there is to say of them."""
 
     def update(self, transitions: TransitionBatch, progress: float = 0.0) -> dict[str, float]:
@@ -105,19 +105,19 @@ class OffPolicyUpdate(ABC):
         An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
         parameters as they were, for a loss or gradient that is not finite.
         """
-        strange = foreign(transitions)
+        strange = non_tensor_field(transitions)
         if strange is not None:
             raise strange
         rows = len(transitions.action)
         if not rows:
             return {"loss": 0.0, "rows": 0.0}
-        with self.arithmetic.products(transitions.reward.device):
-            asked = self._ask(transitions, rows)
+        with self.arithmetic.autocast(transitions.reward.device):
+            asked = self._loss(transitions, rows)
         norm = self.optimizer.backward(asked.loss, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
         rate = learning_rate_of(self.config, self._sampled, progress)
         self.optimizer.step(rate)
-        followed = self.follow()
+        followed = self.after_step()
         self.errors = asked.errors
         with torch.no_grad():
             numbers = {
@@ -157,7 +157,7 @@ class Schedules:
     def __init__(self, policy: QPolicy, algorithm: ValueBased) -> None:
         self._policy, self._algorithm = policy, algorithm
         weights = flatten_(policy)
-        self._online, self._target = weights.span("online."), weights.span("target.")
+        self._online, self._target = weights.slice("online."), weights.slice("target.")
 
     def due(self, train_steps: int) -> ScheduleStep:
         """What `train_steps` steps ask for."""
@@ -168,7 +168,7 @@ class Schedules:
             train_steps % algorithm.epsilon_decay_freq == 0,
         )
 
-    def follow(self, train_steps: int) -> dict[str, Tensor]:
+    def after_step(self, train_steps: int) -> dict[str, Tensor]:
         """Does what `train_steps` steps ask for; the exploration rate then."""
         share, decays = self.due(train_steps)
         if share:

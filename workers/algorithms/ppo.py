@@ -22,15 +22,15 @@ from workers.algorithms.common.advantages import BatchAdvantages, PolicyEvaluati
 from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.returns import next_values
 from workers.algorithms.common.run_capacity import RunCapacity
-from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch, own_part, prepare_all
-from workers.policies.distributions import likelihood
+from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch, prepare_all, rank_minibatch
+from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
-from workers.policies.networks.layers import input_rows
+from workers.policies.networks.layers import flatten_inputs
 from workers.policies.networks.popart import PopArtValue
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
-from workers.policies.tensors.collectives import ALONE, Collective
+from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.scratch import ScratchBuffers
 from workers.runtime.torch_setup import FLOAT32, Precision
 
@@ -52,7 +52,7 @@ def objective(
     batch: Minibatch,
     config: OnStream,
     entropy_weight: float | Tensor | None = None,
-    ranks: Collective = ALONE,
+    ranks: Collective = SINGLE_PROCESS,
 ) -> Objective:
     """PPO's clipped objective (Schulman et al. 2017, equation 9), or IMPALA's policy gradient, with V-trace advantages
     against the behaviour policy.
@@ -67,10 +67,10 @@ def objective(
     recall = batch.recall
     if recall is not None and config.zero_start:
         recall = recall._replace(state=torch.zeros_like(recall.state))
-    outputs, values, whole, log_std = _said(policy, batch, recall)
+    outputs, values, whole, log_std = _forward(policy, batch, recall)
     action, amount, legal = (_rows(column, rows) for column in (batch.action, batch.amount, batch.legal))
     assert action is not None
-    log_probability, uncertainty = likelihood(outputs[:, :rows], policy.heads, log_std, action, amount, legal)
+    log_probability, uncertainty = log_prob_and_entropy(outputs[:, :rows], policy.heads, log_std, action, amount, legal)
     log_ratio = log_probability.view(shape) - batch.log_probability
     # rows that are not real have log-probability 0, which would give them an arbitrary ratio
     ratio = (log_ratio * batch.mask).exp()
@@ -82,13 +82,13 @@ def objective(
         next_value = next_values(value, batch.terminated, batch.truncated, final[:rows].view(shape))
         seen = PolicyEvaluation(ratio.detach(), value[:-1], next_value)
         _, target, advantage = advantages(batch, seen, config)
-        weight = batch.mask / _each(ranks.total(_total(batch.mask, many)), shape)
+        weight = batch.mask / _per_segment(ranks.all_reduce(_total(batch.mask, many)), shape)
         if config.normalize_advantage:
             advantage = normalized(advantage, weight, many, ranks)
         if batch.importance is not None:
             advantage = advantage * batch.importance
     if isinstance(config, PPO):
-        gain, cut = surrogate(ratio, advantage, config.clip)
+        gain, cut = clipped_surrogate(ratio, advantage, config.clip)
     else:
         gain, cut = policy_gradient(log_probability.view(shape), seen.ratio, advantage, config.rho_clip)
     policy_loss = -_total(gain * weight, many)
@@ -111,20 +111,20 @@ def objective(
     return Objective(loss, {name: metric.detach() for name, metric in metrics.items()}, target, seen)
 
 
-def surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> tuple[Tensor, Tensor]:
     """What each row [T, b] is to be raised by, the lesser of both with and without its ratio kept within `clip` of 1;
     and whether it was out of that."""
     clipped = ratio.clamp(1 - clip, 1 + clip)
     return torch.minimum(ratio * advantage, clipped * advantage), clipped != ratio
 
 
-def _said(
+def _forward(
     policy: ActorCritic | CentralActorCritic | StackedActorCritic, batch: Minibatch, recall: RecurrentContext | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Outputs [A, N] and normalised values [N] of the N = (T + 1) * b + k rows of observations; values [N] in the unit
     of the reward, without gradients; and by how much amounts vary."""
     if isinstance(policy, StackedActorCritic):
-        return policy.said(batch.observation, batch.final_place, batch.reward.shape[1], recall, batch.even)
+        return policy.forward(batch.observation, batch.final_place, batch.reward.shape[1], recall, batch.even)
     x = policy.inputs(batch.observation)
     if isinstance(policy, ActorCritic):
         outputs, values = policy(x, recall)
@@ -132,7 +132,7 @@ def _said(
         assert batch.privileged is not None
         outputs, values = policy(x, batch.privileged, recall)
     with torch.no_grad():
-        return outputs, values, policy.real_value(values), policy.log_std
+        return outputs, values, policy.denormalize(values), policy.log_std
 
 
 def _total(x: Tensor, members: int) -> Tensor:
@@ -140,7 +140,7 @@ def _total(x: Tensor, members: int) -> Tensor:
     return x.sum() if members == 1 else x.view(len(x), members, -1).sum((0, 2))
 
 
-def _each(total: Tensor, shape: torch.Size) -> Tensor:
+def _per_segment(total: Tensor, shape: torch.Size) -> Tensor:
     """A scalar as it is; what is each policy's, [K], for each of its segments, [b]."""
     return total.repeat_interleave(shape[1] // len(total)) if total.dim() else total
 
@@ -150,12 +150,12 @@ def _rows(column: Tensor | None, rows: int) -> Tensor | None:
     return None if column is None else column.reshape(rows, *column.shape[2:])
 
 
-def normalized(x: Tensor, weight: Tensor, members: int = 1, ranks: Collective = ALONE) -> Tensor:
+def normalized(x: Tensor, weight: Tensor, members: int = 1, ranks: Collective = SINGLE_PROCESS) -> Tensor:
     """`x` [T, b] with mean 0 and standard deviation 1 under `weight`, which sums to 1 over all `ranks`, for each of
     `members`."""
-    centred = x - _each(ranks.total(_total(x * weight, members)), x.shape)
-    variance = ranks.total(_total(centred * centred * weight, members))
-    return centred / (_each(variance.sqrt(), x.shape) + 1e-8)
+    centred = x - _per_segment(ranks.all_reduce(_total(x * weight, members)), x.shape)
+    variance = ranks.all_reduce(_total(centred * centred * weight, members))
+    return centred / (_per_segment(variance.sqrt(), x.shape) + 1e-8)
 
 
 def value_error(
@@ -165,10 +165,10 @@ def value_error(
 
     With `clip` the larger of the errors with and without `value` kept within `clip` of `before` counts.
     """
-    target = policy.normal_value(target)
+    target = policy.normalize(target)
     error = (value - target).square()
     if clip is not None and before is not None:
-        before = policy.normal_value(before)
+        before = policy.normalize(before)
         kept = before + (value - before).clamp(-clip, clip)
         error = torch.maximum(error, (kept - target).square())
     return 0.5 * error
@@ -183,7 +183,7 @@ class PPOUpdate:
     """Updates `policy`, which must be on its final device, from batches of segments, each rank of `ranks` from its own
     as if one process had all of them: order, means, deviations, gradient and statistics are those of the whole."""
 
-    ranks: Collective = ALONE
+    ranks: Collective = SINGLE_PROCESS
     arithmetic: Precision = FLOAT32
 
     def __init__(self, policy: ActorCritic | CentralActorCritic, config: PolicyConfig, seed: int = 0) -> None:
@@ -216,17 +216,17 @@ class PPOUpdate:
         entropy_weight = entropy_weight_of(algorithm, progress)
         before = self.optimizer.parameters.clone()
         if algorithm.value_clip is not None and batch.value is None:  # a critic that did not act along
-            batch = replace(batch, value=self._standing(batch).value)
+            batch = replace(batch, value=self._evaluate_all(batch).value)
         records: list[Tensor] = []
         names: list[str] = []
-        standing = self._standing(batch) if algorithm.priority_alpha else None
+        standing = self._evaluate_all(batch) if algorithm.priority_alpha else None
         targets = [] if standing is None else [standing.advantages().target[batch.mask.bool()]]
         for epoch in range(algorithm.epochs):
             for index, minibatch in self._minibatches(batch, valid, standing, progress):
-                with self.arithmetic.products(batch.mask.device):
+                with self.arithmetic.autocast(batch.mask.device):
                     found = objective(self.policy, minibatch, algorithm, entropy_weight, self.ranks)
                 if standing is not None:
-                    standing.enter(index, found.seen)
+                    standing.update(index, found.seen)
                 norm = self.optimizer.backward(found.loss, self.config.max_grad_norm, self.ranks)
                 self.optimizer.step(learning_rate)
                 names = [*found.metrics, "grad_norm"]
@@ -239,7 +239,7 @@ class PPOUpdate:
         numbers = torch.cat([torch.stack(records).mean(0), torch.stack([delta, reward])])
         if self.ranks.size > 1:
             numbers[-3:-1] /= self.ranks.size  # norm and delta are the same on all ranks, the rest their terms
-            numbers = self.ranks.total(numbers)
+            numbers = self.ranks.all_reduce(numbers)
         metrics = dict(zip([*names, "weight_delta", "reward_mean"], numbers.tolist(), strict=True))
         return {**metrics, "learning_rate": learning_rate, "rows": float(rows)}
 
@@ -258,7 +258,7 @@ class PPOUpdate:
                 continue
             if self.ranks.size > 1:
                 if valid.flatten()[part].any():
-                    yield own_part(batch, part, self.ranks.rank, self.scratch)
+                    yield rank_minibatch(batch, part, self.ranks.rank, self.scratch)
                 continue
             index = part.to(device)
             minibatch = batch.minibatch(index, self.scratch, importance)
@@ -266,15 +266,15 @@ class PPOUpdate:
                 yield index, minibatch
 
     @torch.no_grad()
-    def _standing(self, batch: TimeMajorBatch) -> BatchAdvantages:
+    def _evaluate_all(self, batch: TimeMajorBatch) -> BatchAdvantages:
         """How all segments stand with the policy as it is, from one look at each."""
         standing = BatchAdvantages(batch, self.algorithm)
         every = torch.arange(batch.mask.shape[1], device=batch.mask.device)
         for index in every.tensor_split(self.algorithm.minibatches):
             if len(index):
                 minibatch = batch.minibatch(index, self.scratch)
-                with self.arithmetic.products(batch.mask.device):
-                    standing.enter(index, objective(self.policy, minibatch, self.algorithm).seen)
+                with self.arithmetic.autocast(batch.mask.device):
+                    standing.update(index, objective(self.policy, minibatch, self.algorithm).seen)
         return standing
 
     def _normalizers(self, batch: TimeMajorBatch, targets: Tensor) -> None:
@@ -283,7 +283,7 @@ class PPOUpdate:
             self.policy.update_returns(targets, self.ranks)
         if self.policy.observations is not None:
             real = batch.mask.T.bool()
-            rows = input_rows(batch.observation[:, :-1][real], self.policy.shape)
+            rows = flatten_inputs(batch.observation[:, :-1][real], self.policy.shape)
             self.policy.observations.update(rows, self.ranks)
             if isinstance(self.policy, CentralActorCritic) and batch.privileged is not None:
                 self.policy.update_privileged(batch.privileged[:, :-1][real], self.ranks)

@@ -67,7 +67,7 @@ class RNDUpdate:
             for part in order.tensor_split(self.algorithm.minibatches):
                 if not len(part):
                     continue
-                with self.arithmetic.products(x.device):
+                with self.arithmetic.autocast(x.device):
                     loss = self.networks(x[part]).mean()
                 norm = self.optimizer.backward(loss, self.config.max_grad_norm)
                 self.optimizer.step(self.config.learning_rate)

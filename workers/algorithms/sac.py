@@ -22,7 +22,7 @@ from protocol.config.run import SAC, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.off_policy import Loss, OffPolicyUpdate, weighted
-from workers.policies.networks.soft_actor_critic import SoftActorCritic, squashed
+from workers.policies.networks.soft_actor_critic import SoftActorCritic, sample_tanh_normal
 from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["Losses", "SACUpdate", "actor_loss", "critic_losses", "objective", "soft_target", "temperature_loss"]
@@ -79,11 +79,11 @@ def objective(
     with torch.no_grad():
         there = policy.inputs(batch.next_observation)
         mean, log_std = policy.actor(there)
-        amount, chance = squashed(mean, log_std, next_noise)
+        amount, chance = sample_tanh_normal(mean, log_std, next_noise)
         target = soft_target(batch.reward, batch.discount, policy.targets(there, amount), chance, temperature)
     values = policy.critics(here, batch.amount)
     mean, log_std = policy.actor(here)
-    drawn, chance = squashed(mean, log_std, noise)
+    drawn, chance = sample_tanh_normal(mean, log_std, noise)
     adapt = torch.zeros_like(temperature)
     if target_entropy is not None:
         adapt = temperature_loss(policy.log_temperature, chance, target_entropy)
@@ -108,13 +108,13 @@ class SACUpdate(OffPolicyUpdate):
         super().__init__(config, config.algorithm, optimizer, seed)
         self.policy, self.algorithm = policy, config.algorithm
         weights = flatten_(policy)
-        self._critics, self._targets = weights.span("critics."), weights.span("targets.")
+        self._critics, self._targets = weights.slice("critics."), weights.slice("targets.")
         self._target_entropy = None
         if self.algorithm.learn_temperature:
             wanted = self.algorithm.target_entropy
             self._target_entropy = -float(policy.amounts) if wanted is None else wanted
 
-    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
+    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
         here, there = torch.randn(2, rows, self.policy.amounts, generator=self.generator).to(transitions.reward.device)
         found = objective(self.policy, transitions, here, there, self._target_entropy)
         numbers = {
@@ -126,6 +126,6 @@ class SACUpdate(OffPolicyUpdate):
         }
         return Loss(found.critics + found.actor + found.temperature, found.errors, numbers)
 
-    def follow(self) -> dict[str, Tensor]:
+    def after_step(self) -> dict[str, Tensor]:
         self._targets.lerp_(self._critics, self.algorithm.tau)
         return {"temperature": self.policy.log_temperature.detach().exp()}

@@ -14,7 +14,7 @@ from torch import Tensor
 from protocol.config.run import QMIX, VDN, PolicyConfig
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.dqn import DQNEstimates, approach
+from workers.algorithms.dqn import DQNEstimates, td_loss
 from workers.algorithms.off_policy import PLAIN, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises
 from workers.policies.networks.team_q_network import TeamQPolicy
 
@@ -53,10 +53,10 @@ class DecompositionUpdate(OffPolicyUpdate):
         self.policy, self.algorithm = policy, config.algorithm
         self.schedules = Schedules(policy, config.algorithm)
 
-    def _ask(self, transitions: TransitionBatch, rows: int) -> Loss:
+    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
         noise = noises(self.policy, rows, self.generator)
         found = team_estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
-        return approach(found.value, found.target, self.algorithm.kappa, transitions.weight)
+        return td_loss(found.value, found.target, self.algorithm.kappa, transitions.weight)
 
-    def follow(self) -> dict[str, Tensor]:
-        return self.schedules.follow(self.train_steps)
+    def after_step(self) -> dict[str, Tensor]:
+        return self.schedules.after_step(self.train_steps)

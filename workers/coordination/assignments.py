@@ -36,7 +36,7 @@ class Assignments:
             return [f"actor-{i}" for i in range(self._run.actors)]
         return list(self._learners) if role == "learner" else []
 
-    def meant(self, role: Role, claim: str) -> str:
+    def resolve_name(self, role: Role, claim: str) -> str:
         """The name that `claim` asks for. Where learners are called by their policies, `learner-N` means the N-th, as a
         scheduler that numbers its processes says; but for policies that are numbers themselves."""
         names = self.names(role)

@@ -74,7 +74,7 @@ class CurriculumState:
         self._kept = len(self.mastered)
         """How many of them the file holds."""
 
-    def look(self, actors: Pages) -> None:
+    def update(self, actors: Pages) -> None:
         """Takes in what the actors counted since."""
         pages = list(actors.values())
         now = {member: self._sums(pages, member) for member in self._windows}
@@ -90,7 +90,7 @@ class CurriculumState:
             self._kept = len(self.mastered)
 
     @property
-    def told(self) -> dict[str, Any]:
+    def view(self) -> dict[str, Any]:
         """For actors and people."""
         scores = {
             member: round(window.mean, 6)

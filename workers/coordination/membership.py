@@ -16,8 +16,8 @@ from protocol.messages.core import Beat, Join, Leave, Refusal, Role, Route
 from protocol.messages.file_fetch import Fetch
 from workers.coordination.assignments import Assignments, Steps
 from workers.coordination.member_store import MemberStore, WorkerRecord
-from workers.coordination.routing import ways
-from workers.planning.data_parallel import rank_of_actor, rank_of_learner
+from workers.coordination.routing import route_via_relays
+from workers.planning.data_parallel import rank_for_actor, rank_of_learner
 from workers.runtime.files import SafeWriter
 
 __all__ = ["Membership"]
@@ -52,21 +52,21 @@ class Membership:
     @property
     def watching(self) -> bool:
         """Whether a supervisor is there."""
-        return bool(self.having("supervisor"))
+        return bool(self.members("supervisor"))
 
     def join(self, join: Join, steps: Steps) -> WorkerRecord | Refusal:
         """Lets a worker in, or says why not. `steps`: what every actor incarnation has made so far."""
         if (differs := check_schemas(join)) is not None:
             return refusal(differs)
-        if self._was_away(join):
+        if self._returning(join):
             return self._admit(join, join.name, join.incarnation, steps)
         if (member := self.welcomed(join)) is not None:
             return member
-        if (name := self._had(join)) is not None:
+        if (name := self._token_owner(join)) is not None:
             return self._admit(join, name, self._register.incarnations[name], steps)
         if (unfit := self._unfit(join)) is not None:
             return refusal(unfit)
-        claimed = self._places.meant(join.role, join.name) if join.role in _KEY else ""
+        claimed = self._places.resolve_name(join.role, join.name) if join.role in _KEY else ""
         name = claimed or self._vacant(join, steps)
         if name is None:
             return self._full(join.role)
@@ -99,7 +99,7 @@ class Membership:
                 del self.restarts[name]
         self.save()
 
-    def beat(self, beat: Beat) -> WorkerRecord | None:
+    def heartbeat(self, beat: Beat) -> WorkerRecord | None:
         """Notes a heartbeat; None if its sender is no member."""
         member = self._of(beat)
         if member is not None:
@@ -119,7 +119,7 @@ class Membership:
             del self._register.tokens[member.name]
         return member
 
-    def untold(
+    def new_episodes(
         self, member: WorkerRecord, episodes: list[tuple[str, int, int, float]]
     ) -> list[tuple[str, int, int, float]]:
         """Those of `episodes` that the member did not tell before: it repeats what was not answered, and the steps of
@@ -145,13 +145,13 @@ class Membership:
         wanted = [*self._places.names("actor"), *self._places.names("learner")]
         return [name for name in wanted if name not in self._register.members]
 
-    def having(self, role: Role) -> list[WorkerRecord]:
+    def members(self, role: Role) -> list[WorkerRecord]:
         """The living members of a role."""
         return [member for member in self._register.members.values() if member.role == role]
 
-    def parted(self, join: Join) -> bool:
+    def left_cleanly(self, join: Join) -> bool:
         """Whether the last who had the name that `join` claims said farewell without an error."""
-        name = self._places.meant(join.role, join.name)
+        name = self._places.resolve_name(join.role, join.name)
         return (name, self._register.incarnations.get(name, 0)) in self.clean
 
     def routes(self, member: WorkerRecord) -> list[Route]:
@@ -159,28 +159,28 @@ class Membership:
         learner is told all, an actor its own, everybody else the first."""
         routes = [
             route.model_copy(update={"node": learner.node})
-            for learner in self.having("learner")
+            for learner in self.members("learner")
             for route in learner.routes
             if self._concerns(route, member)
         ]
         if member.role != "actor":
             return routes
-        return ways(routes, {relay.node: relay.routes for relay in self.having("relay")}, member.node)
+        return route_via_relays(routes, {relay.node: relay.routes for relay in self.members("relay")}, member.node)
 
     def _concerns(self, route: Route, member: WorkerRecord) -> bool:
         ranks = self._ranked.get(route.policy, 1)
         if ranks == 1 or member.role == "learner":
             return True
-        wanted = rank_of_actor(member.name, ranks) if member.role == "actor" else 0
+        wanted = rank_for_actor(member.name, ranks) if member.role == "actor" else 0
         return rank_of_learner(route.learner, ranks) == wanted
 
     def living_actors(self) -> list[tuple[str, int]]:
         """(name, incarnation) of the living actors."""
-        return [(member.name, member.incarnation) for member in self.having("actor")]
+        return [(member.name, member.incarnation) for member in self.members("actor")]
 
     def actors_done(self, steps: Steps) -> bool:
         """Whether every actor ended and all steps of the run are made."""
-        if self.having("actor") or not self._register.quotas:
+        if self.members("actor") or not self._register.quotas:
             return False
         counted = list(self._register.quotas)
         if self._run.lockstep:  # what was made before all began anew is made again
@@ -190,16 +190,16 @@ class Membership:
     def counters(self, role: Role) -> dict[tuple[str, int], dict[str, float]]:
         """Last known counters by (name, incarnation), for workers whose pages cannot be seen from here."""
         found = {key: page for key, page in self._register.ended.items() if key[0].startswith(role)}
-        found.update({(m.name, m.incarnation): m.counters for m in self.having(role)})
+        found.update({(m.name, m.incarnation): m.counters for m in self.members(role)})
         return found
 
     def measured(self) -> dict[str, float]:
         """POLICY.NAME -> what the living learners measured last, and `staleness`: publications that the actor furthest
         behind has not adopted."""
         found: dict[str, float] = {}
-        for member in (*self.having("learner"), *self.having("evaluation")):
+        for member in (*self.members("learner"), *self.members("evaluation")):
             found |= member.metrics
-        for member in self.having("actor"):
+        for member in self.members("actor"):
             for name, value in member.metrics.items():
                 kind, _, policy = name.partition(".")
                 if kind == "staleness":
@@ -212,8 +212,8 @@ class Membership:
         """Whether the segments of some actor cross a network."""
         if self._run.transport == "tcp":
             return True
-        nodes = {learner.node for learner in self.having("learner")}
-        return any(not actor.node or nodes - {actor.node} for actor in self.having("actor"))
+        nodes = {learner.node for learner in self.members("learner")}
+        return any(not actor.node or nodes - {actor.node} for actor in self.members("actor"))
 
     def table(self) -> list[dict[str, Any]]:
         """The workers, for people."""
@@ -262,23 +262,25 @@ class Membership:
         self.save()
         return member
 
-    def _was_away(self, join: Join) -> bool:
+    def _returning(self, join: Join) -> bool:
         """Whether this is a member of old whose lease has ended while it, or the coordinator, was away."""
         return (
             join.incarnation > 0
             and self._register.incarnations.get(join.name) == join.incarnation
             and join.name not in self._register.members
-            and self._suits(join.role, join.name)
+            and self._name_fits_role(join.role, join.name)
         )
 
-    def _had(self, join: Join) -> str | None:
+    def _token_owner(self, join: Join) -> str | None:
         """The name whose newest incarnation this process was given, if its lease ended before it heard of that, or
         before the last of what it had asked until then was read: one process has one incarnation, however often and
         how late it asks."""
         had = (name for name, token in self._register.tokens.items() if token == join.token)
-        return next((name for name in had if name not in self._register.members and self._suits(join.role, name)), None)
+        return next(
+            (name for name in had if name not in self._register.members and self._name_fits_role(join.role, name)), None
+        )
 
-    def _suits(self, role: Role, name: str) -> bool:
+    def _name_fits_role(self, role: Role, name: str) -> bool:
         """Whether the name is one of the role; watchers have those that were made up for them."""
         if role in _KEY:
             return self._places.index(role, name) is not None
@@ -320,7 +322,7 @@ class Membership:
         return refusal(taken, self._patient or not holder.heard)
 
     def _full(self, role: Role) -> Refusal:
-        holders = self.having(role)
+        holders = self.members(role)
         if role == "actor" and len(holders) < self._run.actors:
             return refusal(Refused("nothing_left_to_do"), self._patient)
         full = Refused("all_places_taken", role=role, key=_KEY[role])

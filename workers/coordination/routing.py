@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from protocol.messages.core import Route
 
-__all__ = ["ways"]
+__all__ = ["route_via_relays"]
 
 
-def ways(routes: Iterable[Route], offers: Mapping[str, Sequence[Route]], node: str) -> list[Route]:
+def route_via_relays(routes: Iterable[Route], offers: Mapping[str, Sequence[Route]], node: str) -> list[Route]:
     """`routes` as a worker on `node` is told them; `offers` by node.
 
     On the learner's node, and where a node is not known, everything goes straight. From elsewhere experience goes by

@@ -23,22 +23,22 @@ class StallDetector:
         self._waits: dict[tuple[str, int], dict[str, float]] = {}
         """What everybody had waited when something moved last."""
         self.stalls = 0
-        self.said = ""
+        self.message = ""
 
-    def look(
+    def update(
         self, now: float, progress: int, workers: Sequence[Mapping[str, Any]], absent: Sequence[str], pages: Pages
     ) -> str:
         """`progress`: anything that grows while the run moves; `workers`: the table of members; `absent`: names of
         those that are wanted and not there."""
         if progress != self._progress or not workers:
-            self._progress, self._moved_at, self.said = progress, now, ""
+            self._progress, self._moved_at, self.message = progress, now, ""
             self._waits = {key: _waits(page) for key, page in pages.items()}
-        elif not self.said and now - self._moved_at >= self._seconds:
+        elif not self.message and now - self._moved_at >= self._seconds:
             self.stalls += 1
             told = [self._told(worker, pages) for worker in workers if worker["role"] in ("actor", "learner", "relay")]
             told += [f"{name} is not there" for name in absent]
-            self.said = f"nothing moved for {now - self._moved_at:.0f} s: {', '.join(told)}"
-        return self.said
+            self.message = f"nothing moved for {now - self._moved_at:.0f} s: {', '.join(told)}"
+        return self.message
 
     def _told(self, worker: Mapping[str, Any], pages: Pages) -> str:
         key = worker["name"], worker["incarnation"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from workers.coordination.membership import Membership
 from workers.metrics.run_metrics import RunMetrics
-from workers.metrics.segment_accounting import Page, rows_learned, total
+from workers.metrics.segment_accounting import Page, rows_learned, sum_counters
 
 __all__ = ["WorkerCounters"]
 
@@ -37,7 +37,7 @@ class WorkerCounters:
     def restarts(self, learned: Iterable[str]) -> dict[str, int]:
         """Of workers, and of what is `learned` and went on within its cohort."""
         pages = self.learners().values()
-        again = {f"policy {name}": total(pages, f"member_restarts.{name}") for name in learned}
+        again = {f"policy {name}": sum_counters(pages, f"member_restarts.{name}") for name in learned}
         return {**self._members.restarts, **{name: count for name, count in again.items() if count}}
 
     def trained_on(self, parts: Mapping[str, float]) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import World
-from workers.runtime.state_capture import State, put_back, taken
+from workers.runtime.state_capture import State, capture, restore
 
 __all__ = ["AgentOutcome", "AgentTimeStep", "Environment", "Episodes", "Player", "Turn"]
 
@@ -112,10 +112,10 @@ class Environment(ABC):
     restarts: int = 0
     """Times so far that a process which stepped copies was started again."""
     counters: tuple[str, ...] = ()
-    """Names of totals that `figures` tells."""
-    waits: bool = False
-    """Whether somebody outside waits for actions, so that `answer` is worth a call."""
-    remembers: bool = False
+    """Names of totals that `metrics` tells."""
+    wants_preview: bool = False
+    """Whether somebody outside waits for actions, so that `preview_actions` is worth a call."""
+    has_state: bool = False
     """Whether `get_state` and `set_state` tell all, which a cut of lock-step needs. As they are here they do for a
     world whose memory is arrays, numbers and generators of random numbers, its own or that of its parts."""
 
@@ -128,34 +128,34 @@ class Environment(ABC):
         """Applies actions for each entry of the last turn's `present`, in that order: n rows of `Place.acted` each.
         Choices count from the `start` of their space."""
 
-    def answer(self, actions: Sequence[NDArray]) -> None:
-        """The actions that `step` is given next, as soon as they are known: for a world that `waits`."""
+    def preview_actions(self, actions: Sequence[NDArray]) -> None:
+        """The actions that `step` is given next, as soon as they are known: for a world that `wants_preview`."""
 
-    def conclude(self) -> tuple[AgentOutcome, ...]:
+    def flush_ends(self) -> tuple[AgentOutcome, ...]:
         """After `reset` or `step`: tells at once of all ends that agents would be told of with their next presence, and
         not again then. Nothing where ends are always told in the turn in which they come, which is best."""
         return ()
 
     def get_state(self) -> State:
         """All that the world remembers between two turns, as plain arrays that are its caller's."""
-        return taken(self)
+        return capture(self)
 
     def set_state(self, state: State) -> None:
         """After `reset` with any seed: goes on as the world did of which `get_state` gave `state`. The turn that was
         told last there is its caller's to keep."""
-        put_back(self, state)
+        restore(self, state)
 
     def take_episodes(self) -> Episodes:
         """Of a collection: what ended since the last call."""
         return {}
 
-    def hear(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
         """What whoever decides for all actors of a run says of the members of a collection; nothing to others."""
 
-    def attend(self) -> None:
+    def poll(self) -> None:
         """While the actor waits for credit, at least twenty times a second: for what must not wait as long."""
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """What is to be known of an environment that reaches beyond its process: totals and measurements by name."""
         return {}
 
@@ -171,7 +171,7 @@ class Environment(ABC):
         """One copy as a picture [height, width, 3], a cell of a grid being `scale` points; None where there is none."""
         return None
 
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_] | None:
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_] | None:
         """[height, width]: the cells of one copy of a grid world in which agents are; None where it is no grid."""
         return None
 

@@ -16,12 +16,12 @@ from protocol.config.run import Run
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
 from workers.environments.registry import make
 from workers.runtime.seeds import seed_of
-from workers.runtime.state_capture import State, put_back, taken, under
+from workers.runtime.state_capture import State, capture, restore, strip_prefix
 
-__all__ = ["LockstepBlocks", "deal"]
+__all__ = ["LockstepBlocks", "build_lockstep_blocks"]
 
 
-def deal(run: Run, actor: int) -> LockstepBlocks:
+def build_lockstep_blocks(run: Run, actor: int) -> LockstepBlocks:
     """The blocks of actor number `actor`."""
     alone, numbers = run.environment.model_copy(update={"copies": run.act_block}), dealt(run, actor)
     return LockstepBlocks([make(alone) for _ in numbers], numbers)
@@ -42,7 +42,7 @@ class LockstepBlocks(Environment):
         self._blocks, self._numbers = blocks, numbers
         self.world, self.groups = blocks[0].world, len(blocks)
         self.copies = sum(block.copies for block in blocks)
-        self.remembers = all(block.remembers for block in blocks)
+        self.has_state = all(block.has_state for block in blocks)
         self._now = 0
         self._turns: list[Turn] = []
 
@@ -70,14 +70,14 @@ class LockstepBlocks(Environment):
         state = {
             f"{place}.{name}": array for place, b in enumerate(self._blocks) for name, array in b.get_state().items()
         }
-        return state | {f"turns.{name}": array for name, array in taken(_Turns(self._now, self._turns)).items()}
+        return state | {f"turns.{name}": array for name, array in capture(_Turns(self._now, self._turns)).items()}
 
     def set_state(self, state: State) -> None:
         """The inverse; `turn` is the one that was told last."""
         for place, block in enumerate(self._blocks):
-            block.set_state(under(f"{place}.", state))
+            block.set_state(strip_prefix(f"{place}.", state))
         there = _Turns()
-        put_back(there, under("turns.", state), (Turn, AgentTimeStep, AgentOutcome))
+        restore(there, strip_prefix("turns.", state), (Turn, AgentTimeStep, AgentOutcome))
         self._now, self._turns = there.now, there.turns
 
     @property

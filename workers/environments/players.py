@@ -17,7 +17,7 @@ from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Pla
 from workers.environments.base import AgentTimeStep, Player
 from workers.environments.checks.row_checks import range_of
 
-__all__ = ["first_rows", "random_player", "random_rows"]
+__all__ = ["first_legal", "random_player", "random_rows"]
 
 
 def random_player(place: Place, generator: np.random.Generator) -> Player:
@@ -40,7 +40,7 @@ def random_rows(
     return drawn
 
 
-def first_rows(record: RowFormat, rows: int, masks: NDArray[Any] | None = None) -> NDArray[Any]:
+def first_legal(record: RowFormat, rows: int, masks: NDArray[Any] | None = None) -> NDArray[Any]:
     """[rows]: the first choice of those that are legal by `masks`; of numbers the one nearest to 0."""
     found = record.zeros(rows)
     for leaf, column in record.parts(found):

@@ -23,7 +23,7 @@ from pathlib import Path
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import RookeryError
 from protocol.memory.shared_file import SharedFile
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.environments.vectorized.process_handle import ANSWER, COMMAND, ProcessCommand
@@ -59,13 +59,13 @@ class EnvironmentProcess:
                 continue
             environment, share = self._environments[group], shares[group]
             fresh = kind == ProcessCommand.RESET
-            share.write(share.cut(environment.reset(seed)) if fresh else environment.step(share.actions()))
+            share.write(share.truncate_lost_episodes(environment.reset(seed)) if fresh else environment.step(share.actions()))
             episodes = environment.take_episodes()
             _answer(self._wire, ProcessCommand.TURN, group, json.dumps([*episodes.items()]) if episodes else "")
 
     def _hear(self, said: bytes) -> None:
         for environment in self._environments:
-            environment.hear(json.loads(said))
+            environment.set_curriculum(json.loads(said))
 
     def close(self) -> None:
         """Closes its environments."""
@@ -120,5 +120,5 @@ def _last_word(wire: socket.socket, kind: ProcessCommand, number: int, text: str
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -41,7 +41,7 @@ from workers.environments.worlds.treasure_hunt import TreasureHunt
 from workers.environments.worlds.weather import Weather
 from workers.environments.wrappers.joint_observation import JointObservation
 from workers.environments.wrappers.team import TeamEnvironment
-from workers.runtime.entry_points import find, said
+from workers.runtime.entry_points import import_entry_point, one_line
 
 __all__ = ["BUILT_IN", "describe", "make"]
 
@@ -82,7 +82,7 @@ def make(
     except RookeryError:
         raise
     except (Exception, SystemExit) as fault:
-        raise EnvironmentFault("environment_creation_failed", environment=config.id, reason=said(fault)) from fault
+        raise EnvironmentFault("environment_creation_failed", environment=config.id, reason=one_line(fault)) from fault
 
 
 def _made(config: EnvironmentConfig, outside: SimulatorEndpoint | None) -> Environment:
@@ -127,7 +127,7 @@ def _one(config: EnvironmentConfig) -> Environment:
         states = config.central_state == "state"
         return pettingzoo_parallel.from_id(config.id, config.copies, config.settings, config.turn_mode, states)
     if ":" in config.id:
-        return _users_own(config)
+        return _from_function(config)
     raise ConfigurationError("unknown_environment", environment=config.id, choices=_FORMS, key="environment.id")
 
 
@@ -138,23 +138,23 @@ def describe(config: EnvironmentConfig, cut: bool = False) -> World:
     try:
         if config.teams:  # whose members take turns is refused before anybody starts
             environment.reset(0)
-        if cut and not environment.remembers:
+        if cut and not environment.has_state:
             raise ConfigurationError("lockstep_environment_without_state", environment=config.id, key="schedule")
         return environment.world
     finally:
         environment.close()
 
 
-def _users_own(config: EnvironmentConfig) -> Environment:
+def _from_function(config: EnvironmentConfig) -> Environment:
     """Calls `module:function` with the settings.
 
     A function that takes `copies` is called once and returns an `Environment` or a `gymnasium.vector.VectorEnv` of as
     many; any other is called once for each copy and returns what speaks as a `gymnasium.Env`, a PettingZoo environment
     (parallel or in turns), a `dm_env.Environment`, ML-Agents' `BaseEnv` or a gridworld in Sorrel's manner does.
     """
-    function = find(config.id, "environment.id", _FORMS)
+    function = import_entry_point(config.id, "environment.id", _FORMS)
     if "copies" in _parameters(function):
-        return _whole(config, function)
+        return _vectorised_function(config, function)
     first = _call(config, function, {})
     made = [first]
 
@@ -169,7 +169,7 @@ def _users_own(config: EnvironmentConfig) -> Environment:
         return SorrelEnvironment(config.id, make_one, config.copies, config.turn_mode or "sequential")
     if hasattr(first, "possible_agents") or hasattr(first, "agent_iter"):
         states = config.central_state == "state"
-        return pettingzoo_parallel.wrap(config.id, first, make_one, config.copies, config.turn_mode, states)
+        return pettingzoo_parallel.wrap_pettingzoo(config.id, first, make_one, config.copies, config.turn_mode, states)
     if is_mlagents(first):
         return MlAgentsEnvironment(config.id, make_one, config.copies)
     if is_dm_env(first):
@@ -179,7 +179,7 @@ def _users_own(config: EnvironmentConfig) -> Environment:
     raise ConfigurationError("environment_function_result", environment=config.id, value=type(first).__name__)
 
 
-def _whole(config: EnvironmentConfig, function: Callable[..., Any]) -> Environment:
+def _vectorised_function(config: EnvironmentConfig, function: Callable[..., Any]) -> Environment:
     """Calls a function that makes all copies at once."""
     arguments: dict[str, Any] = {"copies": config.copies}
     takes_mode = "turn_mode" in _parameters(function)
@@ -215,6 +215,6 @@ def _call(config: EnvironmentConfig, function: Callable[..., Any], arguments: di
             "environment_function_refused_settings",
             environment=config.id,
             value=config.settings,
-            reason=said(fault),
+            reason=one_line(fault),
             key="environment.settings",
         ) from fault

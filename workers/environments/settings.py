@@ -12,12 +12,12 @@ from pydantic import BaseModel, ValidationError
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["fit_within_the_wall", "validated"]
+__all__ = ["check_grid_size", "parse_settings"]
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def validated(id: str, model: type[_Model], settings: Mapping[str, Any]) -> _Model:
+def parse_settings(id: str, model: type[_Model], settings: Mapping[str, Any]) -> _Model:
     """`settings` of the world `id` as `model`; ConfigurationError for the first fault in one sentence."""
     try:
         return model.model_validate(settings)
@@ -48,7 +48,7 @@ def validated(id: str, model: type[_Model], settings: Mapping[str, Any]) -> _Mod
     )
 
 
-def fit_within_the_wall(agents: int, height: int, width: int) -> None:
+def check_grid_size(agents: int, height: int, width: int) -> None:
     """ConfigurationError, for a model's validator, if a field of that size in cells, the outer wall included, is
     too small."""
     cells = (height - 2) * (width - 2)

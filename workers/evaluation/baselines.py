@@ -21,9 +21,9 @@ from workers.environments.base import Environment, Player
 from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL
-from workers.evaluation.episodes import measured, returns
+from workers.evaluation.episodes import evaluation_config, play_episodes
 
-__all__ = ["baselines", "play", "yardsticks"]
+__all__ = ["baselines", "baselines_by_policy", "play"]
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _PATIENCE, _HURRY = 60.0, 3.0
 """Seconds for a run that reached its end, and for one that was stopped."""
 
 
-def yardsticks(run: Run, world: World, complete: bool) -> dict[str, dict[str, float]]:
+def baselines_by_policy(run: Run, world: World, complete: bool) -> dict[str, dict[str, float]]:
     """policy -> baselines of the first agent it plays; empty, as the log tells, where the world raises or is slow."""
     found: dict[str, dict[str, float]] = {}
     if run.environment.id == EXTERNAL:  # nobody else can play it
@@ -66,7 +66,7 @@ def play(
 
     The standard error is 0 where there was a single episode. EnvironmentFault if episodes do not end.
     """
-    return {name: _mean(earned.ravel()) for name, earned in returns(environment, players, episodes, seed).items()}
+    return {name: _mean(earned.ravel()) for name, earned in play_episodes(environment, players, episodes, seed).items()}
 
 
 def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> dict[str, dict[str, float]]:
@@ -74,7 +74,7 @@ def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> dict[str, 
 
     Mean returns of whole episodes; reproducible from `seed`.
     """
-    environment = make(measured(config, min(_COPIES, episodes)))
+    environment = make(evaluation_config(config, min(_COPIES, episodes)))
     try:
         places = environment.world.places
         generators = np.random.default_rng(seed).spawn(len(places))

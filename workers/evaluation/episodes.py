@@ -21,7 +21,7 @@ from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, 
 from workers.environments.registry import BUILT_IN
 from workers.environments.simulators import EXTERNAL
 
-__all__ = ["acted", "environments_of", "measured", "returns"]
+__all__ = ["act", "environments_of", "evaluation_config", "play_episodes"]
 
 _LIMIT = 1_000_000
 """Steps after which an episode counts as endless."""
@@ -53,7 +53,7 @@ class _Account:
         self._running[ended] = 0
 
 
-def returns(
+def play_episodes(
     environment: Environment,
     players: Mapping[str, Player],
     episodes: int,
@@ -73,7 +73,7 @@ def returns(
     turn = environment.reset(seed)
     for _ in range(_LIMIT * quota):
         on_turn()
-        turn = environment.step(acted(turn, names, players))
+        turn = environment.step(act(turn, names, players))
         told: tuple[AgentTimeStep | AgentOutcome, ...] = (*turn.outcomes, *turn.present)
         for one in told:
             accounts[one.agent].add(one)
@@ -82,15 +82,15 @@ def returns(
     raise EnvironmentFault("episodes_not_finished", environment=environment.world.id, count=quota, limit=_LIMIT * quota)
 
 
-def acted(turn: Turn, names: list[str], players: Mapping[str, Player]) -> list[NDArray[Any]]:
+def act(turn: Turn, names: list[str], players: Mapping[str, Player]) -> list[NDArray[Any]]:
     """What `players` do in `turn`, after those who want to know are told what comes beside their own turns: outcomes,
     and what all agents see. `names` of the world's agents, in order."""
     for outcome in turn.outcomes:
-        if (receive := getattr(players[names[outcome.agent]], "receive", None)) is not None:
+        if (receive := getattr(players[names[outcome.agent]], "add_outcome", None)) is not None:
             receive(outcome)
     if turn.common is not None:
         for present in turn.present:
-            if (look := getattr(players[names[present.agent]], "look", None)) is not None:
+            if (look := getattr(players[names[present.agent]], "set_shared_observation", None)) is not None:
                 look(turn.common)
     return [players[names[present.agent]](present) for present in turn.present]
 
@@ -104,15 +104,15 @@ def environments_of(config: EnvironmentConfig, copies: int) -> dict[str, Environ
         raise ConfigurationError("external_simulators_not_evaluable")
     where = config.evaluation()
     if where.members is None:
-        return {where.id: measured(where, copies)}
+        return {where.id: evaluation_config(where, copies)}
     alone = dict.fromkeys(STRUCTURES)
     return {
-        name: measured(where.model_copy(update={**alone, "members": {name: member}}), copies)
+        name: evaluation_config(where.model_copy(update={**alone, "members": {name: member}}), copies)
         for name, member in where.members.items()
     }
 
 
-def measured(config: EnvironmentConfig, copies: int) -> EnvironmentConfig:
+def evaluation_config(config: EnvironmentConfig, copies: int) -> EnvironmentConfig:
     """`config` as it is measured: at most `copies` at once, episodes whole from the first on. What is not ours and is
     stepped by processes is stepped by one here as well, as it may end the process that it is in."""
     members = config.members or {}

@@ -16,10 +16,10 @@ from protocol.spaces import World
 from workers.environments.base import Environment, Player
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
-from workers.evaluation.episodes import environments_of, returns
+from workers.evaluation.episodes import environments_of, play_episodes
 from workers.evaluation.scores import Score, score
 from workers.planning.fixed_policy_plan import plan_fixed
-from workers.rollout.build import ActorAssignment, seat_fixed
+from workers.rollout.build import ActorAssignment, build_fixed_collectors
 from workers.rollout.players.frozen_player import FrozenPlayer, InferencePolicy
 from workers.runtime.seeds import seed_of
 
@@ -55,7 +55,7 @@ class Evaluation:
         run = self._run.model_copy(update={"environment": where, "schedule": "asynchronous"})
         players = players_of(run, environment.world, deciders, self._seed)
         seed = seed_of(self._seed, "evaluation", name)
-        earned = returns(environment, players, self._episodes, seed, on_turn)
+        earned = play_episodes(environment, players, self._episodes, seed, on_turn)
         by_policy: dict[str, dict[str, NDArray[np.float64]]] = {}
         for agent, policy in run.policy_of(environment.world).items():
             by_policy.setdefault(policy, {})[agent] = earned[agent]
@@ -68,7 +68,7 @@ def players_of(run: Run, world: World, deciders: Mapping[str, InferencePolicy], 
     players: dict[str, Player] = {}
     for policy, plan in plan_fixed(run, world).items():
         if policy not in deciders:
-            seats = seat_fixed(
+            seats = build_fixed_collectors(
                 plan, world, run.environment, seed, ActorAssignment(range(run.groups), ("evaluation", 1))
             )
             players |= {world.agents[agent].name: seat.performer for (agent, _), seat in seats.items()}

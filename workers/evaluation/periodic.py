@@ -52,7 +52,7 @@ class PeriodicEvaluation:
         self.measured: dict[str, float] = {}
         """POLICY.evaluation/… -> mean return, as of the last evaluation."""
 
-    def look(self, made: int, last: bool = False) -> dict[str, float]:
+    def run_if_due(self, made: int, last: bool = False) -> dict[str, float]:
         """Evaluates if that is due after `made` steps, or for the `last` time if there are weights that were not
         evaluated; what was measured last."""
         if not self._ready:

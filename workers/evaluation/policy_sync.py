@@ -39,7 +39,7 @@ class SyncedPolicy:
         self.performer.swap(version)
         return True
 
-    def decide(
+    def infer(
         self,
         seen: NDArray[Any],
         noise: Noise | None,

@@ -90,9 +90,9 @@ class ActorLeague:
     @property
     def ready(self) -> bool:
         """Whether every player has somebody to meet."""
-        return all(player in self._told.whom for player in self._plan.players)
+        return all(player in self._told.opponents for player in self._plan.players)
 
-    def hear(self, view: Mapping[str, Any]) -> None:
+    def update(self, view: Mapping[str, Any]) -> None:
         """What the coordinator says with its answer to a heartbeat."""
         if view.get("league"):
             self._told.hear(view["league"])
@@ -115,7 +115,7 @@ class ActorLeague:
         policy, _, number = member.partition("/")
         entry = self._at_hand[member] = PoolEntry(policy, int(number), self._told.files[member])
         if isinstance(self._library, PoolCache):
-            return self._library.take(entry)
+            return self._library.get(entry)
         path = entry.path(self._library)
         verify(entry, path.read_bytes())
         return path
@@ -123,4 +123,4 @@ class ActorLeague:
     def _forget(self, member: str) -> None:
         entry = self._at_hand.pop(member)
         if isinstance(self._library, PoolCache):
-            self._library.give_back(entry)
+            self._library.release(entry)

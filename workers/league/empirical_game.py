@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Equilibrium", "equilibrium", "exploitability"]
+__all__ = ["Equilibrium", "exploitability", "solve"]
 
 Array = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ class Equilibrium(NamedTuple):
     gap: float
 
 
-def equilibrium(payoffs: Array, tolerance: float = 1e-3, rounds: int = 20_000) -> Equilibrium:
+def solve(payoffs: Array, tolerance: float = 1e-3, rounds: int = 20_000) -> Equilibrium:
     """Of the zero-sum game `payoffs` [M, N], which rows want to be large: by regret matching+ with alternating moves
     and averages weighted by the round (Tammelin 2014, arXiv:1407.5042; Zinkevich et al. 2007 for the bound), until the
     gap is `tolerance` of the largest payoff, or after `rounds`."""

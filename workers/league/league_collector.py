@@ -63,17 +63,17 @@ class LeagueCollector:
                 self.steps += len(chosen)
         return actions
 
-    def receive(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
+    def add_outcome(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
         """What arrived between the agent's turns."""
         for home, seat in self._homes:
             rows = _between(outcome.copies, home)
             if rows.stop > rows.start:
-                seat.receive(_part(outcome, rows, home), on_wait)
+                seat.add_outcome(_part(outcome, rows, home), on_wait)
         who = self._who(outcome.copies)
         for number in np.unique(who).tolist():
             if number != LEARNS:
                 player = self._cast.player(number, self._agent, self._group)
-                player.receive(_chosen(outcome, np.flatnonzero(who == number)))
+                player.add_outcome(_chosen(outcome, np.flatnonzero(who == number)))
 
     def _who(self, copies: NDArray[np.int64] | None) -> NDArray[np.int64]:
         who = self._fixtures.who[self._agent]

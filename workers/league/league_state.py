@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from workers.league import policy_pool
 from workers.league.elo import elo, win_rates
-from workers.league.empirical_game import equilibrium
-from workers.league.matchmaking import chances, pair_chances
+from workers.league.empirical_game import solve
+from workers.league.matchmaking import opponent_distribution, pair_chances
 from workers.metrics.segment_accounting import Pages
 from workers.planning.league_plan import LeaguePlan, PlayerPlan
 
@@ -46,12 +46,12 @@ class LeagueState:
         """(player, member) -> games and points when the player's newest member joined."""
         self._looked_at = -math.inf
         self._solved = any(player.matchmaking == "nash" for player in plan.players.values())
-        self.told: dict[str, Any] = {}
+        self.instructions: dict[str, Any] = {}
         """What actors need."""
         self.view: dict[str, Any] = {}
         """What people see."""
 
-    def look(self, actors: Pages, now: float) -> None:
+    def update(self, actors: Pages, now: float) -> None:
         """Brings everything up to date, unless that was done within the last second before `now`."""
         if now - self._looked_at < _EVERY:
             return
@@ -75,7 +75,10 @@ class LeagueState:
         payoffs: Array = margins / (games + 1)  # as if each had drawn once more, so that one game says little
         mixed = self._mixture(names, payoffs)
         ratings = elo(games, points)
-        whom = {player.name: self._whom(player, names, payoffs, counts) for player in self._plan.players.values()}
+        whom = {
+            player.name: self._opponent_distribution(player, names, payoffs, counts)
+            for player in self._plan.players.values()
+        }
         self._tell(whom, names, games, mixed if self._solved else {})
         self._show(
             whom, names, (games, points, margins), ratings, mixed, sum(page.get("league_loads", 0.0) for page in pages)
@@ -101,7 +104,7 @@ class LeagueState:
         for player in self._plan.players.values():
             rows, columns = self._own(player, names), self._opponents(player, names)
             if rows and columns:
-                found = equilibrium(payoffs[np.ix_(rows, columns)])
+                found = solve(payoffs[np.ix_(rows, columns)])
                 mixed |= {names[i]: float(chance) for i, chance in zip(rows, found.rows, strict=True)}
         return mixed
 
@@ -112,7 +115,7 @@ class LeagueState:
         theirs = {member for opponent in player.opponents for member in self._plan.players[opponent].members}
         return [i for i, name in enumerate(names) if name in theirs]
 
-    def _whom(
+    def _opponent_distribution(
         self, player: PlayerPlan, names: list[str], payoffs: Array, counts: dict[tuple[str, str], list[float]]
     ) -> dict[str, float]:
         """Whom a player is to meet, with which chances: members, or as NAME a player with its newest weights."""
@@ -125,7 +128,7 @@ class LeagueState:
             games = np.array([a[0] - b[0] for a, b in zip(now, since, strict=True)])
             points = np.array([a[1] - b[1] for a, b in zip(now, since, strict=True)]) / 2
             table = payoffs[np.ix_(self._own(player, names), columns)]
-            weighed = (1 - share) * chances(player.matchmaking, games, points, table)
+            weighed = (1 - share) * opponent_distribution(player.matchmaking, games, points, table)
             found |= {names[j]: float(chance) for j, chance in zip(columns, weighed, strict=True)}
         return found
 
@@ -137,7 +140,7 @@ class LeagueState:
         even = 1 / len(names)
         weights = np.array([even + sum(mixed.get(name, 0.0) for name in pair) for pair in pairs])
         wanted = pair_chances(np.array([games[at[one], at[other]] for one, other in pairs]), weights)
-        self.told = {
+        self.instructions = {
             "files": {entry.name: entry.checksum for entry in self._entries},
             "whom": whom,
             "pairs": [[*pair, round(float(chance), 6)] for pair, chance in zip(pairs, wanted, strict=True)],

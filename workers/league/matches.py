@@ -34,14 +34,14 @@ class MatchInstructions:
     def __init__(self) -> None:
         self.files: dict[str, str] = {}
         """member -> checksum."""
-        self.whom: dict[str, tuple[list[str], NDArray[np.float64]]] = {}
+        self.opponents: dict[str, tuple[list[str], NDArray[np.float64]]] = {}
         """player -> names, and their cumulative chances."""
         self.pairs: tuple[list[tuple[str, str]], NDArray[np.float64]] = ([], np.empty(0))
 
     def hear(self, told: Mapping[str, Any]) -> None:
         """Takes news in."""
         self.files = dict(told["files"])
-        self.whom = {player: ([*whom], _cumulative([*whom.values()])) for player, whom in told["whom"].items()}
+        self.opponents = {player: ([*whom], _cumulative([*whom.values()])) for player, whom in told["whom"].items()}
         pairs = told["pairs"]
         self.pairs = [(one, other) for one, other, _ in pairs], _cumulative([chance for *_, chance in pairs])
 
@@ -66,7 +66,7 @@ class MatchScheduler:
         self._open = np.zeros((agents, plan.copies), np.bool_)
         self._returns = np.zeros((agents, plan.copies))
         self._closing = np.zeros(plan.copies, np.bool_)
-        self._home = [home for home in plan.homes for _ in range(plan.share)]
+        self._home = [home for home in plan.homes for _ in range(plan.copies_per_slot)]
         self._games: list[tuple[str, int] | None] = [None] * plan.copies
         """[R]: the pair that is counted, as its counters call it, and the seat of the first of them."""
         self._counted = {pair: f"{pair[0]}:{pair[1]}" for pair in plan.pairs}
@@ -123,13 +123,13 @@ class MatchScheduler:
             if number != LEARNS:
                 nothing = np.zeros(1, np.float32)
                 over = AgentOutcome(agent, np.array([copy]), nothing, done, ~done)
-                self._cast.player(number, agent, self._group).receive(over)
-                self._cast.give_back(number)
+                self._cast.player(number, agent, self._group).add_outcome(over)
+                self._cast.release(number)
 
     def _draw(self, copy: int) -> None:
         if copy < len(self._home):
             home = self._home[copy]
-            name, number = self._take(_drawn(*self._told.whom[home.player], self._generator))
+            name, number = self._take(_drawn(*self._told.opponents[home.player], self._generator))
             self._seat(copy, home.agent, LEARNS, number)
             self._count(copy, (home.player, name), home.agent)
             return
@@ -158,11 +158,11 @@ class MatchScheduler:
 
     def _take(self, name: str) -> tuple[str, int]:
         """Who plays for `name`: a member, or the newest of its player where all that fit into memory are playing."""
-        number = self._cast.take(name)
+        number = self._cast.acquire(name)
         if number is None:
             self._counters.add("league_redrawn")
             name = name.partition("/")[0]
-            number = self._cast.take(name)
+            number = self._cast.acquire(name)
             assert number is not None
         return name, number
 

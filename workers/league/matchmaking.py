@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.league import Matchmaking
-from workers.league.empirical_game import equilibrium
+from workers.league.empirical_game import solve
 
-__all__ = ["chances", "pair_chances"]
+__all__ = ["opponent_distribution", "pair_chances"]
 
 Array = NDArray[np.float64]
 
 
-def chances(kind: Matchmaking, games: Array, points: Array, payoffs: Array) -> Array:
+def opponent_distribution(kind: Matchmaking, games: Array, points: Array, payoffs: Array) -> Array:
     """[N]: `games` and `points` [N] are the player's with each as it learns now; `payoffs` [M, N] those of its frozen
     members with them.
 
@@ -27,7 +27,7 @@ def chances(kind: Matchmaking, games: Array, points: Array, payoffs: Array) -> A
     """
     count = payoffs.shape[1]
     if kind == "nash" and len(payoffs):
-        return equilibrium(payoffs).columns
+        return solve(payoffs).columns
     if kind == "prioritised":
         hard = (1 - (points + 1) / (games + 2)) ** 2
         return hard / hard.sum()

@@ -54,7 +54,7 @@ class OpponentCache:
         """Members in memory."""
         return len(self._roles) - self._always
 
-    def take(self, name: str) -> int | None:
+    def acquire(self, name: str) -> int | None:
         """The number of `name`, who plays in one more seat; None where all that are in memory are playing, or its file
         is on its way."""
         number = self._numbers.get(name)
@@ -71,7 +71,7 @@ class OpponentCache:
         self._clock += 1
         role.uses, role.used_at = role.uses + 1, self._clock
 
-    def give_back(self, number: int) -> None:
+    def release(self, number: int) -> None:
         """One seat less."""
         self._roles[number].uses -= 1
 

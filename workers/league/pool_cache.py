@@ -50,7 +50,7 @@ class PoolCache:
         self._thread = threading.Thread(target=self._work, name="library", daemon=True)
         self._thread.start()
 
-    def take(self, entry: PoolEntry) -> Path | None:
+    def get(self, entry: PoolEntry) -> Path | None:
         """The file of a member, None as long as it is on its way. Raises what fetching it ended with."""
         with self._lock:
             if self._fault is not None:
@@ -63,7 +63,7 @@ class PoolCache:
                 self._wanted.put(entry)
         return None
 
-    def give_back(self, entry: PoolEntry) -> None:
+    def release(self, entry: PoolEntry) -> None:
         """It is in memory no more."""
         with self._lock:
             there = self._held.pop(entry.checksum, None)
@@ -82,7 +82,7 @@ class PoolCache:
     def _work(self) -> None:
         while (entry := self._wanted.get()) is not None and not self._stop.is_set():
             try:
-                there = self._brought(entry)
+                there = self._download(entry)
             except Timeout as fault:  # asked again when it is drawn again
                 log.warning("event=member_not_fetched member=%s reason=%s", entry.name, fault.coded)
                 there = None
@@ -95,9 +95,9 @@ class PoolCache:
                 if there is not None:
                     self._held[entry.checksum] = there
 
-    def _brought(self, entry: PoolEntry) -> SharedFile | None:
+    def _download(self, entry: PoolEntry) -> SharedFile | None:
         path = memory_dir() / f"{PREFIX}{self._run}-{_MARK}-{entry.checksum}"
-        with self._alone(path.with_name(f"{path.name}.lock")) as alone:
+        with self._file_lock(path.with_name(f"{path.name}.lock")) as alone:
             if not alone:
                 return None
             there = _whole(path, entry)
@@ -112,7 +112,7 @@ class PoolCache:
             return file
 
     @contextmanager
-    def _alone(self, path: Path) -> Iterator[bool]:
+    def _file_lock(self, path: Path) -> Iterator[bool]:
         """While one actor of the node sees to a file, the others wait; False where this one is to end."""
         while not self._stop.is_set():
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -15,10 +15,12 @@ from protocol.messages.core import Refusal
 from protocol.messages.file_fetch import PART_BYTES, Fetch, Part
 from workers.league import policy_pool
 
-__all__ = ["lend"]
+__all__ = ["serve_chunk"]
 
 
-def lend(folder: Path, members: Mapping[str, str], wanted: Fetch, known: bool) -> tuple[Refusal] | tuple[Part, bytes]:
+def serve_chunk(
+    folder: Path, members: Mapping[str, str], wanted: Fetch, known: bool
+) -> tuple[Refusal] | tuple[Part, bytes]:
     """`members`: name -> checksum of all of the library in the run's `folder`; `known`: whether a member of the run
     asks."""
     if not known:

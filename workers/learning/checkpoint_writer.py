@@ -141,7 +141,7 @@ class CheckpointWriter:
             common=next((leaf.space.model_dump() for leaf in place.leaves if leaf.common), None),
             config=config.model_dump(mode="json"),
         )
-        weights = checkpoint.in_memory(policy.state_dict())
+        weights = checkpoint.to_cpu(policy.state_dict())
         if replay is None:
             return Checkpoint(manifest, weights, update.state())
         rows = config.algorithm.checkpoint_replay if isinstance(config.algorithm, Replayed) else 0

@@ -20,7 +20,7 @@ from protocol.memory.counters import Counters
 from workers.algorithms.common.batches import ObservationBatch
 from workers.algorithms.common.update import Outcome
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
-from workers.algorithms.group_update import Given, GroupUpdate, recordable
+from workers.algorithms.group_update import Given, GroupUpdate, graphable
 from workers.learning.policy_learner import PolicyLearner
 from workers.planning.cohorts import BRANCHES
 
@@ -28,7 +28,7 @@ __all__ = ["Cohort"]
 
 log = logging.getLogger(__name__)
 
-_COMPANIES = 4
+_CACHED_GROUPS = 4
 """Sets of members whose computation is kept: one that came and went must not be recorded anew each time."""
 
 
@@ -71,35 +71,35 @@ class Cohort:
         trained = []
         for group in self._groups:
             self._beat()
-            if group.in_turn:
+            if group.is_single:
                 trained += [member for member in group.members if self._guarded(member, member.step)]
             elif group.complete([member for member in group.waited_for if self._guarded(member, member.take)]):
-                trained += self._together(group)
+                trained += self._update_group(group)
         return trained
 
     def finish(self) -> None:
         """The last publication and checkpoint of each, also of one that fails in this."""
         for group in self._groups:
-            self._together(group)
+            self._update_group(group)
         for member in self._members:
             while not self._guarded(member, member.finish):
                 pass
 
-    def _together(self, group: _Group) -> list[PolicyLearner]:
+    def _update_group(self, group: _Group) -> list[PolicyLearner]:
         """One update of each of the group's members that have a batch."""
         started, ready = time.monotonic(), group.take()
         given: list[tuple[PolicyLearner, Given]] = []
         for member in ready:
 
             def offer(member: PolicyLearner = member) -> None:
-                batch = member.offer()
+                batch = member.checked_batch()
                 if batch is not None and not isinstance(batch, ObservationBatch):  # auxiliaries are of no kind
                     given.append((member, batch))
 
             self._guarded(member, offer)
         outcomes = group.update(given)
         for (member, _), outcome in zip(given, outcomes, strict=True):
-            self._guarded(member, partial(member.settle, outcome))
+            self._guarded(member, partial(member.finish_update, outcome))
         for member in ready:
             self._counters.add(f"busy.{member.name}", (time.monotonic() - started) / len(ready))
         return ready
@@ -140,10 +140,10 @@ class _Group:
         """By the members who take part, of the newest companies."""
 
     @property
-    def in_turn(self) -> bool:
+    def is_single(self) -> bool:
         """Whether it is one member, whose update is made by itself."""
         first, *others = self.members
-        return not others and (first.repeated or not recordable(first.update))
+        return not others and (first.repeated or not graphable(first.update))
 
     @property
     def waited_for(self) -> list[PolicyLearner]:
@@ -171,7 +171,7 @@ class _Group:
         stack = self._computed.pop(names, None)
         if stack is None:
             stack = GroupUpdate([member.update for member, _ in given], self.stack == BRANCHES, self._compiler)
-            for oldest in [*self._computed][: 1 - _COMPANIES]:
+            for oldest in [*self._computed][: 1 - _CACHED_GROUPS]:
                 del self._computed[oldest]
         self._computed[names] = stack
 

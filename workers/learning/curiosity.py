@@ -57,7 +57,7 @@ class IntrinsicReward:
         """Names, dtypes, shapes and places of the weights."""
         return self._weights.manifest
 
-    def rewarded(self, batch: SegmentBatch) -> SegmentBatch:
+    def add_bonus(self, batch: SegmentBatch) -> SegmentBatch:
         """`batch` with the bonus in its rewards, by the newest weights there are."""
         self._sync()
         bonus = novelty(self._networks.bonus, batch)

@@ -16,10 +16,10 @@ from workers.learning.buffers.batch_assembler import BatchAssembler, Observation
 from workers.learning.buffers.lockstep_rounds import LockstepRounds
 from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.policies.build import Policy
-from workers.policies.checkpoint import in_memory
+from workers.policies.checkpoint import to_cpu
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
-from workers.runtime.state_capture import State, under
+from workers.runtime.state_capture import State, strip_prefix
 
 __all__ = ["LearnerCheckpoint", "LearnerProgress"]
 
@@ -59,15 +59,15 @@ class LearnerCheckpoint:
         tensors = {
             name: torch.from_numpy(array) for name, array in state.items() if name.startswith(("weights.", "update."))
         }
-        self._policy.load_state_dict(under("weights.", tensors))
-        self._update.load_state(under("update.", tensors))
+        self._policy.load_state_dict(strip_prefix("weights.", tensors))
+        self._update.load_state(strip_prefix("update.", tensors))
         if isinstance(self._fed, BatchAssembler | ReplayBuffer):
-            self._fed.set_state(under("fed.", state))
-        self._rounds.set_state(under("rounds.", state))
+            self._fed.set_state(strip_prefix("fed.", state))
+        self._rounds.set_state(strip_prefix("rounds.", state))
         return LearnerProgress(*state["standing"].tolist())
 
     def _state(self, number: int, standing: LearnerProgress) -> State:
-        weights, update = in_memory(self._policy.state_dict()), in_memory(self._update.state())
+        weights, update = to_cpu(self._policy.state_dict()), to_cpu(self._update.state())
         parts: dict[str, State] = {
             "weights": {name: tensor.numpy() for name, tensor in weights.items()},
             "update": {name: tensor.numpy() for name, tensor in update.items()},

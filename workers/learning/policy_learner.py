@@ -26,13 +26,13 @@ from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
 from workers.algorithms.off_policy import OffPolicyUpdate
 from workers.learning.buffers.batch_assembler import BatchAssembler
-from workers.learning.buffers.build import feed
+from workers.learning.buffers.build import build_buffer
 from workers.learning.buffers.lockstep_rounds import LockstepRounds, in_rounds
 from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.checkpoint_writer import CheckpointWriter
 from workers.learning.curiosity import IntrinsicReward
 from workers.learning.datasets.recorder import SegmentRecorder, begin
-from workers.learning.datasets.update_log import keep_order
+from workers.learning.datasets.update_log import open_update_log
 from workers.learning.diagnostics.finite import FiniteWeights
 from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.learning.league_publisher import LeaguePublisher
@@ -40,7 +40,7 @@ from workers.learning.lockstep_state import LearnerCheckpoint, LearnerProgress
 from workers.learning.source import SegmentSource
 from workers.learning.training_log import TrainingLog
 from workers.planning.policy_plan import TrainingPlan
-from workers.policies.build import build, published
+from workers.policies.build import build, published_weights
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.tensors.flat_weights import FlatWeights, flatten_
 from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
@@ -83,7 +83,7 @@ class PolicyLearner:
         self._rows_expected, self._rows_here = max(1.0, run.steps * share), max(1.0, run.end * share)
         self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(device)
         self.weights = flatten_(self.policy)
-        self.published = published(self.policy)
+        self.published = published_weights(self.policy)
         self.update = build_update(self.policy, plan.config)
         compiled = isinstance(plan.config, PolicyConfig) and plan.config.compile
         self.update.arithmetic = Precision(run.precision, compiled)
@@ -96,7 +96,7 @@ class PolicyLearner:
         if plan.recorded:
             place = begin(run, plan, incarnation, folder)
             source = self._recorder = SegmentRecorder(source, plan.name, plan.layout, place, incarnation, counters)
-        self._order = keep_order(plan, run, incarnation, folder)
+        self._order = open_update_log(plan, run, incarnation, folder)
         self.rounds: LockstepRounds | None = None
         """In lock-step, where all that is learned from comes in rounds."""
         if run.lockstep:
@@ -113,7 +113,7 @@ class PolicyLearner:
         """What the last update said of itself, and the last batch that was looked at (workers/README.md)."""
         self.mean_return: float | None = None
         """Of the newest episodes of this policy, as far as is known: by it the best checkpoint is told."""
-        fed = feed(plan, run, source, counters, incarnation, device)
+        fed = build_buffer(plan, run, source, counters, incarnation, device)
         self._telling = TrainingLog(plan, run, folder, counters, fed)
         self._replay = fed if isinstance(fed, ReplayBuffer) else None
         self._stage = None if isinstance(fed, ReplayBuffer) else fed
@@ -153,7 +153,7 @@ class PolicyLearner:
         rows received by all incarnations put them. In lock-step everybody goes back to the last cut, or begins at the
         beginning."""
         if self.rounds is not None:
-            self._go_back(self.rounds)
+            self._resume_lockstep(self.rounds)
             return
         self.version = Version(self.version.incarnation, self._restored(found, last))
         self._begin_here()
@@ -175,7 +175,7 @@ class PolicyLearner:
         self._health.new = loaded is None and found is None
         return number
 
-    def _go_back(self, rounds: LockstepRounds) -> None:
+    def _resume_lockstep(self, rounds: LockstepRounds) -> None:
         """To the last cut, whose publication is made again; or to the beginning."""
         there = None if self._cut is None else self._cut.load()
         if there is not None:
@@ -220,9 +220,9 @@ class PolicyLearner:
         if not self.take():
             return False
         started = time.monotonic()
-        given = self.offer()
+        given = self.checked_batch()
         if given is not None:
-            self.settle(self._updated(given))
+            self.finish_update(self._updated(given))
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
 
@@ -234,7 +234,7 @@ class PolicyLearner:
         self._health.arrived(self._source.arrivals(self.name))
         self._batch, self._segments = self._next_batch()
         if self._batch is None:
-            self._health.starved()
+            self._health.on_no_data()
             if self.rounds is not None and self.rounds.used:
                 self._end_round(self.rounds)
             return False
@@ -260,16 +260,16 @@ class PolicyLearner:
         elif isinstance(self._stage, BatchAssembler):
             self._stage.prepare(self.version)
 
-    def offer(self) -> Learnable | None:
+    def checked_batch(self) -> Learnable | None:
         """The batch that was taken, for an update; None if no update should see it, which is settled then."""
         batch = self._batch
         assert batch is not None
         try:
             self._health.check(batch)
             if self._curious is not None and isinstance(batch, SegmentBatch):
-                return self._curious.rewarded(batch)
+                return self._curious.add_bonus(batch)
         except TrainingFault as fault:
-            self.settle(fault)
+            self.finish_update(fault)
             return None
         return batch
 
@@ -279,7 +279,7 @@ class PolicyLearner:
         except TrainingFault as fault:
             return fault
 
-    def settle(self, outcome: dict[str, float] | TrainingFault) -> None:
+    def finish_update(self, outcome: dict[str, float] | TrainingFault) -> None:
         """What became of the update with the batch that was taken: its metrics, or why there was none; the third
         refusal in a row is raised."""
         batch, before = self._batch, self._steps_counted
@@ -351,7 +351,7 @@ class PolicyLearner:
                 pass
         else:
             assert self._replay is not None
-            self._replay.admit(everything=True)
+            self._replay.insert(everything=True)
         if self._rows and not self.update.train_steps:
             self._health.find("never_a_batch", f"rows={self._rows}")
         if self.update.train_steps > self._published_step:
@@ -374,9 +374,11 @@ class PolicyLearner:
     def _next_batch(self) -> tuple[Learnable | None, int]:
         """A batch and how many whole segments it uses up (none in replay), or None: not enough data."""
         if self._stage is not None:
-            return (self._stage.take(), self._plan.batch_segments) if self._stage.fill(self.version) else (None, 0)
+            return (
+                (self._stage.take_batch(), self._plan.batch_segments) if self._stage.fill(self.version) else (None, 0)
+            )
         assert self._replay is not None
-        self._replay.admit()
+        self._replay.insert()
         return self._replay.sample(self.version, self.progress), 0
 
     def _refuse(self, batch: Learnable, fault: TrainingFault) -> None:
@@ -406,7 +408,7 @@ class PolicyLearner:
             self.rounds.log.learned(metrics)
         due = self._telling.due(self.update.train_steps)
         if due or self._health.due:
-            seen = {**self._health.look(batch, metrics), **self._telling.levels(self._source)}
+            seen = {**self._health.analyse(batch, metrics), **self._telling.queue_metrics(self._source)}
             self.measured.update(seen)
             if due:
                 self._telling.log(before, self.update.train_steps, self.version, metrics, seen)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from protocol.experience.receiver import Arrival
 
-__all__ = ["SegmentSource", "take_in"]
+__all__ = ["SegmentSource", "drain"]
 
 
 class SegmentSource(Protocol):
@@ -20,17 +20,17 @@ class SegmentSource(Protocol):
     def arrivals(self, policy: str) -> deque[Arrival]:
         """Announced segments; the taker pops from the left."""
 
-    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """`count` more segments of this actor, up to number `upto`, were copied, refused or admitted for good."""
 
-    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Pool slots that are not needed any more."""
 
-    def answer(self) -> None:
+    def flush_acks(self) -> None:
         """What comes next takes long: what is settled is told now."""
 
 
-def take_in(
+def drain(
     source: SegmentSource, policy: str, room: Callable[[], int], copy: Callable[[Arrival, NDArray[np.void]], None]
 ) -> None:
     """Gives `copy` what has arrived, part after part, none larger than the `room` there is, and settles each."""
@@ -41,7 +41,7 @@ def take_in(
         copy(arrival, chunk)
         arrival.records = arrival.records[len(chunk) :]
         if arrival.owned:
-            source.give_back(policy, chunk["slot"])
-        source.settle(policy, arrival, int(chunk["number"][-1]), len(chunk))
+            source.release(policy, chunk["slot"])
+        source.acknowledge(policy, arrival, int(chunk["number"][-1]), len(chunk))
         if len(arrival.records) == 0:
             arrivals.popleft()

@@ -17,7 +17,7 @@ from protocol.weights.version import Version
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
 from workers.learning.buffers.batch_assembler import BatchAssembler, ObservationAssembler
 from workers.learning.buffers.replay_buffer import ReplayBuffer
-from workers.learning.diagnostics.refused_batches import keep, whereabouts
+from workers.learning.diagnostics.refused_batches import origin_fields, save_refused
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 
@@ -61,12 +61,12 @@ class TrainingLog:
             "environment": self._run.environment.model_dump(mode="json"),
             "seed": self._run.seed,
         }
-        origins = [asdict(one) | whereabouts(one, self._plan, self._run.seed) for one in self._fed.provenance()]
-        path = keep(self._refused, name, train_steps, batch, origins, facts)
+        origins = [asdict(one) | origin_fields(one, self._plan, self._run.seed) for one in self._fed.provenance()]
+        path = save_refused(self._refused, name, train_steps, batch, origins, facts)
         if path is not None:
             log.error("event=refused_kept policy=%s path=%s", name, path)
 
-    def levels(self, source: SegmentSource) -> dict[str, float]:
+    def queue_metrics(self, source: SegmentSource) -> dict[str, float]:
         """How much waits to be used, and how old what was used is."""
         counters, name = self._counters, self._plan.name
         levels = {

@@ -10,9 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workers.metrics.segment_accounting import Pages, total
+from workers.metrics.segment_accounting import Pages, sum_counters
 
-__all__ = ["FINDINGS", "LAYERS", "LOOKED_AT", "Diagnostic", "counter", "counters", "describe", "findings_of", "looks"]
+__all__ = [
+    "FINDINGS",
+    "LAYERS",
+    "LOOKED_AT",
+    "Diagnostic",
+    "batches_checked",
+    "counter",
+    "counters",
+    "describe",
+    "findings_of",
+]
 
 LAYERS = ("data", "sharing", "shape", "computation", "gradient", "update")
 LOOKED_AT = "looked_at"
@@ -189,11 +199,11 @@ def findings_of(policies: Iterable[str], learners: Pages) -> list[dict[str, Any]
         describe(policy, one)
         for policy in policies
         for one in FINDINGS.values()
-        if total(learners.values(), counter(one.name, policy))
+        if sum_counters(learners.values(), counter(one.name, policy))
     ]
     return sorted(found, key=lambda one: (one["level"] != "fault", LAYERS.index(one["layer"])))
 
 
-def looks(policy: str, learners: Pages) -> int:
+def batches_checked(policy: str, learners: Pages) -> int:
     """Batches of `policy` that all incarnations looked at."""
-    return total(learners.values(), f"{LOOKED_AT}.{policy}")
+    return sum_counters(learners.values(), f"{LOOKED_AT}.{policy}")

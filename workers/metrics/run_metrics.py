@@ -18,13 +18,13 @@ from typing import Any
 from protocol.config.run import Run
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import read_counters
-from workers.metrics.diagnostics import findings_of, looks
+from workers.metrics.diagnostics import batches_checked, findings_of
 from workers.metrics.episode_returns import RecentReturns, ReturnsCurve
 from workers.metrics.history import History
-from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_books, total
-from workers.metrics.throughput import Throughput, verdict_of
+from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters
+from workers.metrics.throughput import Throughput, bottleneck
 from workers.metrics.writers import MetricWriters
-from workers.planning.data_parallel import ledger_of
+from workers.planning.data_parallel import ledger_path
 from workers.planning.fixed_policy_plan import FixedPolicyPlan
 from workers.runtime.files import SafeWriter
 
@@ -59,14 +59,14 @@ class RunMetrics:
         self.disk = SafeWriter()
         self._measurements = MetricWriters(run, folder, self.disk)
         self._last: tuple[float, int, int] | None = None
-        self.made = 0
+        self.steps_done = 0
         """Agent steps, or without actors rows trained on, at the last look."""
         self._seconds_before = 0.0
         self._kept = folder / "books.json"
         self.acting_since = 0.0
         self.acting_until = 0.0
         self.view: dict[str, Any] = {}
-        self._continue()
+        self._restore()
 
     @property
     def history(self) -> History:
@@ -85,7 +85,7 @@ class RunMetrics:
         return {policy: mean for policy, mean in means.items() if mean is not None}
 
     @property
-    def reached(self) -> bool:
+    def target_reached(self) -> bool:
         """Whether every policy that learns earns what the run is to be ended with."""
         target = self._run.target_return
         returns = self.mean_returns(self._policies)
@@ -103,20 +103,23 @@ class RunMetrics:
         """Once a second: makes the live view and writes it down. `measured`: POLICY.NAME -> what workers measured;
         `apart`: segments cross a network."""
         now = time.monotonic()
-        env_steps, agent_steps = total(actors.values(), "env_steps"), total(actors.values(), "agent_steps")
-        trained = total(learners.values(), *(f"rows_trained.{p}" for p in self._policies))
+        env_steps, agent_steps = (
+            sum_counters(actors.values(), "env_steps"),
+            sum_counters(actors.values(), "agent_steps"),
+        )
+        trained = sum_counters(learners.values(), *(f"rows_trained.{p}" for p in self._policies))
         made = agent_steps if self._run.actors else trained
         if made and not self.acting_since:
             self.acting_since = now
             self._last = (now, env_steps, agent_steps)
-        if made > self.made:
-            self.made, self.acting_until = made, now
+        if made > self.steps_done:
+            self.steps_done, self.acting_until = made, now
         rates = self._rates(now, env_steps, agent_steps)
         policies = {policy: self._policy_view(policy, actors, learners) for policy in self._played}
         auxiliaries = {name: _learned(name, learners) for name in self._learned[len(self._policies) :]}
         living = {(worker["name"], worker["incarnation"]) for worker in workers}
         staleness = {name: measured.get(f"{name}.staleness", 0.0) for name in self._learned}
-        flow = self._flow.look(now, actors, learners, living, staleness)
+        flow = self._flow.update(now, actors, learners, living, staleness)
         self.view = {
             "steps": self._run.end,
             "env_steps": env_steps,
@@ -138,7 +141,7 @@ class RunMetrics:
         if self.acting_since:
             told = {name: {**view, **_of(name, measured)} for name, view in {**policies, **auxiliaries}.items()}
             self._measurements.write(told, rates, env_steps, agent_steps, made)
-            self._keep()
+            self.save()
 
     @property
     def seconds(self) -> float:
@@ -158,19 +161,22 @@ class RunMetrics:
     ) -> dict[str, Any]:
         """What `summary.json` says."""
         seconds = max(1e-9, self.seconds if seconds is None else seconds)
-        env_steps, agent_steps = total(actors.values(), "env_steps"), total(actors.values(), "agent_steps")
+        env_steps, agent_steps = (
+            sum_counters(actors.values(), "env_steps"),
+            sum_counters(actors.values(), "agent_steps"),
+        )
         pages = learners.values()
-        rows_read = total(pages, *(f"rows_read.{p}" for p in self._policies))
+        rows_read = sum_counters(pages, *(f"rows_read.{p}" for p in self._policies))
         return {
             "complete": complete,
             "env_steps": env_steps,
             "agent_steps": agent_steps,
-            "fixed_steps": total(actors.values(), "fixed_steps"),
+            "fixed_steps": sum_counters(actors.values(), "fixed_steps"),
             "seconds": seconds,
             "env_steps_per_second": env_steps / seconds,
             "agent_steps_per_second": agent_steps / seconds,
-            "train_steps": {p: total(pages, f"steps_made.{p}") for p in self._learned},
-            "train_steps_per_second": total(pages, *(f"steps_made.{p}" for p in self._learned)) / seconds,
+            "train_steps": {p: sum_counters(pages, f"steps_made.{p}") for p in self._learned},
+            "train_steps_per_second": sum_counters(pages, *(f"steps_made.{p}" for p in self._learned)) / seconds,
             "fixed": {
                 policy: {"algorithm": plan.algorithm.name, "source": plan.source, **self._returns[policy].whole()}
                 for policy, plan in self._fixed.items()
@@ -179,20 +185,20 @@ class RunMetrics:
             "returns": {policy: curve.summary() for policy, curve in self._returns.items()},
             "environments": environment_books(self._played, self._members, actors),
             "baselines": dict(baselines),
-            "segments": segment_books(self._learned, actors, learners, self._ledgers(), clean),
-            "rows_trained_per_row_made": total(pages, *(f"rows_trained.{p}" for p in self._policies))
-            / max(1, agent_steps - total(actors.values(), "fixed_steps") + rows_read),
-            "rows": {p: {k: total(pages, f"rows_{k}.{p}") for k in ("read", "trained")} for p in self._policies},
-            "recorded": {p: total(pages, f"recorded.{p}") for p in self._policies},
-            "unfinished_steps": total(actors.values(), "unfinished_steps"),
+            "segments": segment_balance(self._learned, actors, learners, self._ledgers(), clean),
+            "rows_trained_per_row_made": sum_counters(pages, *(f"rows_trained.{p}" for p in self._policies))
+            / max(1, agent_steps - sum_counters(actors.values(), "fixed_steps") + rows_read),
+            "rows": {p: {k: sum_counters(pages, f"rows_{k}.{p}") for k in ("read", "trained")} for p in self._policies},
+            "recorded": {p: sum_counters(pages, f"recorded.{p}") for p in self._policies},
+            "unfinished_steps": sum_counters(actors.values(), "unfinished_steps"),
             "lag": _lag(pages, self._policies),
             "waits": self._waits(actors, learners),
             "restarts": dict(restarts),
-            "environment_restarts": total(actors.values(), "environment_restarts"),
+            "environment_restarts": sum_counters(actors.values(), "environment_restarts"),
             "verdict": self.verdict(actors, learners),
-            "loggers": self._measurements.passed_on(),
+            "loggers": self._measurements.logger_stats(),
             "health": {
-                "looked_at": {name: looks(name, learners) for name in self._learned},
+                "looked_at": {name: batches_checked(name, learners) for name in self._learned},
                 "findings": findings_of(self._learned, learners),
             },
         }
@@ -209,7 +215,7 @@ class RunMetrics:
             return known
         credit = sum(_share(actors, f"waits.credit.{p}", self.seconds) for p in self._policies)
         data = [_share(learners, f"waits.data.{p}", self.seconds) for p in self._policies]
-        return verdict_of(credit, sum(data) / len(data))
+        return bottleneck(credit, sum(data) / len(data))
 
     def _verdict_now(self, flow: Mapping[str, Mapping[str, float]], apart: bool) -> str:
         """What it waits for now."""
@@ -218,7 +224,7 @@ class RunMetrics:
         flows = [flow[policy] for policy in self._policies]
         blocked, starved = (sum(one[key] for one in flows) for key in ("blocked", "starvation"))
         late = max(one["staleness"] / max(1e-9, one["versions_per_second"]) for one in flows)
-        return verdict_of(blocked, starved / len(flows), apart, late)
+        return bottleneck(blocked, starved / len(flows), apart, late)
 
     def _known_verdict(self) -> str:
         """Empty where it has to be measured."""
@@ -240,12 +246,12 @@ class RunMetrics:
             found[name, int(incarnation)] = read_counters(path)
         return found
 
-    def _keep(self) -> None:
+    def save(self) -> None:
         """What a coordinator that takes over could not know otherwise."""
         returns = {policy: curve.to_plain() for policy, curve in self._returns.items()}
         self.disk.replace(self._kept, json.dumps({"time": time.time(), "seconds": self.seconds, "returns": returns}))
 
-    def _continue(self) -> None:
+    def _restore(self) -> None:
         if not self._kept.exists():
             return
         self._measurements.go_on()
@@ -259,7 +265,7 @@ class RunMetrics:
         ledgers: dict[str, dict[tuple[str, int], tuple[int, int]]] = {}
         for policy in self._learned:
             for rank in range(self._run.ranks(policy)):
-                path = ledger_of(self._folder, policy, rank)
+                path = ledger_path(self._folder, policy, rank)
                 if path.exists():
                     ledger = ReceiptLog(path)
                     counts, entries = ledger.counts(), ledger.entries()
@@ -314,7 +320,7 @@ class RunMetrics:
 def _learned(name: str, learners: Pages) -> dict[str, int]:
     return {
         "version": _newest(learners, f"version.{name}"),
-        "train_steps": total(learners.values(), f"steps_made.{name}"),
+        "train_steps": sum_counters(learners.values(), f"steps_made.{name}"),
     }
 
 
@@ -340,6 +346,6 @@ def _share(pages: Pages, name: str, seconds: float) -> float:
 
 def _lag(pages: Any, policies: list[str]) -> dict[str, float]:
     pages = list(pages)
-    rows = total(pages, *(f"lag_rows.{p}" for p in policies))
+    rows = sum_counters(pages, *(f"lag_rows.{p}" for p in policies))
     worst = max((int(page.get(f"lag_max.{p}", 0)) for page in pages for p in policies), default=0)
-    return {"mean": total(pages, *(f"lag_sum.{p}" for p in policies)) / max(1, rows), "max": worst}
+    return {"mean": sum_counters(pages, *(f"lag_sum.{p}" for p in policies)) / max(1, rows), "max": worst}

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-__all__ = ["Page", "Pages", "environment_books", "owed", "rows_learned", "segment_books", "total"]
+__all__ = ["Page", "Pages", "environment_books", "rows_learned", "segment_balance", "sum_counters", "unacknowledged"]
 
 Page = Mapping[str, float]
 Pages = Mapping[tuple[str, int], Page]
 """(worker, incarnation) -> its counters."""
 
 
-def total(pages: Iterable[Page], *names: str) -> int:
+def sum_counters(pages: Iterable[Page], *names: str) -> int:
     """Sum of the named counters over pages; a page may lack some."""
     return int(sum(page.get(name, 0) for page in pages for name in names))
 
 
-def owed(page: Page) -> int:
+def unacknowledged(page: Page) -> int:
     """Segments that an actor had finished and no learner had acknowledged, by its own levels."""
     return int(sum(level for name, level in page.items() if name.startswith(("backlog.", "flight."))))
 
@@ -54,7 +54,7 @@ def environment_books(
     return found
 
 
-def segment_books(
+def segment_balance(
     policies: Iterable[str],
     actors: Pages,
     learners: Pages,

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
-from workers.metrics.segment_accounting import Page, Pages, total
+from workers.metrics.segment_accounting import Page, Pages, sum_counters
 
-__all__ = ["Throughput", "verdict_of"]
+__all__ = ["Throughput", "bottleneck"]
 
 _WINDOW = 10.0
 """Seconds that a rate is the mean of."""
@@ -28,7 +28,7 @@ class Throughput:
         self._policies, self._credits = policies, credits
         self._looks: deque[tuple[float, dict[str, float]]] = deque()
 
-    def look(
+    def update(
         self,
         now: float,
         actors: Pages,
@@ -56,7 +56,7 @@ class Throughput:
 
     def _of(self, policy: str, acting: Pages) -> dict[str, float]:
         room = self._credits.get(policy, 0) * len(acting)
-        flight = total(acting.values(), f"flight.{policy}")
+        flight = sum_counters(acting.values(), f"flight.{policy}")
         return {
             "segments_produced_per_second": self._rate(f"produced.{policy}"),
             "segments_received_per_second": self._rate(f"received.{policy}"),
@@ -81,7 +81,7 @@ def _starved(page: Page, policy: str) -> float:
     return own * sum(name.startswith("waits.data.") for name in page) if own else 0.0
 
 
-def verdict_of(blocked: float, starved: float, apart: bool = False, late: float = 0.0) -> str:
+def bottleneck(blocked: float, starved: float, apart: bool = False, late: float = 0.0) -> str:
     """What a run waits for. `blocked`: share of the time that actors wait for credit; `starved`: that learners wait for
     data; `apart`: some are on other machines; `late`: seconds of publications that no actor has adopted.
 

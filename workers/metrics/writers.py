@@ -55,7 +55,7 @@ class MetricWriters:
         for logger in self._loggers:
             logger.scalars(made, scalars)
 
-    def passed_on(self) -> dict[str, dict[str, int]]:
+    def logger_stats(self) -> dict[str, dict[str, int]]:
         """Logger -> how many moments it took, and how many it missed."""
         return {one.name: {"written": one.written, "missed": one.missed} for one in self._loggers}
 

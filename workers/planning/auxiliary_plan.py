@@ -19,15 +19,15 @@ from protocol.spaces import World
 from workers.planning.cohorts import check_cohorts
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_policies
 
-__all__ = ["AuxiliaryPlan", "plan_all", "plan_auxiliaries"]
+__all__ = ["AuxiliaryPlan", "plan_auxiliaries", "plan_learners"]
 
 
 @dataclass(frozen=True, slots=True)
 class AuxiliaryPlan(TrainingPlan):
-    """One auxiliary of a run: what it is told are the observations of `agents`, whom the policies `watches` play."""
+    """One auxiliary of a run: what it is told are the observations of `agents`, whom the policies `observes` play."""
 
     config: AuxiliaryConfig
-    watches: tuple[str, ...] = ()
+    observes: tuple[str, ...] = ()
 
     @property
     def check(self) -> None:
@@ -36,11 +36,11 @@ class AuxiliaryPlan(TrainingPlan):
 
     def first_stream(self, policy: PolicyPlan, policies: Mapping[str, PolicyPlan]) -> int:
         """The number here of the first stream of `policy`, which is watched; the others follow in their order."""
-        before = self.watches[: self.watches.index(policy.name)]
+        before = self.observes[: self.observes.index(policy.name)]
         return sum(policies[name].streams for name in before)
 
 
-def plan_all(run: Run, world: World) -> dict[str, TrainingPlan]:
+def plan_learners(run: Run, world: World) -> dict[str, TrainingPlan]:
     """Everything that has a ring and a learner: the policies, then the auxiliaries; raises ConfigurationError."""
     policies = plan_policies(run, world)
     plans: dict[str, TrainingPlan] = {**policies, **plan_auxiliaries(run, policies)}
@@ -70,7 +70,7 @@ def _plan(name: str, config: AuxiliaryConfig, policies: Mapping[str, PolicyPlan]
         raise ConfigurationError(
             "auxiliary_named_like_policy", auxiliary=name, choices=known, key=f"auxiliaries.{name}"
         )
-    for other in config.watches:
+    for other in config.observes:
         if other not in policies:
             raise ConfigurationError(
                 "auxiliary_watches_no_learner",
@@ -79,7 +79,7 @@ def _plan(name: str, config: AuxiliaryConfig, policies: Mapping[str, PolicyPlan]
                 choices=known,
                 key=f"auxiliaries.{name}.watches",
             )
-    watched = [policy for policy in policies.values() if policy.name in config.watches or not config.watches]
+    watched = [policy for policy in policies.values() if policy.name in config.observes or not config.observes]
     first = watched[0]
     for policy in watched:
         _check_alike(name, first, policy)
@@ -93,7 +93,7 @@ def _plan(name: str, config: AuxiliaryConfig, policies: Mapping[str, PolicyPlan]
         first.groups,
         first.actors,
         first.lock_timeout,
-        watches=tuple(policy.name for policy in watched),
+        observes=tuple(policy.name for policy in watched),
     )
     if plan.batch_segments < config.algorithm.minibatches:
         raise ConfigurationError(
@@ -114,7 +114,7 @@ def _plan(name: str, config: AuxiliaryConfig, policies: Mapping[str, PolicyPlan]
 def _layout(watched: list[PolicyPlan]) -> Layout:
     """What those who are watched are shown, each row as one vector whatever it was made of: `observation` in every row,
     and the true last ones of truncated episodes in the side table, as in a policy's segments."""
-    shown = watched[0].interface.shown
+    shown = watched[0].interface.observation_encoding
     dtype = np.dtype(shown.dtype).newbyteorder("<").str
     length = max(policy.layout.length for policy in watched)
     ends = max(field.shape[0] for policy in watched for field in policy.layout.fields if field.name == "final_row")
@@ -130,7 +130,7 @@ def _layout(watched: list[PolicyPlan]) -> Layout:
 
 def _check_alike(name: str, first: PolicyPlan, policy: PolicyPlan) -> None:
     """ConfigurationError unless both policies are shown the same, in blocks of the same size."""
-    one, other = first.interface.shown, policy.interface.shown
+    one, other = first.interface.observation_encoding, policy.interface.observation_encoding
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         raise ConfigurationError(
             "auxiliary_observations_differ",
@@ -143,14 +143,14 @@ def _check_alike(name: str, first: PolicyPlan, policy: PolicyPlan) -> None:
             other_shape=list(other.shape),
             key=f"auxiliaries.{name}",
         )
-    if first.many != policy.many:
+    if first.agents_per_copy != policy.agents_per_copy:
         raise ConfigurationError(
             "auxiliary_agent_counts_differ",
             auxiliary=name,
             policy=first.name,
-            count=first.many,
+            count=first.agents_per_copy,
             other=policy.name,
-            other_count=policy.many,
+            other_count=policy.agents_per_copy,
             key=f"auxiliaries.{name}",
         )
 
@@ -162,7 +162,7 @@ def _check_consumer(policy: PolicyPlan, name: str, plans: Mapping[str, Auxiliary
         raise ConfigurationError(
             "unknown_auxiliary", policy=policy.name, value=name, choices=there, key="algorithm.curiosity.auxiliary"
         )
-    mine, its = policy.interface.shown, plans[name].interface.shown
+    mine, its = policy.interface.observation_encoding, plans[name].interface.observation_encoding
     if (mine.shape, mine.dtype) != (its.shape, its.dtype):
         raise ConfigurationError(
             "curiosity_observations_differ",

@@ -12,7 +12,7 @@ from protocol.errors import ConfigurationError
 from workers.planning.data_parallel import rank_names
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan
 
-__all__ = ["BRANCHES", "check_cohorts", "kind_of", "learners_of", "pays", "stacks_of"]
+__all__ = ["BRANCHES", "benefits_from_stacking", "check_cohorts", "learners_of", "stacking_key", "stacks_of"]
 
 _ENOUGH = 4
 """Policies of one kind from which on `auto` makes a cohort of them, and stacks them: two took as long stacked as in
@@ -22,7 +22,7 @@ _SMALL = 4096
 """Segments of a minibatch times units of a memory: with twice as many, stacked took as long as in turn
 (workers/README.md#cohorts)."""
 
-_OWN = {"anneal_learning_rate", "entropy_coefficient", "anneal_entropy", "segments"} | {
+_PER_POLICY_KEYS = {"anneal_learning_rate", "entropy_coefficient", "anneal_entropy", "segments"} | {
     "buffer_capacity",
     "learning_starts",
     "replay_ratio",
@@ -77,12 +77,14 @@ def _branches(plan: TrainingPlan) -> bool:
 
 def _alike(run: Run, plans: Sequence[TrainingPlan], device: str) -> list[str]:
     """The kind of each that is stacked."""
-    kinds = [kind_of(plan) if run.cohort == "stacked" or pays(plan, device) else "" for plan in plans]
+    kinds = [
+        stacking_key(plan) if run.cohort == "stacked" or benefits_from_stacking(plan, device) else "" for plan in plans
+    ]
     least = _ENOUGH if run.cohort == "auto" else 2
     return [kind if kinds.count(kind) >= least else "" for kind in kinds]
 
 
-def pays(plan: TrainingPlan, device: str = "cpu") -> bool:
+def benefits_from_stacking(plan: TrainingPlan, device: str = "cpu") -> bool:
     """Whether policies like this one gain by being stacked: those without memory do; those with one where minibatches
     are small, and not on CUDA, where they gain more side by side."""
     if not isinstance(plan, PolicyPlan):
@@ -94,7 +96,7 @@ def pays(plan: TrainingPlan, device: str = "cpu") -> bool:
     return device != "cuda" and plan.batch_segments * network.recurrent_size <= _SMALL * minibatches
 
 
-def kind_of(plan: TrainingPlan) -> str:
+def stacking_key(plan: TrainingPlan) -> str:
     """What policies must have in common to be stacked: what they see and do, network, algorithm, size of a batch, and
     whether they are compiled; learning rates, schedules, clipping and data are each one's own. Empty for what cannot be
     stacked."""
@@ -106,9 +108,9 @@ def kind_of(plan: TrainingPlan) -> str:
             return ""
     elif not isinstance(algorithm, DQN | IQN):
         return ""
-    actions, seen = plan.interface.actions, plan.interface.shown
-    shapes = plan.layout.hash, seen.shape, actions.sizes, actions.amounts, plan.batch_segments
-    same = algorithm.model_dump_json(exclude=_OWN)
+    actions, seen = plan.interface.action_encoding, plan.interface.observation_encoding
+    shapes = plan.layout.hash, seen.shape, actions.head_sizes, actions.continuous, plan.batch_segments
+    same = algorithm.model_dump_json(exclude=_PER_POLICY_KEYS)
     return f"{shapes}|{plan.config.network.model_dump_json()}|{same}|{plan.config.compile}"
 
 
@@ -161,7 +163,7 @@ def _check_stacks(run: Run, plans: Mapping[str, TrainingPlan]) -> None:
     """ConfigurationError unless all policies of each process are of one kind."""
     if run.lockstep:
         raise ConfigurationError("cohort_stacked_in_lockstep", key="cohort")
-    kinds = {name: kind_of(plan) for name, plan in plans.items()}
+    kinds = {name: stacking_key(plan) for name, plan in plans.items()}
     for learner, (first, *others) in learners_of(run, list(plans), kinds).items():
         for other in others:
             if not kinds[first] or kinds[other] != kinds[first]:

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from protocol.config.run import C51, DQN, IQN, QMIX, SAC, VDN, Sampled, Streamed
 from workers.policies.interface import Interface
-from workers.policies.team_layout import members_of, unshareable
+from workers.policies.team_layout import first_mismatch, members_of
 
-__all__ = ["unlearnable"]
+__all__ = ["incompatibility"]
 
 
-def unlearnable(algorithm: Streamed | Sampled, interface: Interface) -> str | None:
+def incompatibility(algorithm: Streamed | Sampled, interface: Interface) -> str | None:
     """Why `algorithm` cannot learn what the agent does from what it observes, with the remedy; None if it can."""
     if isinstance(algorithm, Streamed):
         return _unseen(algorithm, interface)
-    actions = interface.actions
+    actions = interface.action_encoding
     if isinstance(algorithm, VDN | QMIX):
         return _undividable(algorithm, interface)
     if isinstance(algorithm, IQN | DQN | C51) and not actions.single:
-        remedy = "use sac or ppo" if actions.bounded and not actions.sizes else "use ppo"
+        remedy = "use sac or ppo" if actions.bounded and not actions.head_sizes else "use ppo"
         if members_of(interface):
             remedy = "use vdn, qmix or ppo"
         return f"does more than choose one of a number of values, which {algorithm.name} cannot learn; {remedy} for it"
-    if isinstance(algorithm, SAC) and actions.sizes:
+    if isinstance(algorithm, SAC) and actions.head_sizes:
         remedy = "use iqn, dqn or ppo" if actions.single else "use ppo"
         return f"chooses among values, and sac learns numbers only; {remedy} for it"
     if isinstance(algorithm, SAC) and not actions.bounded:
@@ -48,12 +48,12 @@ def _undividable(algorithm: VDN | QMIX, interface: Interface) -> str | None:
     """Why the values of these actions are not made of those of members, with the remedy; None if they are."""
     members, name = members_of(interface), algorithm.name
     if not members:
-        remedy = "use dqn, iqn or ppo for it" if interface.actions.single else "use ppo for it"
+        remedy = "use dqn, iqn or ppo for it" if interface.action_encoding.single else "use ppo for it"
         return (
             f"is no team of agents that choose one of a number of values each, and {name} learns for such teams only; "
             f"make one of the world's agents with environment.teams, or {remedy}"
         )
-    differ = unshareable(members) if algorithm.shared else None
+    differ = first_mismatch(members) if algorithm.shared else None
     if differ is None:
         return None
     told = " and ".join(f"{one.name!r} sees {one.width} numbers and has {one.choices} choices" for one in differ)

@@ -12,7 +12,7 @@ from pathlib import Path
 from protocol.config.run import PPO, OnStream, PolicyConfig, Run
 from protocol.errors import ConfigurationError
 
-__all__ = ["check_ranks", "ledger_of", "rank_names", "rank_of_actor", "rank_of_learner"]
+__all__ = ["check_ranks", "ledger_path", "rank_for_actor", "rank_names", "rank_of_learner"]
 
 
 def rank_names(policy: str, ranks: int) -> list[str]:
@@ -25,14 +25,14 @@ def rank_of_learner(learner: str, ranks: int) -> int:
     return 0 if ranks == 1 else int(learner.rpartition("-")[2])
 
 
-def rank_of_actor(actor: str, ranks: int) -> int:
+def rank_for_actor(actor: str, ranks: int) -> int:
     """The rank that gets all segments of an actor, by its name: `actor-N`; whoever is called otherwise has the first's.
     An actor keeps its rank for all its life, as the ledger that knows what was received of it is that rank's."""
     number = actor.rpartition("-")[2]
     return int(number) % ranks if number.isdecimal() else 0
 
 
-def ledger_of(folder: Path, policy: str, rank: int) -> Path:
+def ledger_path(folder: Path, policy: str, rank: int) -> Path:
     """Where a learner keeps what it received, in the run's folder."""
     return folder / "ledgers" / (f"{policy}~{rank}" if rank else policy)
 

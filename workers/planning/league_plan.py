@@ -58,19 +58,22 @@ class LeaguePlan:
     players: dict[str, PlayerPlan]
     seats: tuple[int, ...]
     copies: int
-    share: int
+    copies_per_slot: int
     """Copies of a group in which one player learns in one seat."""
 
     @property
     def homes(self) -> tuple[TrainingSlot, ...]:
         """Player after player, seat after seat."""
         pairs = [(player.name, agent) for player in self.players.values() for agent in player.agents]
-        return tuple(TrainingSlot(*pair, i * self.share, (i + 1) * self.share) for i, pair in enumerate(pairs))
+        return tuple(
+            TrainingSlot(*pair, i * self.copies_per_slot, (i + 1) * self.copies_per_slot)
+            for i, pair in enumerate(pairs)
+        )
 
     @property
     def arena(self) -> range:
         """Copies of a group in which members play members."""
-        return range(len(self.homes) * self.share, self.copies)
+        return range(len(self.homes) * self.copies_per_slot, self.copies)
 
     @property
     def members(self) -> tuple[str, ...]:

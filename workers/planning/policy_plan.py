@@ -19,8 +19,8 @@ from protocol.experience.validation import ActionCheck
 from protocol.memory.counters import Counters
 from protocol.messages import compression
 from protocol.spaces import Place, World
-from workers.environments.simulators.simulator_settings import EXTERNAL, played
-from workers.planning.compatibility import unlearnable
+from workers.environments.simulators.simulator_settings import EXTERNAL, environment_for_actor
+from workers.planning.compatibility import incompatibility
 from workers.planning.data_parallel import check_ranks
 from workers.planning.league_plan import plan_league
 from workers.planning.rate_limiter import RateLimiter
@@ -53,25 +53,25 @@ class TrainingPlan:
     @property
     def streams(self) -> int:
         """Streams in one actor, or in all that share the copies."""
-        return len(self.agents) * self.copies * self.many
+        return len(self.agents) * self.copies * self.agents_per_copy
 
-    def share(self, world: World) -> float:
+    def fraction_of_steps(self, world: World) -> float:
         """How much of all agents' steps these are, where all agents are there all the time."""
         learning = self.copies / (self.of_copies or self.copies)
-        return learning * len(self.agents) * self.many / sum(place.many for place in world.places)
+        return learning * len(self.agents) * self.agents_per_copy / sum(place.many for place in world.places)
 
     @property
-    def many(self) -> int:
+    def agents_per_copy(self) -> int:
         """C."""
         return self.interface.place.many
 
     @property
     def block(self) -> int:
         """Segments that are written and finish together: those of one agent in one group of copies."""
-        return self.copies // self.groups * self.many
+        return self.copies // self.groups * self.agents_per_copy
 
     @property
-    def writers(self) -> int:
+    def open_blocks(self) -> int:
         """Blocks that one actor writes at the same time."""
         groups = self.groups // self.actors if self.lockstep else self.groups
         return len(self.agents) * groups
@@ -80,7 +80,7 @@ class TrainingPlan:
     def credit_blocks(self) -> int:
         """Blocks that one actor may have in flight."""
         credits = self.config.credits
-        return 2 * self.writers if credits is None else blocks_of(credits, self.block)
+        return 2 * self.open_blocks if credits is None else blocks_of(credits, self.block)
 
     @property
     def kept_blocks(self) -> int:
@@ -89,7 +89,7 @@ class TrainingPlan:
         if not isinstance(algorithm, Replayed) or not self.actors:
             return 0
         if self.lockstep:  # as many of each stream
-            return max(1, algorithm.buffer_capacity // (self.layout.length * self.streams)) * self.writers
+            return max(1, algorithm.buffer_capacity // (self.layout.length * self.streams)) * self.open_blocks
         return max(1, algorithm.buffer_capacity // (self.layout.length * self.block * self.actors))
 
     @property
@@ -102,13 +102,13 @@ class TrainingPlan:
         """What an actor does that has no credit."""
         if self.config.flow is not None:
             return self.config.flow
-        return "block" if self.lockstep or self.config.algorithm.discipline == "stream" else "drop_oldest"
+        return "block" if self.lockstep or self.config.algorithm.mode == "stream" else "drop_oldest"
 
     @property
     def blocks(self) -> int:
         """Blocks in one actor's ring."""
-        spare = 0 if self.flow == "block" else self.writers
-        return self.writers + self.credit_blocks + self.kept_blocks + spare
+        spare = 0 if self.flow == "block" else self.open_blocks
+        return self.open_blocks + self.credit_blocks + self.kept_blocks + spare
 
     def ring(self, path: Path | None, counters: Counters | None) -> Ring:
         """A new ring for one actor's segments, at `path` or private to this process."""
@@ -119,7 +119,7 @@ class TrainingPlan:
     def credit(self) -> CreditWindow:
         """The credit of one actor's ring."""
         algorithm = self.config.algorithm
-        return CreditWindow(self.blocks, self.credit_blocks, self.writers, algorithm.discipline, self.flow)
+        return CreditWindow(self.blocks, self.credit_blocks, self.open_blocks, algorithm.mode, self.flow)
 
     def governor(self) -> RateLimiter:
         """What paces replay."""
@@ -197,7 +197,7 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
             agents = players[name].agents
         places = [world.places[i] for i in agents]
         config = run.policy_config(name)
-        clocked = played(run, run.actors).id == EXTERNAL and run.actors > 0
+        clocked = environment_for_actor(run, run.actors).id == EXTERNAL and run.actors > 0
         layout = segment_layout(world, places[0], config, clocked)
         plan = PolicyPlan(
             name,
@@ -205,7 +205,7 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
             Interface.at(world, places[0]),
             config,
             layout,
-            where.copies if league is None else league.share * run.groups,
+            where.copies if league is None else league.copies_per_slot * run.groups,
             run.groups,
             run.actors,
             run.lock_timeout,
@@ -238,7 +238,7 @@ def _check_places(plan: PolicyPlan, places: list[Place]) -> None:
                 other_count=place.many,
                 key="agents",
             )
-    what = unlearnable(plan.config.algorithm, plan.interface)
+    what = incompatibility(plan.config.algorithm, plan.interface)
     if what is not None:
         raise ConfigurationError("agent_not_learnable", policy=plan.name, agent=first.name, reason=what)
 
@@ -260,12 +260,12 @@ def _check_lockstep(plan: PolicyPlan, world: str) -> None:
         raise ConfigurationError("lockstep_with_simulators", key="schedule")
     if plan.common is not None:
         raise ConfigurationError("lockstep_with_common_observations", environment=world, key="schedule")
-    if plan.credit_blocks < plan.writers:
+    if plan.credit_blocks < plan.open_blocks:
         raise ConfigurationError(
             "lockstep_credits_too_few",
             policy=plan.name,
             value=plan.config.credits,
-            expected=plan.writers * plan.block,
+            expected=plan.open_blocks * plan.block,
             key="policy.credits",
         )
 

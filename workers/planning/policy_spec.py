@@ -12,19 +12,19 @@ from protocol.spaces import World
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.network_spec import network_facts
 
-__all__ = ["facts_of"]
+__all__ = ["policy_spec"]
 
 
-def facts_of(plan: PolicyPlan, world: World) -> PolicyFacts:
+def policy_spec(plan: PolicyPlan, world: World) -> PolicyFacts:
     """The facts of `plan`'s policy in `world`."""
     return PolicyFacts(
         policy=plan.name,
         agents=[world.agents[index].name for index in plan.agents],
         layout=_compact(plan.layout.describe()),
         network=_compact(network_facts(plan.interface, plan.config)),
-        discipline=plan.config.algorithm.discipline,
+        mode=plan.config.algorithm.mode,
         credits=plan.credit_blocks * plan.block,
-        inline_most=plan.pool_slots,
+        max_inline=plan.pool_slots,
         sync_interval=plan.config.sync_interval,
         common="" if plan.common is None else _compact(plan.common.describe()),
     )

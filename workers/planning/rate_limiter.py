@@ -48,7 +48,7 @@ class RateLimiter:
                 key="policy.algorithm.error_buffer",
             )
         self._ratio, self._batch = samples_per_insert, batch
-        self.start, self.insertion = min_size_to_sample, insertion
+        self.min_size_to_sample, self.insertion = min_size_to_sample, insertion
         offset = samples_per_insert * min_size_to_sample
         below, above = (0.0, step + samples_per_insert * insertion) if error_buffer is None else (error_buffer,) * 2
         self._min_diff, self._max_diff = offset - below, offset + above
@@ -63,10 +63,10 @@ class RateLimiter:
     @property
     def may_sample(self) -> bool:
         """Whether a batch may be drawn now."""
-        return self.inserted >= self.start and self.diff - self._batch >= self._min_diff
+        return self.inserted >= self.min_size_to_sample and self.diff - self._batch >= self._min_diff
 
     def may_insert(self, rows: int) -> bool:
         """Whether `rows` more rows may come in; ValueError for more at once than it was made for."""
         if rows > self.insertion:
             raise ValueError(f"{rows} rows at once, at most {self.insertion} were announced")
-        return self.inserted < self.start or self.diff + rows * self._ratio <= self._max_diff
+        return self.inserted < self.min_size_to_sample or self.diff + rows * self._ratio <= self._max_diff

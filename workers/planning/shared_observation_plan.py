@@ -52,7 +52,7 @@ def plan_common(plans: Mapping[str, TrainingPlan], world: World) -> SharedObserv
     if period is None:
         needed = sum(plan.blocks * _most(plan, world) for plan in every)
     else:
-        lasting = (-(-plan.blocks // plan.writers) + 1 for plan in every)
+        lasting = (-(-plan.blocks // plan.open_blocks) + 1 for plan in every)
         lasting_moments = (count * _span(plan, world) for count, plan in zip(lasting, every, strict=True))
         needed = -(-max(lasting_moments) // layout.rows) + 1 + sum(_islands(p) * _most(p, world) for p in every)
     pooled = sum(-(-plan.pool_slots // plan.block) * _most(plan, world) for plan in every)

@@ -54,7 +54,7 @@ class _Amounts:
 
 
 class ActionEncoding:
-    """The actions of the agent at `place`. `sizes`: values of each head. `amounts`: how many numbers.
+    """The actions of the agent at `place`. `sizes`: values of each head. `continuous`: how many numbers.
 
     A policy chooses an index below its size for each head, [n] for the only one of an agent that does nothing else and
     [n, K] otherwise, and amounts [n, D] float32 in units of half the range of a bounded box, 0 in its middle; those of
@@ -64,8 +64,8 @@ class ActionEncoding:
 
     def __init__(self, place: Place) -> None:
         self.record: RowFormat = place.acted
-        self.sizes: tuple[int, ...] = ()
-        self.amounts = 0
+        self.head_sizes: tuple[int, ...] = ()
+        self.continuous = 0
         self.masked = place.masked is not None
         """Whether only some values are legal at a time."""
         self._heads: list[_Heads] = []
@@ -83,7 +83,7 @@ class ActionEncoding:
     @cached_property
     def single(self) -> bool:
         """Whether there is one choice and nothing else."""
-        return len(self.sizes) == 1 and not self.amounts
+        return len(self.head_sizes) == 1 and not self.continuous
 
     @cached_property
     def plain(self) -> bool:
@@ -100,11 +100,11 @@ class ActionEncoding:
         """Whether all amounts have room between two bounds."""
         return all(bool((part.high > part.low).all()) for part in self._amounts)
 
-    def index(self, pick: Pick, lead: tuple[int, ...]) -> NDArray[np.int64]:
+    def encode_choices(self, pick: Pick, lead: tuple[int, ...]) -> NDArray[np.int64]:
         """[*lead] or [*lead, K]: the indices of the actions in columns that `pick` gives."""
         if self.plain:
             return pick("action")
-        found = np.empty((*lead, len(self.sizes)), np.int64)
+        found = np.empty((*lead, len(self.head_sizes)), np.int64)
         for part in self._heads:
             values = pick(part.leaf.name).reshape(*lead, len(part.start))
             np.subtract(values, part.start, out=found[..., part.at], casting="unsafe")
@@ -112,27 +112,29 @@ class ActionEncoding:
 
     def amount(self, pick: Pick, lead: tuple[int, ...]) -> NDArray[np.float32]:
         """[*lead, D]: the amounts of the actions in columns that `pick` gives."""
-        found = np.empty((*lead, self.amounts), np.float32)
+        found = np.empty((*lead, self.continuous), np.float32)
         for part in self._amounts:
             found[..., part.at] = (pick(part.leaf.name).reshape(*lead, len(part.scale)) - part.middle) / part.scale
         return found
 
     def legal(self, pick: Pick, lead: tuple[int, ...]) -> NDArray[np.bool_]:
         """[*lead, C]: which values are legal, of masks in columns `action_mask...`; all where a leaf has none."""
-        found = np.ones((*lead, sum(self.sizes)), np.bool_)
+        found = np.ones((*lead, sum(self.head_sizes)), np.bool_)
         for part in self._heads:
             if part.masked is not None:
                 found[..., part.masked] = pick(part.leaf.name.replace("action", "action_mask", 1))
         return found
 
-    def rows(self, index: NDArray[np.int64], amount: NDArray[np.float32] | None) -> tuple[dict[str, NDArray], NDArray]:
+    def decode(
+        self, index: NDArray[np.int64], amount: NDArray[np.float32] | None
+    ) -> tuple[dict[str, NDArray], NDArray]:
         """column -> what was chosen, [n, *shape], and rows [n] of `Place.acted` for the world."""
         if self.plain:
             return {"action": index}, index
         world = self.record.zeros(len(index))
         targets = {leaf.name: target for leaf, target in self.record.parts(world)}
         columns = dict(targets)
-        heads = index.reshape(len(index), len(self.sizes))
+        heads = index.reshape(len(index), len(self.head_sizes))
         for part in self._heads:
             target = targets[part.leaf.name]
             target[...] = (heads[:, part.at] + part.start).reshape(target.shape)
@@ -150,7 +152,7 @@ class ActionEncoding:
         heads = [
             {
                 "column": part.leaf.name,
-                "sizes": list(self.sizes[part.at]),
+                "sizes": list(self.head_sizes[part.at]),
                 "start": part.start.tolist(),
                 "masked": part.masked is not None,
             }
@@ -173,18 +175,18 @@ class ActionEncoding:
         bounded = high > low  # neither is missing
         scale = np.where(bounded, high / 2 - low / 2, 1.0).astype(np.float32)
         middle = np.where(bounded, high / 2 + low / 2, 0.0).astype(np.float32)
-        at = slice(self.amounts, self.amounts + space.size)
+        at = slice(self.continuous, self.continuous + space.size)
         self._amounts.append(_Amounts(leaf, at, scale, middle, low.astype(np.float32), high.astype(np.float32)))
-        self.amounts += space.size
+        self.continuous += space.size
 
     def _add_heads(self, leaf: Leaf, place: Place) -> None:
         sizes, starts = _choices(leaf, place)
         masked = None
         if self.masked and isinstance(leaf.space, Discrete | MultiDiscrete):
-            masked = slice(sum(self.sizes), sum(self.sizes) + sum(sizes))
-        at = slice(len(self.sizes), len(self.sizes) + len(sizes))
+            masked = slice(sum(self.head_sizes), sum(self.head_sizes) + sum(sizes))
+        at = slice(len(self.head_sizes), len(self.head_sizes) + len(sizes))
         self._heads.append(_Heads(leaf, at, np.array(starts, np.int64), masked))
-        self.sizes += sizes
+        self.head_sizes += sizes
 
 
 def _choices(leaf: Leaf, place: Place) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -22,7 +22,7 @@ from workers.policies.networks.team_q_network import MemberTower, TeamLayout, Te
 from workers.policies.team_layout import common_of, members_of
 from workers.policies.tensors.flat_weights import FlatWeights, flatten_
 
-__all__ = ["Policy", "build", "published"]
+__all__ = ["Policy", "build", "published_weights"]
 
 Policy = ActorCritic | CentralActorCritic | IQNPolicy | C51Policy | DQNPolicy | TeamQPolicy | SoftActorCritic
 
@@ -47,21 +47,21 @@ def build(interface: Interface, config: PolicyConfig | AuxiliaryConfig, seed: in
     return policy
 
 
-def published(policy: Policy | RNDNetworks) -> FlatWeights:
+def published_weights(policy: Policy | RNDNetworks) -> FlatWeights:
     """What travels of `policy`'s weights: what acting needs, where that lies by itself, or else all of them."""
     weights = flatten_(policy)
     return weights.part("actor.") if isinstance(policy, SoftActorCritic | CentralActorCritic) else weights
 
 
 def _network(interface: Interface, config: PolicyConfig) -> Policy:
-    algorithm, network, actions = config.algorithm, config.network, interface.actions
+    algorithm, network, actions = config.algorithm, config.network, interface.action_encoding
     if isinstance(algorithm, Streamed | BC):
         return _with_value(interface, algorithm, network)
-    shape, hidden, activation = interface.shown.shape, network.hidden, network.activation
+    shape, hidden, activation = interface.observation_encoding.shape, network.hidden, network.activation
     if isinstance(algorithm, SAC):
         return SoftActorCritic(
             shape,
-            actions.amounts,
+            actions.continuous,
             hidden,
             activation,
             frames=algorithm.frames,
@@ -70,7 +70,7 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
     if isinstance(algorithm, VDN | QMIX):
         return _decomposed(interface, algorithm, network)
     frames, dueling, noisy, epsilon = algorithm.frames, algorithm.dueling, algorithm.noisy, algorithm.epsilon
-    choices = actions.sizes[0]
+    choices = actions.head_sizes[0]
     if isinstance(algorithm, IQN):
         return IQNPolicy(
             shape,
@@ -103,13 +103,18 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
 
 def _auxiliary(interface: Interface, config: AuxiliaryConfig) -> RNDNetworks:
     network = config.network
-    return RNDNetworks(interface.shown.shape, config.algorithm.features, network.hidden, network.activation)
+    return RNDNetworks(
+        interface.observation_encoding.shape, config.algorithm.features, network.hidden, network.activation
+    )
 
 
 def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network) -> ActorCritic | CentralActorCritic:
     """A policy that learns from streams, or clones. What is deployed knows nothing that only learners see: there the
     critic is never asked."""
-    heads, shape = Heads(interface.actions.sizes, interface.actions.amounts), interface.shown.shape
+    heads, shape = (
+        Heads(interface.action_encoding.head_sizes, interface.action_encoding.continuous),
+        interface.observation_encoding.shape,
+    )
     normalize, core = algorithm.normalize_observation, _core(interface, network)
     hidden, activation = network.hidden, network.activation
     if isinstance(algorithm, BC) or not algorithm.central_critic:
@@ -141,4 +146,4 @@ def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: Network) -
 def _core(interface: Interface, network: Network) -> RecurrentCore | None:
     if network.recurrent is None:
         return None
-    return RecurrentCore(math.prod(interface.shown.shape), network.recurrent_size, network.recurrent)
+    return RecurrentCore(math.prod(interface.observation_encoding.shape), network.recurrent_size, network.recurrent)

@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from protocol import RELEASE
 from protocol.errors import ConfigurationError
 
-__all__ = ["FORMAT", "Checkpoint", "CheckpointManifest", "best", "in_memory", "load", "load_newest", "save", "steps"]
+__all__ = ["FORMAT", "Checkpoint", "CheckpointManifest", "best", "list_steps", "load", "load_newest", "save", "to_cpu"]
 
 FORMAT = 2
 """2 has `mean_return` and, on replay, a file of its own."""
@@ -71,7 +71,7 @@ class Checkpoint:
     """Of the replay discipline (workers/learning/buffers/replay_checkpoint.py); empty on streams."""
 
 
-def in_memory(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def to_cpu(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Copies on storages of their own, on the CPU: weights are views of one flat buffer, which goes on changing and
     which the format does not take."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
@@ -94,8 +94,8 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         final.rename(old)
     aside.rename(final)
     _sync(folder)
-    kept = {*steps(folder)[-keep:], best(folder)}
-    for other in steps(folder):
+    kept = {*list_steps(folder)[-keep:], best(folder)}
+    for other in list_steps(folder):
         if other not in kept:
             shutil.rmtree(folder / str(other))
     _remove_unfinished(folder)
@@ -104,7 +104,7 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
 
 def load_newest(folder: Path, weights_hash: str) -> Checkpoint | None:
     """The newest checkpoint, or None; ConfigurationError if it does not fit."""
-    saved = steps(folder)
+    saved = list_steps(folder)
     if not saved:
         return None
     path = folder / str(saved[-1])
@@ -127,7 +127,7 @@ def load(path: Path) -> Checkpoint:
     return Checkpoint(manifest, weights, optimizer, replay)
 
 
-def steps(folder: Path) -> list[int]:
+def list_steps(folder: Path) -> list[int]:
     """Train steps of the checkpoints in `folder`, the newest last."""
     if not folder.is_dir():
         return []
@@ -137,7 +137,7 @@ def steps(folder: Path) -> list[int]:
 def best(folder: Path) -> int | None:
     """The train step of the checkpoint with the greatest mean return, of equal ones the newest; None if none says."""
     earned: list[tuple[float, int]] = []
-    for step in steps(folder):
+    for step in list_steps(folder):
         try:
             told = _manifest(folder / str(step)).mean_return
         except ConfigurationError:  # whoever loads it is told

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Heads", "Noise", "draw", "likelihood"]
+__all__ = ["Heads", "Noise", "log_prob_and_entropy", "sample"]
 
 _IMPOSSIBLE = -1e9
 """Logit of what is not legal: its probability is 0, and 0 times its logarithm is 0 as well."""
@@ -38,23 +38,23 @@ class Noise(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """`sizes` [K]: values of each head; `amounts`: D."""
+    """`sizes` [K]: values of each head; `continuous`: D."""
 
     sizes: tuple[int, ...]
-    amounts: int = 0
+    continuous: int = 0
 
     @property
     def outputs(self) -> int:
         """A."""
-        return sum(self.sizes) + self.amounts
+        return sum(self.sizes) + self.continuous
 
     @property
     def single(self) -> bool:
         """Whether there is one head and nothing else: actions are [n] then, not [n, K]."""
-        return len(self.sizes) == 1 and not self.amounts
+        return len(self.sizes) == 1 and not self.continuous
 
 
-def likelihood(
+def log_prob_and_entropy(
     outputs: Tensor,
     heads: Heads,
     log_std: Tensor | None,
@@ -77,10 +77,10 @@ def likelihood(
         chances.append(log_policy.gather(0, index)[0])
         entropy.append(-(log_policy.exp() * log_policy).sum(0))
         at += size
-    if heads.amounts:
+    if heads.continuous:
         assert log_std is not None
         assert amount is not None
-        spread = log_std.view(heads.amounts, -1)
+        spread = log_std.view(heads.continuous, -1)
         error = (amount.T - outputs[at:]) * (-spread).exp()
         chances.append(-(0.5 * error.square() + spread + 0.5 * log(2 * pi)).sum(0))
         entropy.append((spread + 0.5 * (1 + log(2 * pi))).sum(0).expand(outputs.shape[1]))
@@ -89,7 +89,7 @@ def likelihood(
     return torch.stack(chances).sum(0), torch.stack(entropy).sum(0)
 
 
-def draw(
+def sample(
     outputs: NDArray[np.float32],
     heads: Heads,
     log_std: NDArray[np.float32] | None,
@@ -111,7 +111,7 @@ def draw(
         chance += log_probability
         at += size
     found: dict[str, NDArray] = {}
-    if heads.amounts:
+    if heads.continuous:
         assert log_std is not None
         mean = outputs[at:].T
         error = np.zeros_like(mean) if noise is None else noise.standard_normal(mean.shape, np.float32)

@@ -18,8 +18,8 @@ class Interface:
     """What the agent at `place`, or any of its kind, sees and does."""
 
     place: Place
-    shown: ObservationEncoding
-    actions: ActionEncoding
+    observation_encoding: ObservationEncoding
+    action_encoding: ActionEncoding
 
     @classmethod
     def at(cls, world: World, place: Place) -> Interface:

@@ -57,13 +57,13 @@ def _members(interface: Interface) -> dict[str, Any]:
 
 def _ends(interface: Interface) -> dict[str, Any]:
     """The vector that the network takes and what its outputs mean, column by column."""
-    shown, actions = interface.shown, interface.actions
+    shown, actions = interface.observation_encoding, interface.action_encoding
     return {
         "observation": list(shown.shape),
         "inputs": [
             {"column": part.column, "at": part.at, "width": part.width, "choices": [list(one) for one in part.choices]}
             for part in shown.parts
         ],
-        "actions": sum(actions.sizes) + actions.amounts,
+        "actions": sum(actions.head_sizes) + actions.continuous,
         "outputs": actions.describe(),
     }

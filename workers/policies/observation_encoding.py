@@ -76,14 +76,14 @@ class ObservationEncoding:
         self.width = width
         leaf = place.observed.leaves[0]
         own = common is None and not privileged
-        self.plain = own and not place.observed.nested and isinstance(leaf.space, Box)
+        self.is_identity = own and not place.observed.nested and isinstance(leaf.space, Box)
         """Whether the one column `observation` is shown as it is."""
-        self.shape: tuple[int, ...] = leaf.space.shape if self.plain else (width,)
-        self.dtype = np.dtype(leaf.space.dtype) if self.plain else np.dtype(np.float32)
+        self.shape: tuple[int, ...] = leaf.space.shape if self.is_identity else (width,)
+        self.dtype = np.dtype(leaf.space.dtype) if self.is_identity else np.dtype(np.float32)
 
-    def join(self, pick: Pick, lead: tuple[int, ...]) -> NDArray:
+    def encode(self, pick: Pick, lead: tuple[int, ...]) -> NDArray:
         """Rows [*lead, *shape] of what `pick` gives for each column (`common` among them)."""
-        if self.plain:
+        if self.is_identity:
             return pick("observation")
         target = np.empty((*lead, self.width), np.float32)
         self.write(pick, target)

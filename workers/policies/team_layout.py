@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from protocol.spaces import Leaf
 from workers.policies.interface import Interface
 
-__all__ = ["TeamMember", "common_of", "members_of", "unshareable"]
+__all__ = ["TeamMember", "common_of", "first_mismatch", "members_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +32,27 @@ class TeamMember:
 
 def members_of(interface: Interface) -> tuple[TeamMember, ...]:
     """The members of the team; none if it is none, or if one of them does more than choose one of its values."""
-    place, actions = interface.place, interface.actions
+    place, actions = interface.place, interface.action_encoding
     leaves = [leaf for leaf in place.observed.leaves if not leaf.evaluation_only]
     names = [_part(leaf) for leaf in place.acted.leaves]
-    single = len(set(names)) == len(names) == len(actions.sizes) > 1 and not actions.amounts
+    single = len(set(names)) == len(names) == len(actions.head_sizes) > 1 and not actions.continuous
     if not single or {_part(leaf) for leaf in leaves} != set(names):
         return ()
     spans: dict[str | int, tuple[int, int]] = {}
-    for leaf, part in zip(leaves, interface.shown.parts, strict=False):  # what is common comes behind
+    for leaf, part in zip(leaves, interface.observation_encoding.parts, strict=False):  # what is common comes behind
         start, _ = spans.get(_part(leaf), (part.at, 0))
         spans[_part(leaf)] = start, part.at + part.width
-    return tuple(TeamMember(str(name), *spans[name], size) for name, size in zip(names, actions.sizes, strict=True))
+    return tuple(
+        TeamMember(str(name), *spans[name], size) for name, size in zip(names, actions.head_sizes, strict=True)
+    )
 
 
 def common_of(interface: Interface) -> slice:
     """The numbers that each member is shown besides its own."""
-    return slice(members_of(interface)[-1].stop, interface.shown.width)
+    return slice(members_of(interface)[-1].stop, interface.observation_encoding.width)
 
 
-def unshareable(members: tuple[TeamMember, ...]) -> tuple[TeamMember, TeamMember] | None:
+def first_mismatch(members: tuple[TeamMember, ...]) -> tuple[TeamMember, TeamMember] | None:
     """Two members that one network cannot serve, as they see or do another number of things."""
     first = members[0]
     for member in members:

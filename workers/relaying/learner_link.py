@@ -16,7 +16,7 @@ from protocol.memory.counters import Counters
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Ack, Route, Segments
 from protocol.messages.versioning import spoken_with
-from protocol.transport.sockets import arrived, connect
+from protocol.transport.sockets import connect, try_receive
 
 __all__ = ["LearnerLink", "Place", "place_of"]
 
@@ -61,7 +61,7 @@ class LearnerLink:
     def acknowledgements(self) -> Iterator[Ack]:
         """What has come; what is no acknowledgement is counted."""
         for _ in range(_AT_ONCE):
-            frames = arrived(self.acks)
+            frames = try_receive(self.acks)
             if frames is None:
                 return
             try:

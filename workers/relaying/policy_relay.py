@@ -112,7 +112,7 @@ class PolicySegmentRelay:
                 return 0
             parcel = _Parcel(parcel.header, records, columns, self._shelf.lend(key, columns, records, layout))
         if self._parked or not self._has_room(len(records)):
-            self._park(key, last, parcel)
+            self._queue(key, last, parcel)
             return 0
         return self._store(line, parcel)
 
@@ -131,7 +131,7 @@ class PolicySegmentRelay:
         line = self._lines.get((ack.actor, ack.incarnation))
         if line is None:
             return
-        line.settled = max(line.settled, ack.settled)
+        line.settled = max(line.settled, ack.acknowledged)
         line.heard, line.heard_at = ack.announced, time.monotonic()
         for last in sorted(last for last in line.held if last <= line.settled):
             line.kept.append(self._release(line, last))
@@ -199,7 +199,7 @@ class PolicySegmentRelay:
                 self._free(line.kept.popleft())
         return self._pool.free >= n
 
-    def _park(self, key: Key, last: int, parcel: _Parcel) -> None:
+    def _queue(self, key: Key, last: int, parcel: _Parcel) -> None:
         waiting = sum(len(other.records) for other in self._parked.values())
         if waiting + len(parcel.records) > self._pool.slots:
             self._return(parcel.lease)

@@ -19,7 +19,7 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.messages.codec import decode
 from protocol.messages.core import Route, Segments
-from protocol.transport.sockets import arrived, peer_host
+from protocol.transport.sockets import peer_host, try_receive
 from workers.planning.policy_plan import TrainingPlan
 from workers.planning.shared_observation_plan import SharedObservationPlan
 from workers.relaying.learner_link import LearnerLink, place_of
@@ -90,7 +90,7 @@ class SegmentRelay:
                     self._lanes[ack.policy].settle(ack)
         copied = sum(lane.retry() for lane in self._lanes.values())
         for _ in range(_AT_ONCE):
-            frames = arrived(self._pull, copy=False)
+            frames = try_receive(self._pull, copy=False)
             if frames is None:
                 return False
             try:

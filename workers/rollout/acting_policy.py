@@ -15,8 +15,8 @@ from protocol.weights.manifest import Manifest
 from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import Version, pack
 from workers.policies.backends.cuda_actor import CudaActor
-from workers.policies.backends.numpy_actor import host_actor
-from workers.policies.build import Policy, build, published
+from workers.policies.backends.numpy_actor import numpy_actor
+from workers.policies.build import Policy, build, published_weights
 from workers.policies.distributions import Noise
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
@@ -34,8 +34,8 @@ class ActingPolicy:
     ) -> None:
         self.interface, self._config = interface, config
         self._modules = [build(interface, config, seed).eval() for _ in range(2)]
-        self._flat = [published(module) for module in self._modules]
-        self._hosts = [host_actor(module) for module in self._modules]
+        self._flat = [published_weights(module) for module in self._modules]
+        self._hosts = [numpy_actor(module) for module in self._modules]
         """The same without torch, where that can be."""
         first = self._modules[0]
         elsewhere = device is not None and isinstance(first, ActorCritic)
@@ -46,7 +46,7 @@ class ActingPolicy:
         self.state = config.network.state
         """Numbers that it remembers of each stream."""
         self.version = Version(0, 0)
-        self.word = np.uint64(0)
+        self.packed_version = np.uint64(0)
         self.adopted = 0
 
     @property
@@ -55,21 +55,26 @@ class ActingPolicy:
         return self._modules[self._live]
 
     @property
-    def elsewhere(self) -> bool:
+    def on_device(self) -> bool:
         """Whether it acts on another device."""
         return self._elsewhere is not None
 
     @property
-    def hosted(self) -> bool:
+    def numpy_backend(self) -> bool:
         """Whether it acts without torch."""
         return self._hosts[0] is not None
 
     @property
-    def kind(self) -> str:
+    def stacking_key(self) -> str:
         """What performers must have in common to act as one: what they see and choose, and their network."""
         algorithm, interface = self._config.algorithm, self.interface
         form = algorithm.name, getattr(algorithm, "dueling", None), getattr(algorithm, "frames", None)
-        ends = interface.shown.shape, interface.actions.sizes, interface.actions.amounts, interface.actions.masked
+        ends = (
+            interface.observation_encoding.shape,
+            interface.action_encoding.head_sizes,
+            interface.action_encoding.continuous,
+            interface.action_encoding.masked,
+        )
         return f"{self.manifest.hash}|{ends}|{form}|{self._config.network.model_dump_json()}"
 
     def seen(self, observation: NDArray) -> NDArray:
@@ -98,7 +103,7 @@ class ActingPolicy:
         """The spare module takes over with weights of `version`."""
         self._live = 1 - self._live
         self.version = version
-        self.word = np.uint64(pack(version))
+        self.packed_version = np.uint64(pack(version))
         self.adopted += 1
         module = self.module
         if self._elsewhere is not None and isinstance(module, ActorCritic):

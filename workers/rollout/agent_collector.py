@@ -25,7 +25,7 @@ from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.observation_encoder import ObservationEncoder
 from workers.rollout.segment_block import Index, Rows, SegmentBlock
 from workers.rollout.stream_state import EpisodeReturns, RecurrentState, SharedObservationRefs
-from workers.runtime.state_capture import State, put_back, taken
+from workers.runtime.state_capture import State, capture, restore
 
 __all__ = ["AgentCollector", "Sender"]
 
@@ -73,7 +73,7 @@ class AgentCollector:
         self.noise = noise
         self._flush_after, self._clock = flush_after, clock
         layout, interface = sender.ring.layout, performer.interface
-        self._actions = interface.actions
+        self._actions = interface.action_encoding
         self._before, self._length = layout.before, layout.length
         self._numbers = np.arange(first_stream, first_stream + streams, dtype=np.uint64)
         self._everyone: NDArray[np.int64] = np.arange(streams)
@@ -103,7 +103,7 @@ class AgentCollector:
     def act(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
         """Closes the open rows with what the last actions brought, opens the next ones, and returns actions: n rows."""
         actions = self.choose(present, on_wait)
-        self.keep(present)
+        self.record(present)
         return actions
 
     def choose(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
@@ -116,14 +116,14 @@ class AgentCollector:
         [n, F, *shape]."""
         streams = self._choose(present)
         if self._has_no_entry(streams, present):
-            self._ship(on_wait)
+            self._flush_block(on_wait)
             streams = self._choose(present)
         block, self._streams = self._block, streams
         if block is not None:
             self._close(block, streams, present)
         if block is None or block.full(streams, self._length) or self._is_old(block):
             self._begin_block(streams, present.observation, present.action_mask, on_wait)
-        return self._sight.show(streams, present.observation)
+        return self._sight.encode(streams, present.observation)
 
     def legal(self, present: AgentTimeStep) -> NDArray[np.bool_] | None:
         """[n, C]: which values of the policy's heads may be chosen; None where all may be, always."""
@@ -136,11 +136,11 @@ class AgentCollector:
 
     def take(self, acted: dict[str, NDArray]) -> NDArray:
         """Last part of `choose`: the actions, of what the policy did."""
-        self._done, actions = self._actions.rows(acted["action"], acted.get("amount"))
+        self._done, actions = self._actions.decode(acted["action"], acted.get("amount"))
         self._acted = acted
         return actions
 
-    def keep(self, present: AgentTimeStep) -> None:
+    def record(self, present: AgentTimeStep) -> None:
         """Second half of `act`: opens a row with the observation and what the policy did."""
         block, streams, acted = self._block, self._streams, self._acted
         assert block is not None
@@ -148,7 +148,7 @@ class AgentCollector:
         columns = block.columns
         self._sight.write(columns, where, present.observation)
         self._sight.write_mask(columns, where, present.action_mask)
-        columns["version"][where] = self.performer.word
+        columns["version"][where] = self.performer.packed_version
         if self._clocked:
             columns["clock"][where] = 0.0 if present.clock is None else present.clock
         if self._moments is not None:
@@ -160,19 +160,19 @@ class AgentCollector:
         if self._memory is not None:
             self._memory.keep(streams, acted["state"])
         block.open(streams)
-        block.version_max = self.performer.word
+        block.version_max = self.performer.packed_version
 
-    def receive(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
+    def add_outcome(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
         """Adds what arrived between an agent's turns to its open rows; an end closes them."""
         streams = outcome.copies
         if self._block is None or not self._block.has_open(streams):
             self._refuse_outcome()
         if self._has_no_entry(streams, outcome):
-            self._ship(on_wait)
+            self._flush_block(on_wait)
         block = self._block
         assert block is not None
-        block.spread()
-        block.told = True
+        block.split_streams()
+        block.has_outcomes = True
         done = outcome.terminated | outcome.truncated
         self._add(block, streams, outcome)
         if np.count_nonzero(done):
@@ -184,14 +184,14 @@ class AgentCollector:
 
     def get_state(self) -> State:
         """All that it remembers between two turns, the open segments included."""
-        return taken(self, _ELSEWHERE)
+        return capture(self, _ELSEWHERE)
 
     def set_state(self, state: State, on_wait: Callable[[], None]) -> None:
         """The inverse, before anybody acts; the open segments are in slots of its own ring."""
         slots = self._sender.take(on_wait)
         columns = {name: column[slots] for name, column in self._sender.ring.columns.items()}
-        self._block = SegmentBlock(slots, columns, self._before, True, self.performer.word, self._clock())
-        put_back(self, state)
+        self._block = SegmentBlock(slots, columns, self._before, True, self.performer.packed_version, self._clock())
+        restore(self, state)
 
     @property
     def segments(self) -> NDArray[np.uint64]:
@@ -206,12 +206,12 @@ class AgentCollector:
     def flush(self, on_wait: Callable[[], None]) -> None:
         """Ships what the present block has if it is old, although nobody acts."""
         if self._block is not None and self._is_old(self._block):
-            self._ship(on_wait)
+            self._flush_block(on_wait)
 
-    def _ship(self, on_wait: Callable[[], None]) -> None:
+    def _flush_block(self, on_wait: Callable[[], None]) -> None:
         """Finishes the block with the rows that are whole; open ones are taken along into the next."""
         assert self._block is not None
-        self._block.spread()
+        self._block.split_streams()
         self._begin_block(_NOBODY, self.performer.interface.place.observed.zeros(0), None, on_wait)
 
     def _choose(self, present: AgentTimeStep) -> Index:
@@ -223,9 +223,9 @@ class AgentCollector:
                 "observations_miscounted", agent=self.name, expected=expected, count=len(present.observation)
             )
         if chosen is None:
-            return slice(None) if block is None or block.unite() else self._everyone
+            return slice(None) if block is None or block.align_streams() else self._everyone
         if block is not None:
-            block.spread()
+            block.split_streams()
         return chosen
 
     def _close(self, block: SegmentBlock, streams: Index, present: AgentTimeStep) -> None:
@@ -236,7 +236,7 @@ class AgentCollector:
         opened = block.opened[streams]
         if np.count_nonzero(opened) < len(opened):
             self._refuse_early(present, ~opened)
-            streams, present = streams[opened], _only(present, opened)
+            streams, present = streams[opened], select_rows(present, opened)
         self._add(block, streams, present)
         block.close(streams)
 
@@ -244,7 +244,7 @@ class AgentCollector:
         """Rewards and ends onto open rows, and into the returns of episodes."""
         columns = block.columns
         where = (streams, block.at(streams) + self._before)
-        if block.even:
+        if block.aligned:
             columns["reward"][where] = brought.reward
         else:
             columns["reward"][where] += brought.reward
@@ -253,11 +253,11 @@ class AgentCollector:
         ended = self._tally.add(streams, brought.reward, brought.terminated | brought.truncated)
         if not len(ended):
             return
-        self._sight.begin(ended)
+        self._sight.reset_streams(ended)
         if self._memory is not None:
-            self._memory.forget(ended)
+            self._memory.reset(ended)
         if len(brought.final_index):
-            self._side_table(block, self._everyone[streams][brought.final_index], brought)
+            self._write_final_observations(block, self._everyone[streams][brought.final_index], brought)
 
     def _has_no_entry(self, streams: Index, brought: AgentTimeStep | AgentOutcome) -> bool:
         """Whether a stream was cut more often than its side table has entries: episodes may be shorter than the world's
@@ -267,7 +267,7 @@ class AgentCollector:
         cut = self._everyone[streams][brought.final_index]
         return int(self._block.ends[cut].max()) >= self._block.columns["final_row"].shape[1]
 
-    def _side_table(
+    def _write_final_observations(
         self, block: SegmentBlock, streams: NDArray[np.int64], brought: AgentTimeStep | AgentOutcome
     ) -> None:
         entry = block.ends[streams]
@@ -292,7 +292,7 @@ class AgentCollector:
             self._sight.write_mask(old.columns, following, mask)
             if self._moments is not None:
                 old.columns["moment"][following] = self._moments.now
-            if not old.even:  # streams that do not act now take their open rows along
+            if not old.aligned:  # streams that do not act now take their open rows along
                 self._end_idle(old, streams)
                 opened = np.flatnonzero(old.opened)
                 place = (opened, old.rows[opened] + self._before)
@@ -304,7 +304,9 @@ class AgentCollector:
         slots = self._sender.take(on_wait)
         columns = {name: column[slots] for name, column in self._sender.ring.columns.items()}
         even = len(opened) == 0 and (isinstance(streams, slice) or len(streams) == len(self._everyone))
-        block = self._block = SegmentBlock(slots, columns, self._before, even, self.performer.word, self._clock())
+        block = self._block = SegmentBlock(
+            slots, columns, self._before, even, self.performer.packed_version, self._clock()
+        )
         columns["final_row"].fill(-1)
         for name, rows in tail.items():
             columns[name][:, : self._before] = rows
@@ -314,12 +316,12 @@ class AgentCollector:
             for name, values in carried.items():
                 columns[name][opened, self._before] = values
             block.opened[opened] = True
-            block.told = True
+            block.has_outcomes = True
             block.version_min = carried["version"].min()
         if self._memory is not None:
             self._memory.begin(columns["state"], opened)
         if self._moments is not None:
-            self._moments.hold(block, opened)
+            self._moments.acquire(block, opened)
 
     def _end_idle(self, block: SegmentBlock, acting: Index) -> None:
         """Behind an end that is followed by nothing yet, the last observation once more: it is never learned from, but
@@ -361,7 +363,7 @@ class AgentCollector:
         raise EnvironmentFault("outcome_without_action", agent=self.name)
 
 
-def _only(present: AgentTimeStep, keep: NDArray[np.bool_]) -> AgentTimeStep:
+def select_rows(present: AgentTimeStep, keep: NDArray[np.bool_]) -> AgentTimeStep:
     """`present` restricted to the rows to keep; none of the others carries news."""
     position = np.cumsum(keep) - 1
     return AgentTimeStep(

@@ -40,7 +40,7 @@ class AuxiliaryWriter:
         self._seen: dict[int, int] = {}
         """Blocks so far, by the first stream of each."""
 
-    def see(self, ring: Ring, slots: slice, valid: Rows) -> None:
+    def copy_block(self, ring: Ring, slots: slice, valid: Rows) -> None:
         """A block of the policy is about to be finished, with so many rows, one number for all or one a slot."""
         streams = ring.table["stream"][slots]
         if not self._is_told(int(streams[0])):
@@ -51,7 +51,7 @@ class AuxiliaryWriter:
         columns = {name: column[slots] for name, column in theirs.columns.items()}
         before = theirs.layout.before
         lead = (len(streams), rows.stop)
-        shown = self._interface.shown
+        shown = self._interface.observation_encoding
         many = np.uint64(self._interface.place.many)
 
         def seen(name: str) -> NDArray:
@@ -61,10 +61,10 @@ class AuxiliaryWriter:
             place, _ = self._common.rows(columns["moment"][:, before:], streams // many)
             return self._common.values[place]
 
-        mine.columns["observation"][into, rows] = shown.join(seen, lead)
+        mine.columns["observation"][into, rows] = shown.encode(seen, lead)
         final_row = columns["final_row"]
         ends = slice(0, final_row.shape[1])
-        final = shown.join(lambda name: columns[f"final_{name}"], final_row.shape)
+        final = shown.encode(lambda name: columns[f"final_{name}"], final_row.shape)
         mine.columns["final_observation"][into, ends] = final
         mine.columns["final_row"][into] = -1
         mine.columns["final_row"][into, ends] = final_row
@@ -93,7 +93,7 @@ class TeeSender:
     def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
         """The slots are whole."""
         for witness in self._witnesses:
-            witness.see(self.ring, slots, valid)
+            witness.copy_block(self.ring, slots, valid)
         self._sender.finish(slots, valid, before)
 
 

@@ -27,10 +27,10 @@ from workers.rollout.auxiliary_writer import AuxiliaryWriter, TeeSender
 from workers.rollout.inference import AnySeat
 from workers.rollout.players.fixed_collector import Collector, FixedCollector, FixedPlayer
 from workers.rollout.players.frozen_player import FrozenPlayer
-from workers.rollout.players.scripted_player import script
+from workers.rollout.players.scripted_player import build_scripted_player
 from workers.runtime.seeds import seed_of
 
-__all__ = ["ActorAssignment", "Collectors", "seat_agents", "seat_fixed", "watched"]
+__all__ = ["ActorAssignment", "Collectors", "build_collectors", "build_fixed_collectors", "with_auxiliaries"]
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +69,11 @@ class Collectors:
 
 @dataclass(frozen=True, slots=True)
 class ActorAssignment:
-    """What one actor plays of a run: its `groups`, by their numbers in the run, and of whose `luck` (in lock-step
+    """What one actor plays of a run: its `groups`, by their numbers in the run, and of whose `seed_scope` (in lock-step
     nobody's: a group's is its own)."""
 
     groups: range
-    luck: tuple[object, ...]
+    seed_scope: tuple[object, ...]
 
     @classmethod
     def of(cls, run: Run, index: int, actor: tuple[str, int]) -> ActorAssignment:
@@ -82,11 +82,11 @@ class ActorAssignment:
 
     def noise(self, seed: int, agent: int, group: int) -> np.random.Generator:
         """Counter-based: its numbers depend on nothing but who draws and how often."""
-        names = ("noise", *self.luck, agent, *([group] if group else []))
+        names = ("noise", *self.seed_scope, agent, *([group] if group else []))
         return np.random.Generator(np.random.Philox(seed_of(seed, *names)))
 
 
-def seat_agents(
+def build_collectors(
     plan: PolicyPlan,
     world: World,
     performer: ActingPolicy,
@@ -100,7 +100,7 @@ def seat_agents(
     seats = {}
     for position, agent in enumerate(plan.agents):
         for place, group in enumerate(hand.groups):
-            first = position * plan.copies * plan.many + group * plan.block
+            first = position * plan.copies * plan.agents_per_copy + group * plan.block
             name, after = world.agents[agent].name, plan.config.flush_after
             noise = hand.noise(seed, agent, group)
             seats[agent, place] = AgentCollector(
@@ -109,7 +109,7 @@ def seat_agents(
     return seats
 
 
-def watched(
+def with_auxiliaries(
     plan: PolicyPlan,
     policies: Mapping[str, PolicyPlan],
     auxiliaries: Mapping[str, AuxiliaryPlan],
@@ -121,12 +121,12 @@ def watched(
     witnesses = [
         AuxiliaryWriter(plan.interface, senders[name], one.first_stream(plan, policies), one.config.fraction, reader)
         for name, one in auxiliaries.items()
-        if plan.name in one.watches
+        if plan.name in one.observes
     ]
     return TeeSender(senders[plan.name], witnesses) if witnesses else senders[plan.name]
 
 
-def seat_fixed(
+def build_fixed_collectors(
     plan: FixedPolicyPlan, world: World, where: EnvironmentConfig, seed: int, hand: ActorAssignment
 ) -> dict[tuple[int, int], FixedCollector]:
     """The same for a policy that does not learn, which is loaded or made here; ConfigurationError where it cannot be,
@@ -144,7 +144,7 @@ def seat_fixed(
                 assert frozen is not None
                 player = FrozenPlayer(frozen, plan.block, None if algorithm.greedy else noise, place.many)
             else:
-                player = script(plan.name, algorithm, place, streams, noise, where)
+                player = build_scripted_player(plan.name, algorithm, place, streams, noise, where)
             seats[agent, number] = FixedCollector(place.name, player, streams)
     return seats
 

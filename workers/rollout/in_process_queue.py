@@ -52,13 +52,13 @@ class InProcessQueue:
         """What was finished and not taken."""
         return self._arrivals
 
-    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """The member has it."""
         self._blocks.credit.acknowledge(upto)
         self._counters.set(f"flight.{self._policy}", self._blocks.credit.travelling)
 
-    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Nothing is pooled here."""
 
-    def answer(self) -> None:
+    def flush_acks(self) -> None:
         """Nobody waits for it."""

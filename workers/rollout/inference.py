@@ -18,12 +18,12 @@ from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.players.fixed_collector import Collector, FixedCollector
 from workers.rollout.stacked_inference import ConcatenatedNoise, InferenceRequest, StackedInference
 
-__all__ = ["AnySeat", "act_together"]
+__all__ = ["AnySeat", "act_turn"]
 
 AnySeat = AgentCollector | Collector
 
 
-def act_together(
+def act_turn(
     seats: Mapping[tuple[int, int], AnySeat],
     turn: Turn,
     on_wait: Callable[[], None],
@@ -37,17 +37,17 @@ def act_together(
     if turn.common is not None:
         for seat, _ in places:
             if isinstance(seat, FixedCollector):
-                seat.look(turn.common)
+                seat.set_shared_observation(turn.common)
     policies = {id(seat.performer) for seat, _ in places}
     if joint is None and len(policies) == len(places):
         actions = [_chosen(seat, present, on_wait) for seat, present in places]
     else:
-        actions = _in_company(places, on_wait, joint)
+        actions = _act_batched(places, on_wait, joint)
     if answer is not None:
         answer(actions)
     for seat, present in places:
         if isinstance(seat, AgentCollector):
-            seat.keep(present)
+            seat.record(present)
     return actions
 
 
@@ -56,7 +56,7 @@ def _chosen(seat: AnySeat, present: AgentTimeStep, on_wait: Callable[[], None]) 
     return seat.choose(present, on_wait) if isinstance(seat, AgentCollector) else seat.act(present, on_wait)
 
 
-def _in_company(
+def _act_batched(
     places: Sequence[tuple[AnySeat, AgentTimeStep]], on_wait: Callable[[], None], joint: StackedInference | None
 ) -> list[NDArray]:
     """What all do, where some act together."""

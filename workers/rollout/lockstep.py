@@ -22,7 +22,7 @@ from workers.environments.lockstep_blocks import LockstepBlocks
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.build import AnySeat
 from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
-from workers.runtime.state_capture import State, put_back, taken, under
+from workers.runtime.state_capture import State, capture, restore, strip_prefix
 
 __all__ = ["ActorCheckpoint", "LockstepSchedule", "Progress"]
 
@@ -33,7 +33,7 @@ class LockstepSchedule:
     def __init__(self, run: Run, seats: Sequence[AgentCollector]) -> None:
         self._length, self._seats = run.policy.segment_length, seats
 
-    def wanted(self, turn: int) -> int:
+    def required_version(self, turn: int) -> int:
         """The version without which `turn`, counted from 0, may not begin, where it is not that of the turn before (0
         where it is); EnvironmentFault if an agent has not acted in every turn until then."""
         number = round_before(turn, self._length)
@@ -45,7 +45,7 @@ class LockstepSchedule:
         return number + 2  # the first version is published before anybody acts
 
     @staticmethod
-    def within(turn: Turn) -> bool:
+    def mid_turn(turn: Turn) -> bool:
         """Whether some of the groups have still to act until all have acted equally often."""
         return turn.group != 0 or not turn.env_steps
 
@@ -91,16 +91,16 @@ class ActorCheckpoint:
         if self._cuts.newest is None:
             return None
         state = self._cuts.read(self._part)
-        self._environment.set_state(under("world.", state))
+        self._environment.set_state(strip_prefix("world.", state))
         for (agent, group), seat in self._seats.items():
-            mine = under(f"{agent}.{group}.", state)
+            mine = strip_prefix(f"{agent}.{group}.", state)
             if isinstance(seat, AgentCollector):
                 seat.set_state(mine, on_wait)
             else:
-                put_back(seat, mine)
+                restore(seat, mine)
         progress = Progress(*state["progress"].tolist())
         log.info("event=resumed from=cut round=%d agent_steps=%d", self._cuts.newest, progress.agent_steps)
-        return self._environment.told(self._dealt.turn), progress
+        return self._environment.restore_turn(self._dealt.turn), progress
 
     @property
     def _dealt(self) -> LockstepBlocks:
@@ -110,4 +110,4 @@ class ActorCheckpoint:
 
 
 def _state(seat: AnySeat) -> State:
-    return seat.get_state() if isinstance(seat, AgentCollector) else taken(seat)
+    return seat.get_state() if isinstance(seat, AgentCollector) else capture(seat)

@@ -36,7 +36,11 @@ class ObservationEncoder:
         common: SharedObservationView | None,
         copies: NDArray[np.int64],
     ) -> None:
-        self._place, self._shown, self._actions = interface.place, interface.shown, interface.actions
+        self._place, self._shown, self._actions = (
+            interface.place,
+            interface.observation_encoding,
+            interface.action_encoding,
+        )
         self._common, self._copies = common, copies
         shown = self._shown
         self._stack = np.zeros((streams, frames, *shown.shape), shown.dtype) if frames > 1 else None
@@ -44,17 +48,17 @@ class ObservationEncoder:
         self.names = [leaf.name for leaf in self._place.observed.leaves]
         """The columns of observations."""
 
-    def show(self, streams: Index, observation: NDArray) -> NDArray:
+    def encode(self, streams: Index, observation: NDArray) -> NDArray:
         """What the policy is to see of `observation` (n rows): [n, *shape], stacked [n, F, *shape]."""
         seen = observation
-        if not self._shown.plain:
+        if not self._shown.is_identity:
             parts = self._place.parts("observation", observation)
             if self._common is not None:
                 parts["common"] = self._common.newest[self._copies[streams]]
-            seen = self._shown.join(parts.__getitem__, (len(observation),))
+            seen = self._shown.encode(parts.__getitem__, (len(observation),))
         return seen if self._stack is None else self._push(self._stack, streams, seen)
 
-    def begin(self, streams: NDArray[np.int64]) -> None:
+    def reset_streams(self, streams: NDArray[np.int64]) -> None:
         """The next observation of `streams` is the first of an episode."""
         self._begins[streams] = True
 

@@ -14,7 +14,7 @@ from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.players.fixed_collector import Collector, FixedCollector
 
-__all__ = ["ActorReport", "count_environment"]
+__all__ = ["ActorReport", "update_environment_counters"]
 
 _BINS = 200
 """Parts of the run for which returns are told apart."""
@@ -130,10 +130,12 @@ class ActorReport:
         return metrics
 
 
-def count_environment(counters: Counters, environment: Environment, policy_of: Mapping[int, str]) -> dict[str, float]:
+def update_environment_counters(
+    counters: Counters, environment: Environment, policy_of: Mapping[int, str]
+) -> dict[str, float]:
     """Brings an actor's counters up to date: restarts, what ended in which member of a collection, and what the world
     counts itself. What it measures besides. `policy_of`: by number of the agent."""
-    figures = environment.figures()
+    figures = environment.metrics()
     for name in environment.counters:
         counters.set(name, figures.pop(name, 0.0))
     counters.set("environment_restarts", environment.restarts)

@@ -26,7 +26,7 @@ class SegmentBlock:
     ) -> None:
         self.slots, self.columns, self.since = slots, columns, since
         self._before = before
-        self.even = even
+        self.aligned = even
         self._row = 0
         streams = slots.stop - slots.start
         self._everyone: NDArray[np.int64] = np.arange(streams)
@@ -39,21 +39,21 @@ class SegmentBlock:
         """[E]: how many episodes of each stream had ended before its first row."""
         self.since_moment = 0
         """The newest moment when it was begun."""
-        self.told = False
+        self.has_outcomes = False
         """Whether an open row may hold a reward already, so that the next one must be added to it."""
         self.version_min = self.version_max = version
 
     def at(self, streams: Index) -> Rows:
         """The row at which streams stand."""
-        return self._row if self.even else self.rows[streams]
+        return self._row if self.aligned else self.rows[streams]
 
     def full(self, streams: Index, length: int) -> bool:
         """Whether one of `streams` has no row left."""
-        return self._row == length if self.even else bool(np.count_nonzero(self.rows[streams] == length))
+        return self._row == length if self.aligned else bool(np.count_nonzero(self.rows[streams] == length))
 
     def close(self, streams: Index) -> None:
         """The open rows of `streams` are whole."""
-        if self.even:
+        if self.aligned:
             self._row += 1
         else:
             self.rows[streams] += 1
@@ -61,36 +61,36 @@ class SegmentBlock:
 
     def open(self, streams: Index) -> None:
         """`streams` have acted: their rows wait for what that brings."""
-        if not self.even:
+        if not self.aligned:
             self.opened[streams] = True
             self.columns["reward"][self._everyone[streams], self.rows[streams] + self._before] = 0
 
     def has_open(self, streams: NDArray[np.int64]) -> bool:
         """Whether all of `streams` have acted and wait for what it brings."""
-        return self.even or bool(self.opened[streams].all())
+        return self.aligned or bool(self.opened[streams].all())
 
     def count(self) -> int:
         """Closed rows of all streams."""
-        return self._row * len(self.rows) if self.even else int(self.rows.sum())
+        return self._row * len(self.rows) if self.aligned else int(self.rows.sum())
 
-    def spread(self) -> None:
+    def split_streams(self) -> None:
         """From here on each stream has its own row."""
-        if self.even:
+        if self.aligned:
             self.rows[:] = self._row
-            self.even = False
+            self.aligned = False
             self.open(slice(None))
 
-    def unite(self) -> bool:
+    def align_streams(self) -> bool:
         """Goes back to one row for all where they stand at one; whether they do."""
-        if not self.even and not self.told and np.count_nonzero(self.opened) == len(self.opened):
+        if not self.aligned and not self.has_outcomes and np.count_nonzero(self.opened) == len(self.opened):
             first = self.rows.item(0)
             if np.count_nonzero(self.rows == first) == len(self.rows):
-                self._row, self.even = first, True
-        return self.even
+                self._row, self.aligned = first, True
+        return self.aligned
 
     def tail(self, names: list[str]) -> dict[str, NDArray]:
         """The last `before` rows of every stream, [E, before, ...] a field, for the next block's history."""
-        if self.even:
+        if self.aligned:
             span = slice(self._row, self._row + self._before)
             return {name: self.columns[name][:, span].copy() for name in names}
         index = self.rows[:, None] + np.arange(self._before)

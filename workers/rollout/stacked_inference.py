@@ -23,7 +23,7 @@ from workers.policies.networks.q_policy import QPolicy
 from workers.policies.stacked.stacked_acting import StackedActors, StackedQActors, stackable
 from workers.rollout.acting_policy import ActingPolicy
 
-__all__ = ["ConcatenatedNoise", "InferenceRequest", "StackedInference", "together"]
+__all__ = ["ConcatenatedNoise", "InferenceRequest", "StackedInference", "build_stacked_inference"]
 
 log = logging.getLogger(__name__)
 
@@ -136,19 +136,19 @@ class StackedInference:
         return found
 
 
-def together(performers: Mapping[str, ActingPolicy], run: Run) -> StackedInference | None:
+def build_stacked_inference(performers: Mapping[str, ActingPolicy], run: Run) -> StackedInference | None:
     """Who of `performers`, by the names of their policies, acts together in `run`, if anybody does; says so in the log.
     In lock-step nobody does, as not all bits stay what they are."""
     if run.cohort == "in_turn" or run.lockstep:
         return None
     kinds: dict[str, list[str]] = {}
     for name, performer in performers.items():
-        if stackable(performer.module) and not performer.elsewhere:
-            kinds.setdefault(performer.kind, []).append(name)
+        if stackable(performer.module) and not performer.on_device:
+            kinds.setdefault(performer.stacking_key, []).append(name)
     auto = run.cohort != "stacked"
     chosen = []
     for names in kinds.values():
-        enough = _ENOUGH_HOSTED if performers[names[0]].hosted else _ENOUGH
+        enough = _ENOUGH_HOSTED if performers[names[0]].numpy_backend else _ENOUGH
         if len(names) >= (enough if auto else 2):
             chosen.append(names)
     for names in chosen:

@@ -36,7 +36,7 @@ class RecurrentState:
         self._before[streams] = self._now[streams]
         self._now[streams] = state
 
-    def forget(self, streams: NDArray[np.int64]) -> None:
+    def reset(self, streams: NDArray[np.int64]) -> None:
         """An episode of `streams` has ended."""
         self._now[streams] = 0
 
@@ -90,7 +90,7 @@ class SharedObservationRefs:
         """The newest."""
         return self._common.moment
 
-    def hold(self, block: SegmentBlock, opened: NDArray[np.int64]) -> None:
+    def acquire(self, block: SegmentBlock, opened: NDArray[np.int64]) -> None:
         """Keeps the moments that a new block refers to: of its history, of its open rows and all from now on. Those
         that are too old are written anew, so that an agent that is away for long holds up no memory."""
         common, moments = self._common, block.columns["moment"]

@@ -74,10 +74,10 @@ class ActorTransport:
         self.drain_by: float | None = None
         """Set once the coordinator says drain: until when a wait for credit may go on."""
 
-    def follow(self) -> Pulse | None:
+    def update_routes(self) -> Pulse | None:
         """Learners that moved are followed; the coordinator's newest word, if there was any since."""
         client = self._life.client
-        pulse = client.pulse if client is not None else None
+        pulse = client.status if client is not None else None
         if pulse is None or (pulse is self._seen and not self._unsettled):
             return None
         self._seen, self._unsettled = pulse, False
@@ -96,12 +96,12 @@ class ActorTransport:
                 self.senders[route.policy].route(route, not subscriber.same_node or route.experience_relay > 0)
         return pulse
 
-    def follow_anew(self) -> Pulse | None:
+    def refresh_routes(self) -> Pulse | None:
         """The same, though the coordinator said nothing new."""
         self._seen = None
-        return self.follow()
+        return self.update_routes()
 
-    def pump(self, silent: set[str] | frozenset[str] = frozenset()) -> None:
+    def flush(self, silent: set[str] | frozenset[str] = frozenset()) -> None:
         """What is held or was lost waits for no further block, which may be long in coming; `silent`: policies whose
         learners nobody listens to otherwise."""
         for sender in self.senders.values():
@@ -120,12 +120,12 @@ class ActorTransport:
             waited = time.monotonic() - started
             log.info("event=first_weights policy=%s version=%d waited=%.1f", name, version.version, waited)
 
-    def keep_step(self, wanted: int, performers: Mapping[str, ActingPolicy], check: Callable[[], None]) -> bool:
+    def wait_for_version(self, wanted: int, performers: Mapping[str, ActingPolicy], check: Callable[[], None]) -> bool:
         """Waits until each policy has version `wanted`, unless the run ends before; whether a round ended with that."""
         for name, performer in performers.items() if wanted else ():
             started = time.monotonic()
             while performer.version.version < wanted and not self._life.must_stop and self.drain_by is None:
-                self.pump()
+                self.flush()
                 news = self.subscribers[name].wait(performer.spare, _PUMP_EVERY, check, performer.version)
                 if news is not None and news.incarnation != performer.version.incarnation:
                     raise TrainingFault("lockstep_learner_restarted", policy=name)
@@ -134,10 +134,10 @@ class ActorTransport:
             self._counters.add(f"waits.step.{name}", time.monotonic() - started)
         return wanted > 0 and all(performer.version.version >= wanted for performer in performers.values())
 
-    def inherit(self, check: Callable[[], None]) -> None:
+    def resend_inherited(self, check: Callable[[], None]) -> None:
         """Sends what an earlier incarnation finished, to learners that cannot take it from its memory themselves."""
         client, welcome = self._life.client, self._welcome
-        pulse = client.pulse if client is not None else None
+        pulse = client.status if client is not None else None
         heir = welcome.incarnation > 1 and not self._run.lockstep  # there all is made again
         before = (welcome.run, welcome.name, welcome.incarnation)
         for route in pulse.routes if pulse is not None and heir else ():
@@ -174,7 +174,7 @@ class ActorTransport:
         over = client is not None and client.command == "stop"
         end = time.monotonic() + (0.0 if self.overdue else _LAST_SECONDS if over else self._run.learner_timeout)
         for name, sender in self.senders.items():
-            if not sender.drain(max(0.0, end - time.monotonic()), self.follow):
+            if not sender.drain(max(0.0, end - time.monotonic()), self.update_routes):
                 log.warning(
                     "event=undelivered policy=%s segments=%d reason=learner did not acknowledge before the deadline",
                     name,

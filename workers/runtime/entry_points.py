@@ -13,10 +13,10 @@ from typing import Any
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["find", "importable", "said"]
+__all__ = ["add_cwd_to_path", "import_entry_point", "one_line"]
 
 
-def importable() -> str:
+def add_cwd_to_path() -> str:
     """Modules of the working directory can be imported from now on, after all others; its path."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
@@ -24,11 +24,11 @@ def importable() -> str:
     return here
 
 
-def find(entry: str, key: str, forms: str) -> Callable[..., Any]:
+def import_entry_point(entry: str, key: str, forms: str) -> Callable[..., Any]:
     """The function or class `entry`, which `key` names, one of `forms`; modules of the working directory are found
     last, so that they shadow none of ours."""
     module, _, name = entry.partition(":")
-    here = importable()
+    here = add_cwd_to_path()
     try:
         found = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as fault:
@@ -41,13 +41,13 @@ def find(entry: str, key: str, forms: str) -> Callable[..., Any]:
     except AttributeError:
         raise ConfigurationError("name_not_in_module", module=module, name=name, key=key, value=entry) from None
     except Exception as fault:
-        raise ConfigurationError("module_import_failed", value=entry, reason=said(fault)) from fault
+        raise ConfigurationError("module_import_failed", value=entry, reason=one_line(fault)) from fault
     if not callable(found):
         raise ConfigurationError("entry_not_callable", value=entry, key=key)
     function: Callable[..., Any] = found
     return function
 
 
-def said(fault: BaseException) -> str:
+def one_line(fault: BaseException) -> str:
     """An exception in one line."""
     return " ".join(f"{type(fault).__name__}: {fault}".split())

@@ -33,12 +33,12 @@ class SafeWriter:
             aside.write_text(text)
             aside.rename(path)
         except OSError as fault:
-            self.miss(fault)
+            self.record_disk_full(fault)
             aside.unlink(missing_ok=True)
             return False
         return True
 
-    def miss(self, fault: OSError) -> None:
+    def record_disk_full(self, fault: OSError) -> None:
         """Counts and tells a disk that is full; any other fault is raised again."""
         if not disk_full(fault):
             raise fault
@@ -65,7 +65,7 @@ class AppendFile:
                 left = left[os.write(self._descriptor, left) :]
         except OSError as fault:
             os.ftruncate(self._descriptor, before)
-            self._disk.miss(fault)
+            self._disk.record_disk_full(fault)
             return False
         return True
 

@@ -28,7 +28,7 @@ class Health:
     """Written by the worker's thread, read by those that answer."""
 
     identity: Identity = field(default_factory=Identity)
-    beat_at: float = 0.0
+    ticked_at: float = 0.0
     """When the loop made its last turn; 0: it does not run (yet, or any more), and cannot be stuck."""
     client: ControlClient | None = None
     """None: the worker is nobody's member."""
@@ -37,15 +37,15 @@ class Health:
     measured: Callable[[], Mapping[str, float]] = dict
     """What is no counter, POLICY last: `adopted.POLICY`, ...; must be quick and callable from any thread."""
 
-    def beat(self) -> None:
+    def tick(self) -> None:
         """Once a turn of the worker's loop."""
-        self.beat_at = time.monotonic()
+        self.ticked_at = time.monotonic()
 
-    def rest(self) -> None:
+    def idle(self) -> None:
         """The loop has ended."""
-        self.beat_at = 0.0
+        self.ticked_at = 0.0
 
-    def watch(
+    def bind(
         self, state: Callable[[], str], counters: Counters | None, measured: Callable[[], Mapping[str, float]] = dict
     ) -> None:
         """From now on tells these."""
@@ -54,12 +54,12 @@ class Health:
     @property
     def silent(self) -> float:
         """Seconds since the last turn; 0 while no loop runs."""
-        return time.monotonic() - self.beat_at if self.beat_at else 0.0
+        return time.monotonic() - self.ticked_at if self.ticked_at else 0.0
 
     @property
     def at_work(self) -> bool:
         """Whether the loop turns, or is about to make its first turn."""
-        return self.beat_at > 0 or self.state() in ("starting", *_WORKING)
+        return self.ticked_at > 0 or self.state() in ("starting", *_WORKING)
 
     @property
     def connected(self) -> bool:
@@ -81,13 +81,13 @@ class Health:
 
     def _health(self, _request: HttpRequest) -> Response:
         """Of this process alone: what it waits for may be dead."""
-        return self._told(self.silent <= STUCK_SECONDS)
+        return self._response(self.silent <= STUCK_SECONDS)
 
     def _readiness(self, _request: HttpRequest) -> Response:
         """A worker is at work only once it has joined and has, or has published, weights."""
-        return self._told(self.connected and self.state() in _WORKING)
+        return self._response(self.connected and self.state() in _WORKING)
 
-    def _told(self, well: bool) -> Response:
+    def _response(self, well: bool) -> Response:
         said = {
             "ok": well,
             "role": self.identity.role,
@@ -99,8 +99,8 @@ class Health:
         return Response(json.dumps(said).encode() + b"\n", "application/json", 200 if well else 503)
 
     def _metrics(self, _request: HttpRequest) -> Response:
-        from workers.runtime.prometheus import worker_text  # costs a tenth of a second, and few are asked
+        from workers.runtime.prometheus import render_worker_metrics  # costs a tenth of a second, and few are asked
 
         counters = {} if self.counters is None else self.counters.snapshot()
         levels = {"loop_silent_seconds": self.silent, "connected": float(self.connected)}
-        return worker_text(self.identity, counters, {**self.measured(), **levels})
+        return render_worker_metrics(self.identity, counters, {**self.measured(), **levels})

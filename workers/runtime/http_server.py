@@ -65,9 +65,9 @@ class HttpServer:
         self._thread.start()
 
     @property
-    def turned_away(self) -> int:
+    def rejected(self) -> int:
         """Connections that were hung up on because there were too many."""
-        return self._server.turned_away
+        return self._server.rejected
 
     def close(self) -> None:
         """Hangs up on everybody."""
@@ -87,7 +87,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(socket.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = socket
-        self.routes, self.ending, self.turned_away = routes, threading.Event(), 0
+        self.routes, self.ending, self.rejected = routes, threading.Event(), 0
         self.streams = threading.BoundedSemaphore(_STREAMS)
         self._open: set[system.socket] = set()
         self._lock = threading.Lock()
@@ -98,7 +98,7 @@ class _Server(ThreadingHTTPServer):
             if not full:
                 self._open.add(request)
         if full:
-            self.turned_away += 1
+            self.rejected += 1
             super().shutdown_request(request)
         else:
             super().process_request(request, client_address)
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
             finally:
                 self.server.streams.release()
         else:
-            self.server.turned_away += 1
+            self.server.rejected += 1
             self._send(Response(b"too many follow this; ask again later\n", status=HTTPStatus.SERVICE_UNAVAILABLE))
 
     def _write(self, response: Response, parts: Iterable[bytes]) -> None:

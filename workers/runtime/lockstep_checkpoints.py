@@ -21,7 +21,7 @@ from protocol.errors import ConfigurationError, disk_full
 from workers.runtime.files import SafeWriter
 from workers.runtime.state_capture import State
 
-__all__ = ["LockstepCheckpoints", "cuts_of"]
+__all__ = ["LockstepCheckpoints", "checkpoints_of"]
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class LockstepCheckpoints:
             aside.unlink(missing_ok=True)
             if isinstance(fault, OSError) and not disk_full(fault):
                 raise
-            self._disk.miss(fault if isinstance(fault, OSError) else OSError(28, str(fault)))
+            self._disk.record_disk_full(fault if isinstance(fault, OSError) else OSError(28, str(fault)))
             return
         log.info("event=cut part=%s round=%d", part, number)
 
@@ -83,10 +83,10 @@ class LockstepCheckpoints:
         return all((self._folder / str(number) / f"{part}.safetensors").is_file() for part in self._parts)
 
 
-def cuts_of(run: Run, policies: list[str], folder: Path | None) -> LockstepCheckpoints | None:
+def checkpoints_of(run: Run, policies: list[str], folder: Path | None) -> LockstepCheckpoints | None:
     """Those of a run in lock-step whose `policies` learn, as far as a worker sees its `folder`; None without any. What
     a run with another configuration left in the same folder is removed."""
-    if folder is None or not run.cuts:
+    if folder is None or not run.lockstep_checkpoints:
         return None
     name = hashlib.sha256(run.model_dump_json().encode()).hexdigest()[:16]
     place = folder / "cuts"
@@ -94,7 +94,7 @@ def cuts_of(run: Run, policies: list[str], folder: Path | None) -> LockstepCheck
         if other.name != name:
             shutil.rmtree(other, ignore_errors=True)
     parts = [*(f"actor-{number}" for number in range(run.actors)), *(f"policy-{policy}" for policy in policies)]
-    return LockstepCheckpoints(place / name, run.cut_rounds, parts)
+    return LockstepCheckpoints(place / name, run.lockstep_checkpoint_rounds, parts)
 
 
 def _remove_if_empty(folder: Path) -> None:

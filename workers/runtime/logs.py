@@ -16,7 +16,7 @@ from pathlib import Path
 
 from protocol.config.run import Run
 
-__all__ = ["Json", "facts", "log_to", "rates"]
+__all__ = ["Json", "configure_logging", "facts", "rates"]
 
 _FORMAT = "%(asctime)s - {name} - %(levelname)s - %(message)s"
 _PARTS = 3
@@ -48,7 +48,7 @@ class _File(RotatingFileHandler):
         """A line that could not be written; the coordinator, or a checkpoint, tells of the disk."""
 
 
-def log_to(name: str, run: Run | None = None, folder: Path | None = None) -> None:
+def configure_logging(name: str, run: Run | None = None, folder: Path | None = None) -> None:
     """Sends logs of the worker `name` to files in the run's `folder`, if that is to be seen and the run wants them, and
     to stderr unless a supervisor watches the terminal."""
     root = logging.getLogger()

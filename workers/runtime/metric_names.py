@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["FLOW", "METRICS", "RUN", "Metric", "place"]
+__all__ = ["FLOW", "METRICS", "RUN", "Metric", "parse_counter_name"]
 
 
 class Metric(NamedTuple):
@@ -132,7 +132,7 @@ FLOW: dict[str, Metric] = {
 """Part of a policy's flow -> its metric, of the whole run."""
 
 
-def place(counter: str) -> tuple[str, tuple[str, ...]]:
+def parse_counter_name(counter: str) -> tuple[str, tuple[str, ...]]:
     """(kind, values of the metric's labels) of a counter. One that is not known here is the world's own."""
     kind, _, rest = counter.partition(".")
     metric = METRICS.get(kind)

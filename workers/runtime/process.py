@@ -31,14 +31,14 @@ from protocol.memory.shared_file import sweep
 from protocol.messages.core import Role, Welcome
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
-from workers.runtime.entry_points import importable
+from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
 from workers.runtime.http_server import HttpServer
 from workers.runtime.identity import Identity
-from workers.runtime.logs import log_to
-from workers.runtime.watchdog import answer_with_stacks, watch
+from workers.runtime.logs import configure_logging
+from workers.runtime.watchdog import install_stack_dump_signal, run_watchdog
 
-__all__ = ["INCOMPLETE", "Options", "StopRequested", "WorkerProcess", "claim", "run_dir_of", "worker_command"]
+__all__ = ["INCOMPLETE", "Options", "StopRequested", "WorkerProcess", "lock_run_folder", "run_dir_of", "worker_command"]
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ INCOMPLETE = 9
 """Exit code of a run that ended in order before all its steps were made."""
 _ORPHAN_SECONDS = 20.0
 """How long a worker without a supervisor may take to end."""
-_HEIR = """
+_CLEANUP_SCRIPT = """
 import os, sys, time
 from protocol.memory.shared_file import sweep
 while os.getppid() == int(sys.argv[1]):
@@ -114,7 +114,7 @@ class WorkerProcess:
     def watch(self, seconds: float) -> None:
         """From now on a loop that makes no turn for so long ends this process, with its stacks on stderr."""
         arguments = (self.vitals, seconds, self._ended, self._say_farewell)
-        threading.Thread(target=watch, args=arguments, name="watchdog", daemon=True).start()
+        threading.Thread(target=run_watchdog, args=arguments, name="watchdog", daemon=True).start()
 
     def _say_farewell(self, error: str) -> None:
         if self.client is not None:
@@ -145,7 +145,7 @@ class WorkerProcess:
         self._signal = number
         self.stopping.set()
 
-    def guard(self, body: Callable[[WorkerProcess], None]) -> int:
+    def run(self, body: Callable[[WorkerProcess], None]) -> int:
         """Runs `body`; returns the exit code: 128 + the signal's number where a signal ended it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
@@ -170,7 +170,7 @@ class WorkerProcess:
             log.exception("event=crashed error=%s", type(fault).__name__)
             traceback.print_exc()
         finally:
-            self._part(error)
+            self._leave(error)
         return code or (128 + self._signal if self._signal else 0)
 
     def _tell(self) -> None:
@@ -184,7 +184,7 @@ class WorkerProcess:
         self._http = HttpServer(ports.http, self.vitals.routes())
         log.info("event=http address=%s", address)
 
-    def _part(self, error: str) -> None:
+    def _leave(self, error: str) -> None:
         """Says farewell; a coordinator that is just coming back hears it too. After an orphan nobody else clears up."""
         if self.client is not None:
             self.client.leave(error, 1.0 if self.orphaned else 5.0)
@@ -204,12 +204,12 @@ class WorkerProcess:
                 return
         if not self._ended.wait(_ORPHAN_SECONDS):
             log.error("event=killed_itself reason=no supervisor, and still running after %g s", _ORPHAN_SECONDS)
-            heir = [sys.executable, "-P", "-c", _HEIR, str(os.getpid()), self._run]
+            heir = [sys.executable, "-P", "-c", _CLEANUP_SCRIPT, str(os.getpid()), self._run]
             subprocess.Popen(heir, stdin=subprocess.DEVNULL, start_new_session=True)  # holds none of our memory
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def claim(run: Run, folder: Path) -> int:
+def lock_run_folder(run: Run, folder: Path) -> int:
     """Makes `folder` this process's alone until it ends, and writes `run`'s configuration into it; returns the lock.
 
     Raises ConfigurationError if another run uses it, or if it holds the state of a run with another configuration.
@@ -273,16 +273,16 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
     )
     @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
     def command(**options: object) -> None:
-        importable()
-        log_to(role)
-        answer_with_stacks()
+        add_cwd_to_path()
+        configure_logging(role)
+        install_stack_dump_signal()
         given = Options(**options)  # type: ignore[arg-type]
         try:
             life = WorkerProcess(role, given, open_context(given.keys, role))
         except RookeryError as fault:
             print(f"{role}: {fault.coded}", file=sys.stderr)  # noqa: T201 - the worker's last word
             sys.exit(fault.exit_code)
-        code = life.guard(body)
+        code = life.run(body)
         if code == 0 and life.renewable:  # without a restart that the scheduler would count, and delay ever longer
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
         sys.exit(code)

@@ -17,9 +17,9 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from protocol import RELEASE
 from workers.runtime.http_server import Response
 from workers.runtime.identity import Identity
-from workers.runtime.metric_names import METRICS, Metric, place
+from workers.runtime.metric_names import METRICS, Metric, parse_counter_name
 
-__all__ = ["families", "info", "text", "worker_text"]
+__all__ = ["families", "info", "render_worker_metrics", "text"]
 
 
 class _Given(Collector):
@@ -38,7 +38,7 @@ def text(found: list[Family]) -> Response:
     return Response(generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4)
 
 
-def worker_text(identity: Identity, counters: Mapping[str, float], measured: Mapping[str, float]) -> Response:
+def render_worker_metrics(identity: Identity, counters: Mapping[str, float], measured: Mapping[str, float]) -> Response:
     """What a worker tells of itself."""
     return text([info(identity), *families({**counters, **measured})])
 
@@ -59,7 +59,7 @@ def families(counters: Mapping[str, float]) -> list[Family]:
     """The metrics of `counters`, in the order of the vocabulary."""
     found: dict[str, list[tuple[tuple[str, ...], float]]] = {}
     for counter, value in counters.items():
-        kind, labels = place(counter)
+        kind, labels = parse_counter_name(counter)
         found.setdefault(kind, []).append((labels, value))
     return [_family(metric, found[kind]) for kind, metric in METRICS.items() if kind in found]
 

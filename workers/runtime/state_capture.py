@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["State", "put_back", "taken", "under"]
+__all__ = ["State", "capture", "restore", "strip_prefix"]
 
 State = dict[str, NDArray]
 _One = TypeVar("_One")
@@ -28,7 +28,7 @@ _PARTS = ("workers.environments.", "workers.league.", "workers.rollout.")
 _LEFT: dict[str, Any] = {"left": True}
 
 
-def taken(whole: object, leave: tuple[str, ...] = ()) -> State:
+def capture(whole: object, leave: tuple[str, ...] = ()) -> State:
     """What `whole` remembers, copied; attributes in `leave` are not its memory. Of objects of other modules than
     environments, acting and that of `whole` itself nothing is taken."""
     taking = _Taking(type(whole).__module__)
@@ -36,8 +36,8 @@ def taken(whole: object, leave: tuple[str, ...] = ()) -> State:
     return {**taking.arrays, "tree": np.frombuffer(json.dumps(tree).encode(), np.uint8)}
 
 
-def put_back(whole: object, state: Mapping[str, NDArray], kinds: tuple[type, ...] = ()) -> None:
-    """`whole`, which was made and begun in the same way, goes on from what `taken` gave; objects that it has not yet
+def restore(whole: object, state: Mapping[str, NDArray], kinds: tuple[type, ...] = ()) -> None:
+    """`whole`, which was made and begun in the same way, goes on from what `capture` gave; objects that it has not yet
     are made anew if they are of one of the `kinds`, which are dataclasses. ConfigurationError for what is no such
     state."""
     try:
@@ -46,7 +46,7 @@ def put_back(whole: object, state: Mapping[str, NDArray], kinds: tuple[type, ...
         raise ConfigurationError("state_not_restorable", what=type(whole).__name__, reason=str(fault)) from None
 
 
-def under(prefix: str, named: Mapping[str, _One]) -> dict[str, _One]:
+def strip_prefix(prefix: str, named: Mapping[str, _One]) -> dict[str, _One]:
     """What is called `prefix` and something, by that."""
     return {name.removeprefix(prefix): one for name, one in named.items() if name.startswith(prefix)}
 

@@ -8,10 +8,10 @@ from typing import Literal
 
 import torch
 
-__all__ = ["FLOAT32", "Precision", "prepare"]
+__all__ = ["FLOAT32", "Precision", "configure_torch"]
 
 
-def prepare() -> None:
+def configure_torch() -> None:
     """One thread (workers share a machine; two threads on two busy cores made a step 40 times slower), and denormal
     numbers flushed to zero, as they slow an optimiser's moments down. What is float32 is not rounded to less, as torch
     lets cuDNN do in an LSTM. Call it first, in the thread that computes."""
@@ -29,7 +29,7 @@ class Precision:
     compiled: bool = False
     """Whether torch.compile makes the steps that are made in memory that never moves."""
 
-    def products(self, device: torch.device) -> AbstractContextManager[object]:
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
         """Within it networks compute in that precision; gradients are to be taken outside."""
         if self.precision == "float32":
             return nullcontext()

@@ -22,7 +22,7 @@ from protocol.errors import Timeout
 from workers.runtime.health import Health
 from workers.runtime.logs import rates
 
-__all__ = ["StallTimer", "answer_with_stacks", "place_of_thread", "watch"]
+__all__ = ["StallTimer", "install_stack_dump_signal", "place_of_thread", "run_watchdog"]
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +39,9 @@ class StallTimer:
         self._seconds = seconds
         self._beat, self._still = -1.0, 0.0
 
-    def look(self, vitals: Health, elapsed: float) -> float:
+    def poll(self, vitals: Health, elapsed: float) -> float:
         """Seconds that the loop stands still, `elapsed` seconds of them new, once they are too many; 0 else."""
-        begun, beat = vitals.at_work, vitals.beat_at
+        begun, beat = vitals.at_work, vitals.ticked_at
         if not begun or beat != self._beat:
             self._beat, self._still = beat, 0.0
             return 0.0
@@ -49,7 +49,7 @@ class StallTimer:
         return self._still if self._still >= self._seconds * (1 if beat else _TO_BEGIN) else 0.0
 
 
-def watch(vitals: Health, seconds: float, ended: threading.Event, farewell: Callable[[str], None]) -> None:
+def run_watchdog(vitals: Health, seconds: float, ended: threading.Event, farewell: Callable[[str], None]) -> None:
     """Until the worker has `ended`; to be run by a thread of its own. `farewell` tells the coordinator. Logs now and
     then what the worker did and waited for."""
     stall, tick = StallTimer(seconds), min(_TICK, seconds / 4)
@@ -57,7 +57,7 @@ def watch(vitals: Health, seconds: float, ended: threading.Event, farewell: Call
     counted: Mapping[str, float] = {}
     while not ended.wait(tick):
         now = time.monotonic()
-        still = stall.look(vitals, min(now - before, 2 * tick))
+        still = stall.poll(vitals, min(now - before, 2 * tick))
         before = now
         if now - told_at >= _RATES_EVERY and vitals.counters is not None:
             fresh = vitals.counters.snapshot()
@@ -68,7 +68,7 @@ def watch(vitals: Health, seconds: float, ended: threading.Event, farewell: Call
             _end(vitals.identity.role, still, farewell)
 
 
-def answer_with_stacks() -> None:
+def install_stack_dump_signal() -> None:
     """On SIGUSR1 the stacks of all threads go to stderr."""
     faulthandler.register(signal.SIGUSR1, all_threads=True)
 

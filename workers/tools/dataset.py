@@ -13,19 +13,19 @@ from pathlib import Path
 import click
 import psutil
 
-from protocol.errors import ConfigurationError, told_in_a_sentence
-from workers import all_imported
+from protocol.errors import ConfigurationError, one_sentence
+from workers import freeze_startup_objects
 from workers.learning.datasets.dataset_manifest import FILES, MANIFEST, DatasetManifest, read_manifest
 from workers.learning.datasets.minari_writer import write_minari
 from workers.learning.datasets.reader import RecordedDataset
 
-__all__ = ["main", "recorded_in"]
+__all__ = ["main", "open_recording"]
 
 _COPIES = 3
 """Times that all rows are in memory at once: as read, in episodes, and as Minari writes them."""
 
 
-def recorded_in(run: Path, policy: str | None) -> tuple[RecordedDataset, DatasetManifest]:
+def open_recording(run: Path, policy: str | None) -> tuple[RecordedDataset, DatasetManifest]:
     """What the run in the folder `run` recorded of `policy` (None: the only one). ConfigurationError in a sentence."""
     names = sorted(path.parent.name for path in (run / "datasets").glob(f"*/{MANIFEST}"))
     if not names:
@@ -51,8 +51,8 @@ def main(run: Path, policy: str | None, id: str) -> None:
     rookery dataset runs/expert --minari cartpole/expert-v0
     rookery train cartpole --set actors=0 --set policy.algorithm.name=bc --set policy.dataset.minari=cartpole/expert-v0
     """
-    with told_in_a_sentence("another RUN"):
-        recorded, manifest = recorded_in(run, policy)
+    with one_sentence("another RUN"):
+        recorded, manifest = open_recording(run, policy)
         told = (
             f"Segments of policy {manifest.policy} in {manifest.world}, recorded by Rookery {manifest.release}; behind "
             f"a termination the observation before it stands again. Environment: {json.dumps(manifest.environment)}"
@@ -62,5 +62,5 @@ def main(run: Path, policy: str | None, id: str) -> None:
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     main()

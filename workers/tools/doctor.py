@@ -19,12 +19,12 @@ from typing import Any, Literal
 import click
 
 from protocol.config.yaml_file import read_run
-from protocol.errors import ConfigurationError, told_in_a_sentence
+from protocol.errors import ConfigurationError, one_sentence
 from protocol.memory.counters import read_counters
-from workers import all_imported
-from workers.metrics.diagnostics import LAYERS, LOOKED_AT, findings_of, looks
-from workers.metrics.segment_accounting import Page, total
-from workers.runtime.entry_points import importable
+from workers import freeze_startup_objects
+from workers.metrics.diagnostics import LAYERS, LOOKED_AT, batches_checked, findings_of
+from workers.metrics.segment_accounting import Page, sum_counters
+from workers.runtime.entry_points import add_cwd_to_path
 
 __all__ = ["DiagnosedLayer", "examine", "main"]
 
@@ -100,10 +100,10 @@ def _evidence(folder: Path) -> list[_Evidence]:
             _Evidence(
                 policy,
                 findings_of([policy], learners),
-                looks(policy, learners),
-                total(actors.values(), f"produced.{policy}"),
-                total(learners.values(), f"received.{policy}"),
-                total(learners.values(), f"steps_made.{policy}"),
+                batches_checked(policy, learners),
+                sum_counters(actors.values(), f"produced.{policy}"),
+                sum_counters(learners.values(), f"received.{policy}"),
+                sum_counters(learners.values(), f"steps_made.{policy}"),
             )
             for policy in policies
         ]
@@ -195,8 +195,8 @@ def _of_shape(words: str) -> bool:
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def main(run: Path, as_json: bool) -> None:
     """Says which layer of the learning in the run's folder RUN fails first, and what to do."""
-    importable()
-    with told_in_a_sentence():
+    add_cwd_to_path()
+    with one_sentence():
         layers = examine(run)
     if as_json:
         click.echo(json.dumps({"layers": [asdict(layer) for layer in layers], "run": str(run)}))
@@ -210,5 +210,5 @@ def main(run: Path, as_json: bool) -> None:
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     main()

@@ -19,9 +19,9 @@ from rich.table import Table
 
 from protocol.config.run import FrozenPolicy, Run
 from protocol.config.yaml_file import read_run
-from protocol.errors import ConfigurationError, told_in_a_sentence
+from protocol.errors import ConfigurationError, one_sentence
 from protocol.spaces import World
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.environments.registry import describe
 from workers.evaluation.episodes import environments_of
 from workers.evaluation.evaluation import Evaluation
@@ -30,9 +30,9 @@ from workers.planning.fixed_policy_plan import FixedPolicyPlan, check_frozen
 from workers.policies.export import from_checkpoint
 from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.runtime import torch_setup
-from workers.runtime.entry_points import importable
+from workers.runtime.entry_points import add_cwd_to_path
 
-__all__ = ["evaluate", "frozen_policies", "main", "pairs", "run_in"]
+__all__ = ["evaluate", "frozen_policies", "load_run", "main", "parse_pairs"]
 
 
 def evaluate(
@@ -43,7 +43,7 @@ def evaluate(
 
     One line for each environment and policy. ConfigurationError in one sentence.
     """
-    run = run_in(folder)
+    run = load_run(folder)
     world = describe(next(iter(environments_of(run.environment, 1).values())))
     frozen = frozen_policies(folder, run, world, others or {}, which)
     evaluator = Evaluation(run, episodes, seed)
@@ -56,7 +56,7 @@ def evaluate(
     ]
 
 
-def run_in(folder: Path) -> Run:
+def load_run(folder: Path) -> Run:
     """The configuration of the run in `folder`; ConfigurationError if there is none."""
     if not (folder / "config.yaml").is_file():
         raise ConfigurationError("folder_without_config", file=folder)
@@ -79,7 +79,7 @@ def frozen_policies(
             check_frozen(FixedPolicyPlan(name, agents, FrozenPolicy(path=str(path)), 1, 1), world)
             found[name] = ExportedPolicy(*from_checkpoint.read(path)) if path.is_dir() else ExportedPolicy.load(path)
         elif run.fixed(name) is None:
-            found[name] = ExportedPolicy(*from_checkpoint.find(folder, name, which)[1:])
+            found[name] = ExportedPolicy(*from_checkpoint.find_checkpoint(folder, name, which)[1:])
     return found
 
 
@@ -101,7 +101,7 @@ def table(lines: list[dict[str, Any]]) -> Table:
     return found
 
 
-def pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def parse_pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     """NAME=PATH of a command line."""
     found = {}
     for one in given:
@@ -116,7 +116,9 @@ def pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, .
 @click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--episodes", type=click.IntRange(min=1), default=100, show_default=True, help="In each environment.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the episodes.")
-@click.option("--policy", "others", multiple=True, metavar="NAME=PATH", callback=pairs, help="Another that plays it.")
+@click.option(
+    "--policy", "others", multiple=True, metavar="NAME=PATH", callback=parse_pairs, help="Another that plays it."
+)
 @click.option("--checkpoint", "which", default="newest", show_default=True, metavar="newest|best|N", help="Which one.")
 @click.option("--json", "as_json", is_flag=True, help="Print the lines as JSON.")
 def main(run: Path, episodes: int, seed: int, others: dict[str, str], which: str, as_json: bool) -> None:
@@ -126,9 +128,9 @@ def main(run: Path, episodes: int, seed: int, others: dict[str, str], which: str
     rookery evaluate runs/first --episodes 200
     rookery evaluate runs/first --policy agent_1=runs/other/exports/agent_1-5000.safetensors
     """
-    torch_setup.prepare()
-    importable()
-    with told_in_a_sentence():
+    torch_setup.configure_torch()
+    add_cwd_to_path()
+    with one_sentence():
         lines = evaluate(run, episodes, seed, others, which)
         append(run, lines)
     if as_json:
@@ -138,5 +140,5 @@ def main(run: Path, episodes: int, seed: int, others: dict[str, str], which: str
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     main()

@@ -13,11 +13,11 @@ import click
 
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
-from protocol.errors import ConfigurationError, told_in_a_sentence
-from workers import all_imported
+from protocol.errors import ConfigurationError, one_sentence
+from workers import freeze_startup_objects
 from workers.policies import checkpoint
 from workers.policies.export import onnx, safetensors
-from workers.policies.export.from_checkpoint import deployed, find
+from workers.policies.export.from_checkpoint import export_module, find_checkpoint
 from workers.runtime import torch_setup
 
 __all__ = ["export", "main"]
@@ -31,20 +31,20 @@ def export(run: Path, policy: str | None, kind: str, out: Path | None, which: st
     if not (run / "config.yaml").is_file():
         raise ConfigurationError("folder_without_config", file=run)
     name = _policy(run, policy, read_run(run / "config.yaml"))
-    step, manifest, found = find(run, name, which)
+    step, manifest, found = find_checkpoint(run, name, which)
     path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "safetensors":
-        safetensors.write(path, manifest, found)
+        safetensors.save_policy(path, manifest, found)
     else:
-        module = deployed(manifest.interface, manifest.config, found)
+        module = export_module(manifest.interface, manifest.config, found)
         (onnx.write_onnx if kind == "onnx" else onnx.write_torchscript)(path, manifest, module)
     return path
 
 
 def _policy(run: Path, policy: str | None, config: Run) -> str:
     folder = run / "checkpoints"
-    saved = sorted(path.name for path in folder.iterdir() if checkpoint.steps(path)) if folder.is_dir() else []
+    saved = sorted(path.name for path in folder.iterdir() if checkpoint.list_steps(path)) if folder.is_dir() else []
     names = [name for name in saved if name not in config.auxiliaries]
     if not names:
         raise ConfigurationError("run_without_checkpoint", file=run)
@@ -64,11 +64,11 @@ def _policy(run: Path, policy: str | None, config: Run) -> str:
 @click.option("--checkpoint", "which", default="newest", show_default=True, metavar="newest|best|N", help="Which one.")
 def main(run: Path, policy: str | None, kind: str, out: Path | None, which: str) -> None:
     """Writes a policy of RUN as a file that acts without it; its manifest (JSON) lies beside it."""
-    torch_setup.prepare()
-    with told_in_a_sentence("another --out"):
+    torch_setup.configure_torch()
+    with one_sentence("another --out"):
         click.echo(export(run, policy, kind, out, which))
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     main()

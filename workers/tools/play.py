@@ -17,18 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig
-from protocol.errors import ConfigurationError, told_in_a_sentence
-from workers import all_imported
+from protocol.errors import ConfigurationError, one_sentence
+from workers import freeze_startup_objects
 from workers.environments.base import Environment
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
-from workers.evaluation.episodes import environments_of, returns
+from workers.evaluation.episodes import environments_of, play_episodes
 from workers.evaluation.evaluation import players_of
 from workers.runtime import torch_setup
-from workers.runtime.entry_points import importable
+from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.seeds import seed_of
-from workers.tools.evaluate import frozen_policies, pairs, run_in
-from workers.tools.rendering import blocks, write_film, write_map
+from workers.tools.evaluate import frozen_policies, load_run, parse_pairs
+from workers.tools.rendering import half_block_text, write_film, write_map
 
 __all__ = ["main"]
 
@@ -52,7 +52,7 @@ class _FrameRecorder:
         if self.turns == self._most:
             raise _Enough
         self.turns += 1
-        cells = self._environment.occupied()
+        cells = self._environment.agent_cells()
         if cells is not None:
             self.visits = cells.astype(np.int64) if self.visits is None else self.visits + cells
         if self._film:
@@ -64,7 +64,7 @@ class _FrameRecorder:
 
     def _show(self) -> None:
         picture = self._environment.render_rgb(0, 1)
-        text = self._environment.render() if picture is None else blocks(picture)
+        text = self._environment.render() if picture is None else half_block_text(picture)
         click.echo(f"\x1b[2J\x1b[H{text}\nturn {self.turns}")
         time.sleep(1 / self._fps)
 
@@ -76,9 +76,9 @@ def _seen(where: EnvironmentConfig) -> EnvironmentConfig:
     return where.model_copy(update={"copies": 1, "processes": 0, "settings": settings})
 
 
-def watch(folder: Path, episodes: int, seed: int, others: dict[str, str], which: str, place: str, camera: Any) -> Any:
+def play(folder: Path, episodes: int, seed: int, others: dict[str, str], which: str, place: str, camera: Any) -> Any:
     """Plays `episodes` in the environment `place` ("": the first) before the camera that `camera` makes for it."""
-    run = run_in(folder)
+    run = load_run(folder)
     places = environments_of(run.environment, 1)
     name = place or next(iter(places))
     if name not in places:
@@ -90,7 +90,7 @@ def watch(folder: Path, episodes: int, seed: int, others: dict[str, str], which:
         players = players_of(run.model_copy(update={"environment": where}), environment.world, frozen, seed)
         taken = camera(environment)
         try:
-            returns(environment, players, episodes, seed_of(seed, "evaluation", name), taken.look)
+            play_episodes(environment, players, episodes, seed_of(seed, "evaluation", name), taken.look)
         except _Enough:
             pass  # what was seen so far is shown
         return taken
@@ -106,7 +106,9 @@ def watch(folder: Path, episodes: int, seed: int, others: dict[str, str], which:
 @click.option("--turns", type=click.IntRange(min=1), default=1_000, show_default=True, help="At most so many.")
 @click.option("--fps", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Turns a second.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the episodes.")
-@click.option("--policy", "others", multiple=True, metavar="NAME=PATH", callback=pairs, help="Another that plays it.")
+@click.option(
+    "--policy", "others", multiple=True, metavar="NAME=PATH", callback=parse_pairs, help="Another that plays it."
+)
 @click.option("--checkpoint", "which", default="newest", show_default=True, metavar="newest|best|N", help="Which one.")
 @click.option("--environment", "place", default="", metavar="NAME", help="Of several; default: the first.")
 def main(
@@ -128,12 +130,12 @@ def main(
     rookery watch runs/first -o film.gif --episodes 3
     rookery watch runs/first --heat-map visited.png --episodes 20
     """
-    torch_setup.prepare()
-    importable()
-    with told_in_a_sentence("another file"):
+    torch_setup.configure_torch()
+    add_cwd_to_path()
+    with one_sentence("another file"):
         if out is None and heat is None and not sys.stdout.isatty():
             raise ConfigurationError("no_terminal_to_show")
-        taken = watch(
+        taken = play(
             run,
             episodes,
             seed,
@@ -151,5 +153,5 @@ def main(
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     main()

@@ -32,18 +32,18 @@ from packaging.requirements import Requirement
 from protocol import RELEASE
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
-from protocol.errors import ConfigurationError, RookeryError, told_in_a_sentence
+from protocol.errors import ConfigurationError, RookeryError, one_sentence
 from protocol.experience.ring_buffer import ring_size
 from protocol.memory.shared_file import files, memory_dir
 from protocol.spaces import World
 from protocol.transport.curve import ROLES, Keys
 from protocol.transport.sockets import BLOCK, LAST_BASE
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.environments.registry import describe
 from workers.learning.device import choose_device
-from workers.planning.auxiliary_plan import plan_all
+from workers.planning.auxiliary_plan import plan_learners
 from workers.planning.policy_plan import TrainingPlan
-from workers.runtime.entry_points import importable
+from workers.runtime.entry_points import add_cwd_to_path
 
 __all__ = ["Check", "main", "preflight"]
 
@@ -84,12 +84,12 @@ class RunContext:
     @cached_property
     def world(self) -> World:
         """Learned from one copy; ConfigurationError if there can be none."""
-        return describe(self.run.environment, self.run.cuts)
+        return describe(self.run.environment, self.run.lockstep_checkpoints)
 
     @cached_property
     def plans(self) -> dict[str, TrainingPlan]:
         """Of all that learns; ConfigurationError where configuration and world do not fit."""
-        return plan_all(self.run, self.world)
+        return plan_learners(self.run, self.world)
 
 
 def preflight(situation: RunContext) -> Iterator[Check]:
@@ -262,8 +262,8 @@ CHECKS: dict[str, Callable[[RunContext], tuple[State, str]]] = {
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def main(config: Path, run_dir: Path, bind: str, folder: Path | None, as_json: bool) -> None:
     """Says whether this machine can carry the run of CONFIG."""
-    importable()
-    with told_in_a_sentence():
+    add_cwd_to_path()
+    with one_sentence():
         host, _, port = bind.rpartition(":")
         if not port.isdigit():
             raise ConfigurationError("bind_not_host_port", value=bind)
@@ -278,5 +278,5 @@ def main(config: Path, run_dir: Path, bind: str, folder: Path | None, as_json: b
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     main()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["blocks", "write_film", "write_map"]
+__all__ = ["half_block_text", "write_film", "write_map"]
 
 
 def write_film(path: Path, frames: Sequence[NDArray[np.uint8]], fps: float) -> None:
@@ -53,7 +53,7 @@ def write_map(path: Path, visits: NDArray[np.int64] | None) -> None:
         raise ConfigurationError("picture_not_written", file=path, reason=" ".join(str(fault).split())) from None
 
 
-def blocks(picture: NDArray[np.uint8]) -> str:
+def half_block_text(picture: NDArray[np.uint8]) -> str:
     """Two points in each character, the upper half block coloured in front and behind; as large as the terminal."""
     columns, lines = shutil.get_terminal_size()
     step = max(1, -(-picture.shape[1] // columns), -(-picture.shape[0] // (2 * max(1, lines - 2))))

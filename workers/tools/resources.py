@@ -16,27 +16,27 @@ import click
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
 from protocol.errors import RookeryError
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.coordination.assignments import Assignments
 from workers.environments.registry import describe
 from workers.planning.auxiliary_plan import plan_auxiliaries
-from workers.planning.cohorts import kind_of
+from workers.planning.cohorts import stacking_key
 from workers.planning.policy_plan import plan_policies
 from workers.planning.shared_observation_plan import plan_common
 from workers.rollout.players.scripted_player import check_fixed
-from workers.runtime.entry_points import importable
+from workers.runtime.entry_points import add_cwd_to_path
 
-__all__ = ["main", "outline"]
+__all__ = ["main", "resource_summary"]
 
 
-def outline(run: Run) -> dict[str, Any]:
+def resource_summary(run: Run) -> dict[str, Any]:
     """`policies` that learn, `learners`, and bytes of shared memory, weights not counted, of an actor and of the
     largest learner. Raises ConfigurationError where the configuration and its world do not fit."""
-    world = describe(run.environment, run.cuts)
+    world = describe(run.environment, run.lockstep_checkpoints)
     policies = plan_policies(run, world)
     plans = {**policies, **plan_auxiliaries(run, policies)}
     check_fixed(run, world)
-    kinds = {name: kind_of(plan) for name, plan in policies.items()}
+    kinds = {name: stacking_key(plan) for name, plan in policies.items()}
     places = Assignments(run, list(plans), kinds)
     common = plan_common(plans, world)
     shared = 0 if common is None else common.layout.offsets(common.pool)[1]
@@ -55,14 +55,14 @@ def outline(run: Run) -> dict[str, Any]:
 @click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
 def main(config: Path) -> None:
     """Says as JSON what the configuration in CONFIG comes to."""
-    importable()
+    add_cwd_to_path()
     try:
-        click.echo(json.dumps(outline(read_run(config))))
+        click.echo(json.dumps(resource_summary(read_run(config))))
     except RookeryError as fault:
         click.echo(f"rookery: {fault.coded}", err=True)
         sys.exit(fault.exit_code)
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     main()

@@ -115,7 +115,7 @@ def test_runs_go_side_by_side_within_the_cores_and_what_is_done_is_not_done_agai
 ) -> None:
     found = trials(tmp_path, seeds=[0, 1, 2], cores=4, cores_per_run=2)
     runs = Runs({"runs seed-0": 1.0, "runs seed-1": None, "runs seed-2": 3.0})
-    monkeypatch.setattr(process, "begin", runs.begin)
+    monkeypatch.setattr(process, "start_process", runs.begin)
     told: list[str] = []
     failed = run_all(found, Machines(None, 4), False, told.append)
     assert runs.at_once == 2
@@ -141,7 +141,7 @@ def test_a_run_that_was_told_to_stop_begins_again_and_one_that_was_killed_goes_o
         (trial.folder / "left").write_text("")
     (found[0].folder / "summary.json").write_text('{"complete": false}')
     runs = Runs({"runs seed-0": 1.0, "runs seed-1": 1.0})
-    monkeypatch.setattr(process, "begin", runs.begin)
+    monkeypatch.setattr(process, "start_process", runs.begin)
     assert run_all(found, Machines(None, 2), False, lambda _line: None) == []
     assert runs.at_once == 1
     assert [(trial.folder / "left").exists() for trial in found] == [False, True]
@@ -153,7 +153,7 @@ def test_settings_are_told_apart_by_the_interquartile_means_of_their_seeds(
     found = trials(tmp_path, seeds=[*range(8)], settings={"policy.learning_rate": [0.1, 0.2]}, cores=100)
     earned = {f"policy.learning_rate=0.1 seed-{seed}": float(seed) for seed in range(8)}
     earned |= {f"policy.learning_rate=0.2 seed-{seed}": 100.0 if seed == 7 else 1.0 for seed in range(8)}
-    monkeypatch.setattr(process, "begin", Runs({**earned}).begin)
+    monkeypatch.setattr(process, "start_process", Runs({**earned}).begin)
     run_all(found, Machines(None, 100), True, lambda _line: None)
     slow, fast = aggregate(found)
     assert slow["settings"] == {"policy.learning_rate": 0.1}
@@ -167,7 +167,7 @@ def test_the_line_for_rliable_gives_an_array_of_runs_and_tasks_for_each_setting(
     """The line is read from the document; its arrays have the interquartile means that the sweep tells."""
     found = trials(tmp_path, seeds=[*range(4)], settings={"policy.learning_rate": [0.1, 0.2]}, cores=100)
     earned = {f"policy.learning_rate={rate} seed-{s}": s + 10 * rate for rate in (0.1, 0.2) for s in range(4)}
-    monkeypatch.setattr(process, "begin", Runs({**earned}).begin)
+    monkeypatch.setattr(process, "start_process", Runs({**earned}).begin)
     run_all(found, Machines(None, 100), True, lambda _line: None)
     lines = aggregate(found)
     (tmp_path / "sweeps" / "rates").mkdir(parents=True)

@@ -56,9 +56,9 @@ def test_one_that_never_joined_hangs_after_its_own_while_U13() -> None:
 
 def test_silence_counts_only_while_somebody_listens() -> None:
     silence = CoordinatorWatch()
-    silence.look(5.0, 5.0)
+    silence.poll(5.0, 5.0)
     for tenths in range(51, 81):
-        said = silence.look(5.0, tenths / 10)
+        said = silence.poll(5.0, tenths / 10)
     assert 2.9 < said < 3.1
-    assert silence.look(5.0, 1_000.0) < 4.1  # the supervisor was stopped
-    assert silence.look(1_000.1, 1_000.1) == 0.0
+    assert silence.poll(5.0, 1_000.0) < 4.1  # the supervisor was stopped
+    assert silence.poll(1_000.1, 1_000.1) == 0.0

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.local.process import Process, begin, end_all
+from launch.local.process import Process, end_all, start_process
 from tests.waiting import until
 
 STUBBORN = "import signal, time\nsignal.signal(15, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(60)\n"
@@ -39,8 +39,8 @@ def ready(process: Process) -> None:
 
 
 def test_one_that_ignores_sigterm_is_killed_after_the_deadline_G4(scripts: Path) -> None:
-    stubborn = begin("stubborn", ["stubborn"], scripts / "logs" / "a.out")
-    willing = begin("willing", ["willing"], scripts / "logs" / "b.out")
+    stubborn = start_process("stubborn", ["stubborn"], scripts / "logs" / "a.out")
+    willing = start_process("willing", ["willing"], scripts / "logs" / "b.out")
     ready(stubborn)
     ready(willing)
     begun = time.monotonic()
@@ -50,7 +50,7 @@ def test_one_that_ignores_sigterm_is_killed_after_the_deadline_G4(scripts: Path)
 
 
 def test_ending_twice_and_ending_the_dead_is_no_error_G4(scripts: Path) -> None:
-    process = begin("willing", ["willing"], scripts / "a.out")
+    process = start_process("willing", ["willing"], scripts / "a.out")
     ready(process)
     end_all([process], seconds=60)
     end_all([process], seconds=60)
@@ -58,13 +58,13 @@ def test_ending_twice_and_ending_the_dead_is_no_error_G4(scripts: Path) -> None:
 
 
 def test_a_worker_knows_its_supervisor_and_gets_one_thread_and_a_session_of_its_own_A7(scripts: Path) -> None:
-    process = begin("speaks", ["speaks"], scripts / "a.out")
+    process = start_process("speaks", ["speaks"], scripts / "a.out")
     assert process.popen.wait(60) == 4
     assert set(process.last_words(2).splitlines()) == {"the last word", f"{os.getpid()} 1 True"}
 
 
 def test_last_words_of_one_that_said_nothing_are_empty(tmp_path: Path) -> None:
-    process = begin("none", ["this_module_is_not_there"], tmp_path / "a.out")
+    process = start_process("none", ["this_module_is_not_there"], tmp_path / "a.out")
     process.popen.wait(60)
     assert "No module named" in process.last_words(1)
     process.output.unlink()

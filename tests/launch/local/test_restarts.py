@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.local.process import Process, begin
+from launch.local.process import Process, start_process
 from launch.local.restarts import RestartManager, RunFailed
 from tests.faults import raises
 
@@ -29,19 +29,19 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def looked_after(revival: RestartManager, process: Process) -> None:
     """Until it has ended and was taken note of, or started again."""
     process.popen.wait(60)
-    revival.look_after(process, stopping=False)
+    revival.poll(process, stopping=False)
 
 
 def test_a_crashed_worker_is_started_again_and_its_first_traceback_is_shown_last_U13(scripts: Path) -> None:
     told: list[str] = []
     revival = RestartManager(told.append)
-    process = begin("actor", ["crashes"], scripts / "logs" / "a.out", restarts=1)
+    process = start_process("actor", ["crashes"], scripts / "logs" / "a.out", restarts=1)
     looked_after(revival, process)
     assert told[0].endswith("ended with exit code 1: ValueError: what came of it; starting it again in 0.25 s")
     time.sleep(max(0.0, process.again_at - time.monotonic()))
-    revival.look_after(process, stopping=False)
+    revival.poll(process, stopping=False)
     assert process.budget.again == 1
-    other = begin("learner", ["gives_up"], scripts / "logs" / "b.out")
+    other = start_process("learner", ["gives_up"], scripts / "logs" / "b.out")
     process.popen.wait(60)
     why = "ended with exit code 1: gives_up: the sentence"
     with raises(
@@ -56,27 +56,27 @@ def test_a_crashed_worker_is_started_again_and_its_first_traceback_is_shown_last
 
 def test_a_run_goes_on_without_an_evaluation_that_cannot_be_kept_alive_and_says_so(scripts: Path) -> None:
     told: list[str] = []
-    process = begin("evaluation", ["gives_up"], scripts / "logs" / "e.out")
+    process = start_process("evaluation", ["gives_up"], scripts / "logs" / "e.out")
     revival = RestartManager(told.append)
     looked_after(revival, process)
     assert process.done
     (said,) = told
     assert said.startswith("evaluation ended with exit code 1: gives_up: the sentence again, after 0 restarts; the run")
-    revival.look_after(process, stopping=False)
+    revival.poll(process, stopping=False)
     assert len(told) == 1
 
 
 def test_nobody_is_started_again_while_the_run_ends(scripts: Path) -> None:
-    process = begin("actor", ["crashes"], scripts / "a.out", restarts=1)
+    process = start_process("actor", ["crashes"], scripts / "a.out", restarts=1)
     process.popen.wait(60)
-    RestartManager(print).look_after(process, stopping=True)
+    RestartManager(print).poll(process, stopping=True)
     assert process.again_at == 0.0
 
 
 def test_the_words_of_an_earlier_life_are_not_those_of_this_one(scripts: Path) -> None:
     output = scripts / "a.out"
     output.write_text("Traceback (most recent call last):\n  long ago\nOldError: forgotten\n")
-    process = begin("actor", ["gives_up"], output)
+    process = start_process("actor", ["gives_up"], output)
     process.popen.wait(60)
     assert process.last_words() == "gives_up: the sentence"
     assert process.traceback() == ""
@@ -86,25 +86,25 @@ def test_in_lockstep_all_workers_are_started_again_with_the_one_that_died_L1(scr
     (scripts / "waits.py").write_text("import time\ntime.sleep(600)\n")
     told: list[str] = []
     revival = RestartManager(told.append, together=True)
-    workers = [begin(role, ["waits"], scripts / "logs" / role, restarts=1) for role in ("actor", "learner")]
-    coordinator = begin("coordinator", ["waits"], scripts / "logs" / "c", restarts=1)
+    workers = [start_process(role, ["waits"], scripts / "logs" / role, restarts=1) for role in ("actor", "learner")]
+    coordinator = start_process("coordinator", ["waits"], scripts / "logs" / "c", restarts=1)
     every = [*workers, coordinator]
     pids = [process.popen.pid for process in every]
     try:
         workers[0].popen.kill()
         looked_after(revival, workers[0])
-        revival.recall(every, "running")
+        revival.restart_together(every, "running")
         assert [process.code for process in every] == [-9, -9, None]
         time.sleep(max(0.0, workers[0].again_at - time.monotonic()))
         for process in every:
-            revival.look_after(process, stopping=False)
+            revival.poll(process, stopping=False)
         assert [process.code for process in every] == [None, None, None]
         assert [a == b.popen.pid for a, b in zip(pids, every, strict=True)] == [False, False, True]
         assert len(told) == 1
         workers[1].popen.kill()
         looked_after(revival, workers[1])
         with raises(RunFailed, "lockstep_worker_lost_late"):
-            revival.recall(every, "learners_draining")
+            revival.restart_together(every, "learners_draining")
     finally:
         for process in every:
             process.popen.kill()

@@ -76,7 +76,7 @@ def test_a_trainer_that_is_made_again_goes_on_where_it_was_J6(tmp_path: Path) ->
     assert train(goes_on, 3) == 3
     assert len(first.played) == 4
     assert [trial.settings for trial in [*first.played, *again.played]] == [trial.settings for trial in whole.played]
-    assert goes_on.told()["best"]["settings"] == goes_on.best[1].settings
+    assert goes_on.view()["best"]["settings"] == goes_on.best[1].settings
 
 
 class Counts(Trainer):

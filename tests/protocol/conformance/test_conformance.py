@@ -87,7 +87,7 @@ def pong(**fields: Any) -> Pong:
     return Pong(**{**fields, "clock": 7.0})
 
 
-BLAME, GIVE = server.SimulatorServer.blame, server.SimulatorServer.give
+BLAME, GIVE = server.SimulatorServer.report_fault, server.SimulatorServer.give
 BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     "answers another observe": (
         server.SimulatorServer,

@@ -38,7 +38,14 @@ Answer = Callable[[Message], Message | None]
 
 def welcome(name: str = "actor-0", incarnation: int = 3, run: str = "run1", beat: float = 0.05) -> Welcome:
     return Welcome(
-        run=run, name=name, incarnation=incarnation, config="{}", world="{}", policies=["gem"], lease=5.0, beat=beat
+        run=run,
+        name=name,
+        incarnation=incarnation,
+        config="{}",
+        world="{}",
+        policies=["gem"],
+        lease=5.0,
+        heartbeat=beat,
     )
 
 
@@ -145,10 +152,10 @@ def test_a_worker_joins_beats_and_leaves(worker: Worker, free_port_block: int) -
         worker.report.routes = [route]
         worker.report.episodes = [("gem", 10, 1, 2.5)]
         worker.client.start(worker.take)
-        until(lambda: worker.client.pulse)
+        until(lambda: worker.client.status)
         assert worker.client.changed.wait(60)
         until(lambda: worker.client.command == "drain")
-        pulse = worker.client.pulse
+        pulse = worker.client.status
         assert pulse is not None
         assert (pulse.routes, pulse.actors) == ([route], [("actor-0", 3)])
         now = time.monotonic()
@@ -356,7 +363,7 @@ def test_when_the_coordinator_returns_its_workers_rejoin_as_who_they_were(worker
         until(lambda: server.of(Join) and len(server.of(Beat)) >= 4)
         join = server.of(Join)[0]
         assert (join.name, join.incarnation, join.token) == ("actor-0", 3, token)
-        until(lambda: worker.client.pulse is not None and worker.client.pulse.command == "go")
+        until(lambda: worker.client.status is not None and worker.client.status.command == "go")
         after = server.heard[server.heard.index(join) :]
         episodes = [episode for beat in after if isinstance(beat, Beat) for episode in beat.episodes]
         assert set(episodes) == {("gem", 30, 2, 1.5)}
@@ -432,7 +439,7 @@ def test_G3_an_error_of_any_length_reaches_the_coordinator(worker: Worker, free_
 def test_garbage_from_a_coordinator_is_ignored(worker: Worker, free_port_block: int) -> None:
     def answer(message: Message) -> Message | None:
         if isinstance(message, Beat):
-            return Ack(policy="p", learner_incarnation=1, actor="a", incarnation=1, settled=1, announced=1)
+            return Ack(policy="p", learner_incarnation=1, actor="a", incarnation=1, acknowledged=1, announced=1)
         return polite(message)
 
     with coordinator(free_port_block, answer) as server:
@@ -473,7 +480,7 @@ def test_malformed_requests_are_refused_counted_and_harm_nobody(worker: Worker, 
             assert b"refusal" in stranger.recv()
         until(lambda: server.refused == len(bad))
         worker.client.start(worker.take)
-        until(lambda: worker.client.pulse)
+        until(lambda: worker.client.status)
 
 
 def test_nobody_joins_as_another_role_than_that_of_its_key(tmp_path: Path, free_port_block: int) -> None:
@@ -515,7 +522,7 @@ def test_a_peer_that_keeps_sending_garbage_is_quarantined_alone(worker: Worker, 
         assert last.reason.startswith("20 ")
         stranger.close(linger=0)
         worker.start()
-        until(lambda: worker.client.pulse)
+        until(lambda: worker.client.status)
 
 
 def test_a_frame_beyond_the_largest_header_costs_its_sender_the_connection(
@@ -529,7 +536,7 @@ def test_a_frame_beyond_the_largest_header_costs_its_sender_the_connection(
         assert monitor.poll(60_000)
         assert server.refused == 0
         worker.start()
-        until(lambda: worker.client.pulse)
+        until(lambda: worker.client.status)
         stranger.disable_monitor()
         stranger.close(linger=0)
 

@@ -24,8 +24,8 @@ def _take_in(learner: Learner) -> bool:
     while arrivals:
         arrival = arrivals.popleft()
         if arrival.owned:
-            receiver.give_back(POLICY, arrival.records["slot"])
-        receiver.settle(POLICY, arrival, int(arrival.records["number"][-1]), len(arrival.records))
+            receiver.release(POLICY, arrival.records["slot"])
+        receiver.acknowledge(POLICY, arrival, int(arrival.records["number"][-1]), len(arrival.records))
         learner.got += [(arrival.actor, 1, int(number)) for number in arrival.records["number"]]
     return False
 
@@ -91,10 +91,10 @@ def test_while_there_is_plenty_of_credit_many_settlements_are_one_acknowledgemen
             until(lambda: _take_in(learner) or len(learner.got) == number + 1)  # noqa: B023
         assert len(told) == 0
         assert learner.receiver._intakes[POLICY].ledger.entries() == {("actor-0", 1): 9 * BLOCK}
-        learner.receiver.answer()
+        learner.receiver.flush_acks()
         assert len(told) == 1
         until(lambda: _idle(actor))
-        learner.receiver.answer()
+        learner.receiver.flush_acks()
         assert len(told) == 1
         for number in range(9 * BLOCK + 1, 19 * BLOCK, BLOCK):
             write(actor.sender, number)

@@ -34,35 +34,39 @@ def test_what_was_settled_survives_kill_9_of_the_learner(tmp_path: Path) -> None
     ledger = ReceiptLog(path)
     assert ledger.entries() == {("actor-0", 1): 2000, ("actor-0", 2): 2**40, ("a" * 128, 2**62): 7}
     assert ledger.counts() == {("actor-0", 1): 2000, ("actor-0", 2): 1, ("a" * 128, 2**62): 7}
-    ledger.settle("actor-0", 1, 2004, 2)
-    ledger.settle("actor-1", 1, 4, 4)
+    ledger.acknowledge("actor-0", 1, 2004, 2)
+    ledger.acknowledge("actor-1", 1, 4, 4)
     again = ReceiptLog(path)
     assert again.entries() == ledger.entries()
     assert again.counts() == ledger.counts()
-    assert (again.settled("actor-0", 1), again.settled("actor-1", 1), again.settled("actor-9", 1)) == (2004, 4, 0)
+    assert (again.acknowledged("actor-0", 1), again.acknowledged("actor-1", 1), again.acknowledged("actor-9", 1)) == (
+        2004,
+        4,
+        0,
+    )
 
 
 def test_a_settled_number_never_goes_back() -> None:
     ledger = ReceiptLog(None)
-    ledger.settle("actor-0", 1, 10, 10)
-    ledger.settle("actor-0", 1, 4, 0)
-    assert ledger.settled("actor-0", 1) == 10
+    ledger.acknowledge("actor-0", 1, 10, 10)
+    ledger.acknowledge("actor-0", 1, 4, 0)
+    assert ledger.acknowledged("actor-0", 1) == 10
 
 
 @pytest.mark.parametrize(("actor", "incarnation"), [("actor-0", 0), ("actor-0", -1), ("ä" * 65, 1)])
 def test_an_entry_that_would_not_survive_reloading_is_refused(tmp_path: Path, actor: str, incarnation: int) -> None:
     ledger = ReceiptLog(tmp_path / "gem")
     with pytest.raises(ValueError, match="cannot be entered"):
-        ledger.settle(actor, incarnation, 1, 1)
-    ledger.settle("actor-1", 1, 5, 5)
+        ledger.acknowledge(actor, incarnation, 1, 1)
+    ledger.acknowledge("actor-1", 1, 5, 5)
     assert ReceiptLog(tmp_path / "gem").entries() == {("actor-1", 1): 5}
 
 
 def test_a_full_ledger_says_so() -> None:
     ledger = ReceiptLog(None)
     for incarnation in range(1, _ENTRIES + 1):
-        ledger.settle("actor-0", incarnation, 1, 1)
+        ledger.acknowledge("actor-0", incarnation, 1, 1)
     with raises(SharedMemoryError, "ledger_full"):
-        ledger.settle("actor-1", 1, 1, 1)
-    ledger.settle("actor-0", _ENTRIES, 2, 1)  # those who are in it go on
-    assert ledger.settled("actor-0", _ENTRIES) == 2
+        ledger.acknowledge("actor-1", 1, 1, 1)
+    ledger.acknowledge("actor-0", _ENTRIES, 2, 1)  # those who are in it go on
+    assert ledger.acknowledged("actor-0", _ENTRIES) == 2

@@ -582,7 +582,7 @@ def test_a_settled_number_never_goes_back(memory_dir: Path) -> None:
         actor.write(3)
         _deliver(learner, actor)
         arrival = receiver.Arrival("actor-0", 1, actor.ring, actor.ring.table[:0].copy(), owned=False)
-        learner.receiver.settle(POLICY, arrival, 2, 0)
+        learner.receiver.acknowledge(POLICY, arrival, 2, 0)
         assert learner.receiver._intakes[POLICY].settled["actor-0", 1] == 6
 
 
@@ -916,7 +916,7 @@ def test_an_acknowledgement_of_what_was_never_announced_frees_nothing(memory_dir
         actor.sender.route(learner.route, inline=False)
         until(lambda: learner.listen() or learner.receiver._acks.listeners.get(POLICY))
         actor.write()
-        lie = Ack(policy=POLICY, learner_incarnation=1, actor="actor-0", incarnation=1, settled=3, announced=3)
+        lie = Ack(policy=POLICY, learner_incarnation=1, actor="actor-0", incarnation=1, acknowledged=3, announced=3)
         learner.ports.sockets[3].send_multipart([ack_topic(POLICY, "actor-0", 1), encode(lie)])
 
         def refused() -> bool:

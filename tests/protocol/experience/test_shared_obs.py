@@ -165,8 +165,8 @@ class Reader:
         assert arrival.ring.intact(records).all()
         self.got[name] += records["number"].tolist()
         if arrival.owned:
-            self.receiver.give_back(name, records["slot"])
-        self.receiver.settle(name, arrival, int(records["number"][-1]), len(records))
+            self.receiver.release(name, records["slot"])
+        self.receiver.acknowledge(name, arrival, int(records["number"][-1]), len(records))
         return len(records)
 
     def close(self) -> None:

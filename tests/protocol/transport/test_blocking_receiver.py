@@ -37,10 +37,10 @@ def test_messages_of_any_number_of_frames_are_taken_in_whole_and_in_order(pair: 
 def test_a_wait_ends_by_itself_and_the_next_one_may_be_shorter(pair: Sockets) -> None:
     ear, mouth = BlockingReceiver(pair[0]), pair[1]
     begin = time.monotonic()
-    assert ear.hear(30) is None
+    assert ear.receive(30) is None
     assert time.monotonic() - begin >= 0.025
-    assert ear.hear(1) is None
-    assert ear.hear(0) is None
+    assert ear.receive(1) is None
+    assert ear.receive(0) is None
     mouth.send(b"there")
-    assert ear.hear(60_000) == [b"there"]
-    assert ear.hear(0) is None
+    assert ear.receive(60_000) == [b"there"]
+    assert ear.receive(0) is None

@@ -12,8 +12,8 @@ from protocol.config.run import DQN, IQN
 from tests.workers.algorithms import test_c51, test_central_critic, test_rnd, test_sac, test_value_decomposition
 from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
 from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
-from workers.algorithms.common.time_major import prepare
-from workers.algorithms.common.update import one_by_one
+from workers.algorithms.common.time_major import to_time_major
+from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
 from workers.algorithms.ppo import PPOUpdate, objective
@@ -33,7 +33,7 @@ CORES: dict[Kind | None, int] = {None: 0, "gru": streamed.U, "lstm": 2 * streame
 
 def _streamed(heads: Heads = Heads((3,)), core: Kind | None = None) -> tuple[Any, Any]:  # noqa: B008
     noise = torch.Generator().manual_seed(0)
-    return streamed.updates(heads, core, epochs=1)[0], streamed.segments(noise, heads.amounts, CORES[core])
+    return streamed.updates(heads, core, epochs=1)[0], streamed.segments(noise, heads.continuous, CORES[core])
 
 
 def _central() -> tuple[Any, Any]:
@@ -97,9 +97,9 @@ def test_the_loss_is_the_same_but_for_rounding_and_all_that_is_kept_stays_float3
 
 def test_value_targets_and_ratios_are_float32_and_rows_of_the_actor_have_ratio_1_but_for_rounding() -> None:
     update, given = _streamed()
-    batch = prepare(given)
+    batch = to_time_major(given)
     minibatch = batch.minibatch(torch.arange(streamed.B), ScratchBuffers())
-    with ROUNDED.products(HOST):
+    with ROUNDED.autocast(HOST):
         rounded = objective(update.policy, minibatch, update.algorithm)
     exact = objective(update.policy, minibatch, update.algorithm)
     assert rounded.target.dtype == rounded.seen.ratio.dtype == rounded.loss.dtype == torch.float32
@@ -125,7 +125,7 @@ def test_policies_together_round_as_each_does_alone(way: str, core: Kind | None)
     stack = PPOStack(together) if way == "stacked" else Branches([GraphedPPO(part) for part in parts], GraphCache(HOST))
     for _ in range(2):
         given = [streamed.segments(noise, 0, CORES[core]) for _ in range(streamed.K)]
-        one_by_one(alone, given, [0.0] * streamed.K)
+        update_each(alone, given, [0.0] * streamed.K)
         stack.update(given, [0.0] * streamed.K)
     # Adam's step is a learning rate long, whichever way rounding turns it: 4 steps of 3e-3
     assert 0 < streamed.difference(alone, together) < 0.02
@@ -138,9 +138,9 @@ def test_values_together_round_as_each_does_alone(kind: type[DQN | IQN]) -> None
         update.arithmetic = ROUNDED
     noise = torch.Generator().manual_seed(0)
     given = [replayed.transitions(noise) for _ in range(replayed.K)]
-    expected = one_by_one(alone, given, [0.0] * replayed.K)
+    expected = update_each(alone, given, [0.0] * replayed.K)
     found = StackedQLearning(together).update(given, [0.0] * replayed.K)
-    assert found != one_by_one(replayed.updates(kind), given, [0.0] * replayed.K), "nothing is rounded"
+    assert found != update_each(replayed.updates(kind), given, [0.0] * replayed.K), "nothing is rounded"
     for one, other in zip(expected, found, strict=True):
         assert isinstance(one, dict)
         assert isinstance(other, dict)

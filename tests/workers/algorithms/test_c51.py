@@ -16,7 +16,7 @@ from tests.faults import raises
 from tests.trial import Trial
 from tests.workers.algorithms import chain
 from workers.algorithms.build import build_update
-from workers.algorithms.c51 import C51Update, divergence, estimates, projected
+from workers.algorithms.c51 import C51Update, divergence, estimates, project_distribution
 from workers.algorithms.common.batches import TransitionBatch
 from workers.policies.build import build
 from workers.policies.interface import Interface
@@ -59,7 +59,7 @@ def transitions(rows: int = B, seed: int = 0) -> TransitionBatch:
 )
 def test_the_projection_by_hand(reward: float, discount: float, expected: list[float]) -> None:
     """Atoms at -1, 0 and 1 with chances of 0.2, 0.3 and 0.5."""
-    found = projected(
+    found = project_distribution(
         torch.tensor([[0.2, 0.3, 0.5]]), torch.tensor([reward]), torch.tensor([discount]), torch.linspace(-1, 1, 3)
     )
     torch.testing.assert_close(found, torch.tensor([expected]), rtol=0, atol=1e-6)
@@ -70,7 +70,7 @@ def test_the_projection_loses_no_chance_and_keeps_the_mean_of_what_is_within_the
     chances = torch.rand(64, 51, generator=g)
     chances /= chances.sum(1, keepdim=True)
     reward, discount = torch.rand(64, generator=g), torch.full((64,), 0.8)
-    found = projected(chances, reward, discount, support)
+    found = project_distribution(chances, reward, discount, support)
     torch.testing.assert_close(found.sum(1), torch.ones(64))
     torch.testing.assert_close(found @ support, reward + discount * (chances @ support), rtol=0, atol=1e-5)
 
@@ -98,7 +98,9 @@ def test_the_target_is_that_of_the_action_of_greatest_mean_among_the_legal_ones(
             chooser = (policy.online if double else policy.target)(following)[0].exp()
             means = torch.where(legal[row], policy.support @ chooser, -torch.inf)
             chances = policy.target(following)[0, :, means.argmax()].exp()
-            expected = projected(chances[None], batch.reward[[row]], batch.discount[[row]], policy.support)[0]
+            expected = project_distribution(chances[None], batch.reward[[row]], batch.discount[[row]], policy.support)[
+                0
+            ]
             torch.testing.assert_close(found.target[row], expected)
             here = policy.online(batch.observation[row].reshape(1, -1))[0, :, batch.action[row]]
             torch.testing.assert_close(found.log_chances[row].detach(), here)

@@ -18,14 +18,14 @@ from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.faults import raises
 from tests.workers.algorithms.test_ppo import B, T, experience, poisoned, written_out
 from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.time_major import prepare
+from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.learning.diagnostics.finite import not_finite
 from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.learning.report import LearnerReport
 from workers.metrics.diagnostics import findings_of
 from workers.planning.policy_plan import plan_policies
-from workers.policies.build import build, published
+from workers.policies.build import build, published_weights
 from workers.policies.interface import Interface
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.tensors.scratch import ScratchBuffers
@@ -95,7 +95,9 @@ def test_the_objective_is_that_of_ppo_with_the_critics_values_row_by_row() -> No
     given = replace(given, log_probability=given.log_probability + torch.randn(B, T) * 0.3)
     policy.update_returns(torch.randn(100) * 3 + 1)
     expected = written_out(policy, given, config.algorithm)
-    found = objective(policy, prepare(given).minibatch(torch.randperm(B), ScratchBuffers()), config.algorithm).metrics
+    found = objective(
+        policy, to_time_major(given).minibatch(torch.randperm(B), ScratchBuffers()), config.algorithm
+    ).metrics
     for name, number in expected.items():
         assert found[name].item() == pytest.approx(number, abs=1e-5), name
     other = replace(given, final_privileged=torch.zeros(B, T, 2))
@@ -108,7 +110,7 @@ def test_rows_of_unchanged_weights_have_ratio_one(network: dict[str, Any]) -> No
     update = PPOUpdate(policy, config)
     for seed in range(3):
         given = _remembering(policy, seed) if network else segments(policy, seed)
-        batch = prepare(given).minibatch(torch.arange(B), ScratchBuffers())
+        batch = to_time_major(given).minibatch(torch.arange(B), ScratchBuffers())
         metrics = objective(policy, batch, update.algorithm).metrics
         assert metrics["ratio_mean"].item() == pytest.approx(1, abs=1e-5)
         assert metrics["approx_kl"].item() == pytest.approx(0, abs=1e-5)
@@ -189,7 +191,7 @@ def test_values_are_kept_near_what_the_critic_said_before_the_update() -> None:
 
 def test_only_the_actor_travels_and_acts_I2() -> None:
     policy, config = setting({"recurrent": "gru", "recurrent_size": 5}, normalize_observation=True)
-    travelling = published(policy)
+    travelling = published_weights(policy)
     own = {f"actor.{name}" for name, _ in (*policy.actor.named_parameters(), *policy.actor.named_buffers())}
     assert {entry.name for entry in travelling.entries} == own
     assert "actor.observations.mean" in own
@@ -231,7 +233,7 @@ def test_what_only_the_critic_sees_is_measured_and_noted_where_it_never_varies_H
         for seed in range(3):
             given = segments(policy, seed)
             assert given.privileged is not None
-            found = health.look(given if varies else replace(given, privileged=given.privileged * 0), {})
+            found = health.analyse(given if varies else replace(given, privileged=given.privileged * 0), {})
         assert found["privileged_constant"] == (not varies)
         assert (found["privileged_std"] > 0.5) == varies
         names = [one["finding"] for one in findings_of(["a"], {("learner-0", 1): counters.snapshot()})]
@@ -249,7 +251,7 @@ def test_statistics_are_of_what_was_trained_on_each_real_row_once() -> None:
         policy, config = setting(minibatches=1, epochs=2, normalize_observation=True, normalize_return=normalize)
         assert isinstance(config.algorithm, PPO)
         given = replace(segments(policy), valid=torch.tensor([T, 5, 1, 0, T - 1, 7, 2, T]))
-        batch = prepare(given).minibatch(torch.arange(B), ScratchBuffers())
+        batch = to_time_major(given).minibatch(torch.arange(B), ScratchBuffers())
         real = batch.mask.bool()
         target = objective(policy, batch, config.algorithm).target[real].double()
         PPOUpdate(policy, config).update(given)
@@ -261,7 +263,7 @@ def test_statistics_are_of_what_was_trained_on_each_real_row_once() -> None:
             assert moments.count.item() == len(rows)
             torch.testing.assert_close(moments.mean, rows.mean(0))
             torch.testing.assert_close(moments.variance, rows.var(0, correction=0))
-        assert policy.returns.count.item() == (len(target) if normalize else 0)
+        assert policy.return_moments.count.item() == (len(target) if normalize else 0)
         if normalize:
-            torch.testing.assert_close(policy.returns.mean, target.mean(), rtol=1e-4, atol=1e-5)
-            torch.testing.assert_close(policy.returns.variance, target.var(correction=0), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(policy.return_moments.mean, target.mean(), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(policy.return_moments.variance, target.var(correction=0), rtol=1e-4, atol=1e-5)

@@ -16,7 +16,7 @@ from tests.faults import raises
 from tests.trial import Trial
 from tests.workers.algorithms import chain
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.dqn import DQNUpdate, estimates, huber
+from workers.algorithms.dqn import DQNUpdate, huber, td_estimates
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.iqn import estimates as quantile_estimates
 from workers.policies.build import build
@@ -67,7 +67,7 @@ def test_e1_targets_are_the_formula_written_out_number_by_number(double: bool, d
     with torch.no_grad():
         for parameter in policy.target.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3)
-    found = estimates(policy, batch, double=double)
+    found = td_estimates(policy, batch, double=double)
     assert not found.target.requires_grad
     w = {name: tensor.double().numpy() for name, tensor in policy.state_dict().items()}
     for b in range(B):
@@ -134,9 +134,9 @@ def test_schedules_and_state_are_those_of_iqn_E3_E4() -> None:
     update = updater(target_update="hard", target_update_freq=3, epsilon_decay=0.5, epsilon_decay_freq=2, epsilon_min=0)
     weights = flatten_(update.policy)
     for step in range(1, 7):
-        before = weights.span("target.").clone()
+        before = weights.slice("target.").clone()
         update.update(transitions(seed=step))
-        assert torch.equal(weights.span("target."), weights.span("online.") if step % 3 == 0 else before)
+        assert torch.equal(weights.slice("target."), weights.slice("online.") if step % 3 == 0 else before)
         assert update.policy.epsilon.item() == 0.5 ** (step // 2)
     other = updater(target_update="hard", target_update_freq=3, epsilon_decay=0.5, epsilon_decay_freq=2, epsilon_min=0)
     other.load_state(update.state())

@@ -18,7 +18,7 @@ from tests.trial import Trial
 from tests.workers.algorithms.test_ppo import AGENT, B, T, experience
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.time_major import prepare
+from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.ppo import PPOUpdate, objective, policy_gradient
 from workers.policies.build import build
 from workers.policies.interface import Interface
@@ -59,7 +59,7 @@ def test_the_update_is_the_published_one_on_rows_of_an_older_policy_E11(clips: t
     loss, ratios = published(policy, segments, config.algorithm)
     expected = gradient(policy, loss)  # before the next look: the policy computes in memory that it uses again
     assert ratios.std() > 0.3
-    batch = prepare(segments).minibatch(torch.randperm(B), ScratchBuffers())
+    batch = to_time_major(segments).minibatch(torch.randperm(B), ScratchBuffers())
     found = objective(policy, batch, config.algorithm)
     assert found.metrics["clip_fraction"].item() == pytest.approx((ratios > clips[0]).float().mean().item())
     assert found.loss.item() == pytest.approx(loss.item(), abs=1e-4)

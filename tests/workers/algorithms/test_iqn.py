@@ -132,9 +132,9 @@ def test_e3_target_moves_once_every_target_update_freq_steps(kind: str) -> None:
     update = updater(target_update=kind, target_update_freq=4, tau=0.1)
     weights = flatten_(update.policy)
     for step in range(1, 13):
-        before = weights.span("target.").clone()
+        before = weights.slice("target.").clone()
         update.update(transitions(seed=step))
-        online, target = weights.span("online."), weights.span("target.")
+        online, target = weights.slice("online."), weights.slice("target.")
         if step % 4:
             assert torch.equal(target, before)
         else:

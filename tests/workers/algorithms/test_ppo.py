@@ -17,7 +17,7 @@ from tests.faults import raises
 from tests.trial import Trial
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.time_major import prepare
+from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.policies.build import build
 from workers.policies.interface import Interface
@@ -70,7 +70,7 @@ def experience(policy: ActorCritic | CentralActorCritic, seed: int = 0) -> Segme
 def test_rows_of_unchanged_weights_have_ratio_one() -> None:
     update = updater(minibatches=2, normalize_observation=True)
     for seed in range(3):
-        batch = prepare(experience(update.policy, seed)).minibatch(torch.arange(B), ScratchBuffers())
+        batch = to_time_major(experience(update.policy, seed)).minibatch(torch.arange(B), ScratchBuffers())
         metrics = objective(update.policy, batch, update.algorithm).metrics
         assert metrics["ratio_mean"].item() == pytest.approx(1, abs=1e-5)
         assert metrics["approx_kl"].item() == pytest.approx(0, abs=1e-5)
@@ -92,7 +92,7 @@ def test_the_objective_is_the_formula_written_out_row_by_row(normalize: bool) ->
     )
     policy.update_returns(torch.randn(100) * 3 + 1)
     expected = written_out(policy, segments, config.algorithm)
-    batch = prepare(segments).minibatch(torch.randperm(B), ScratchBuffers())
+    batch = to_time_major(segments).minibatch(torch.randperm(B), ScratchBuffers())
     found = objective(policy, batch, config.algorithm).metrics
     for name, number in expected.items():
         assert found[name].item() == pytest.approx(number, abs=1e-5), name
@@ -101,7 +101,7 @@ def test_the_objective_is_the_formula_written_out_row_by_row(normalize: bool) ->
 @torch.no_grad()
 def written_out(policy: ActorCritic | CentralActorCritic, s: SegmentBatch, config: PPO) -> dict[str, float]:
     sums, found = {"policy_loss": 0.0, "value_loss": 0.0, "entropy": 0.0}, []
-    std, mean = policy.returns.std.item(), policy.returns.mean.item()
+    std, mean = policy.return_moments.std.item(), policy.return_moments.mean.item()
 
     def look(b: int, row: int, before: str = "") -> tuple[list[float], float]:
         more = getattr(s, f"{before}privileged")
@@ -195,7 +195,7 @@ def test_a_short_segment_bootstraps_from_the_row_after_its_last() -> None:
     )
     assert isinstance(config.algorithm, PPO)
     losses = [
-        objective(policy, prepare(s).minibatch(torch.arange(B), ScratchBuffers()), config.algorithm)
+        objective(policy, to_time_major(s).minibatch(torch.arange(B), ScratchBuffers()), config.algorithm)
         for s in (short, whole)
     ]
     assert losses[0].loss.item() == pytest.approx(losses[1].loss.item(), abs=1e-6)

@@ -25,9 +25,9 @@ from workers.algorithms.sac import (
     soft_target,
     temperature_loss,
 )
-from workers.policies.build import build, published
+from workers.policies.build import build, published_weights
 from workers.policies.interface import Interface
-from workers.policies.networks.soft_actor_critic import SoftActorCritic, squashed
+from workers.policies.networks.soft_actor_critic import SoftActorCritic, sample_tanh_normal
 from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Box(shape=(2,), low=-2.0, high=4.0))
@@ -72,7 +72,7 @@ def test_losses_by_hand() -> None:
 def test_the_log_probability_is_that_of_a_density_which_integrates_to_one(mean: float, std: float) -> None:
     """The amounts of evenly spread noise, weighted by the density that is told of them, cover all chance."""
     noise = torch.linspace(-8, 8, 20_001, dtype=torch.float64)[:, None]
-    amount, chance = squashed(torch.tensor(mean).double(), torch.tensor(log(std)).double(), noise)
+    amount, chance = sample_tanh_normal(torch.tensor(mean).double(), torch.tensor(log(std)).double(), noise)
     assert torch.trapezoid(chance.exp(), amount[:, 0]).item() == pytest.approx(1, abs=1e-5)
 
 
@@ -80,7 +80,7 @@ def test_the_log_probability_is_that_of_a_density_which_integrates_to_one(mean: 
 def test_the_log_probability_is_the_formula_and_stays_finite_where_tanh_is_one(mean: list[float]) -> None:
     """log N(u) - sum log(1 - tanh(u)^2); far out, 1 - tanh(u)^2 is 4 e^(-2|u|), which float32 would call 0."""
     noise = torch.tensor([[0.3, -1.2]])
-    _, chance = squashed(torch.tensor([mean]), torch.tensor([[-0.5, 0.1]]), noise)
+    _, chance = sample_tanh_normal(torch.tensor([mean]), torch.tensor([[-0.5, 0.1]]), noise)
     expected = 0.0
     for m, s, z in zip(mean, (exp(-0.5), exp(0.1)), (0.3, -1.2), strict=True):
         u = m + s * z
@@ -167,9 +167,9 @@ def test_gradients_are_clipped_part_by_part() -> None:
 def test_targets_follow_by_tau_and_the_temperature_by_its_loss() -> None:
     update = updater(tau=0.25)
     weights = flatten_(update.policy)
-    before = weights.span("targets.").clone()
+    before = weights.slice("targets.").clone()
     metrics = update.update(transitions())
-    torch.testing.assert_close(weights.span("targets."), before.lerp(weights.span("critics."), 0.25))
+    torch.testing.assert_close(weights.slice("targets."), before.lerp(weights.slice("critics."), 0.25))
     assert metrics["temperature"] < 1, "the entropy of a fresh policy is above its target"
     fixed = updater(learn_temperature=False, temperature=0.5)
     assert fixed.update(transitions())["temperature"] == pytest.approx(0.5)
@@ -190,14 +190,14 @@ def test_only_the_actor_is_published() -> None:
     """Its entries are a part of the flat weights, on the same memory."""
     first, second = updater(), updater()
     first.update(transitions())
-    sent = published(first.policy)
+    sent = published_weights(first.policy)
     assert {entry.name.split(".")[0] for entry in sent.entries} == {"actor"}
     assert sent.nbytes < flatten_(first.policy).nbytes / 2
-    published(second.policy).load(sent.bytes_view())
+    published_weights(second.policy).load(sent.bytes_view())
     observation = torch.randn(8, F, 3)
     here, there = (u.policy.act(observation, np.random.default_rng(0))["amount"] for u in (first, second))
     np.testing.assert_array_equal(here, there)
-    assert not torch.equal(flatten_(first.policy).span("critics."), flatten_(second.policy).span("critics."))
+    assert not torch.equal(flatten_(first.policy).slice("critics."), flatten_(second.policy).slice("critics."))
 
 
 def test_amounts_stay_within_bounds_and_greedy_ones_are_the_squashed_mean() -> None:
@@ -208,7 +208,7 @@ def test_amounts_stay_within_bounds_and_greedy_ones_are_the_squashed_mean() -> N
     assert acted["action"].shape == (500, 0)
     assert np.abs(acted["amount"]).max() <= 1
     assert np.abs(acted["amount"]).max() > 0.99
-    columns, world = Interface.of(AGENT).actions.rows(acted["action"], acted["amount"])
+    columns, world = Interface.of(AGENT).action_encoding.decode(acted["action"], acted["amount"])
     np.testing.assert_allclose(columns["action"], world, atol=1e-6)
     assert (world.min(), world.max()) >= (-2.0, 3.9)
     mean, _ = policy.actor(policy.inputs(observation))

@@ -48,19 +48,19 @@ def test_what_all_actors_together_have_mastered_is_open_to_all_and_stays_so_I9(t
     """I9: neither actor alone has ended enough episodes; the last ones count, not the first."""
     made, actors = programme(run_in(curriculum=STAGES), tmp_path), Actors()
     actors.end(0, "easy", 9, -50.0)
-    made.look(actors.pages)
-    assert made.told == {"scores": {"easy": -50.0}, "mastered": []}
+    made.update(actors.pages)
+    assert made.view == {"scores": {"easy": -50.0}, "mastered": []}
     for actor in (0, 1):
         actors.end(actor, "easy", 5, 3.0)
-    made.look(actors.pages)
+    made.update(actors.pages)
     assert made.mastered == ["easy"]
-    assert made.told["scores"] == {"easy": 3.0}  # of the newest 10
+    assert made.view["scores"] == {"easy": 3.0}  # of the newest 10
     again = programme(run_in(curriculum=STAGES), tmp_path)
-    assert again.told == {"scores": {}, "mastered": ["easy"]}
-    again.look(actors.pages)  # what was counted before it came is not taken for news
+    assert again.view == {"scores": {}, "mastered": ["easy"]}
+    again.update(actors.pages)  # what was counted before it came is not taken for news
     actors.end(0, "hard", 1, 1.0)
-    again.look(actors.pages)
-    assert again.told == {"scores": {"hard": 1.0}, "mastered": ["easy"]}
+    again.update(actors.pages)
+    assert again.view == {"scores": {"hard": 1.0}, "mastered": ["easy"]}
 
 
 def test_a_full_disk_ends_no_coordinator_and_what_was_mastered_is_kept_once_there_is_room(
@@ -74,43 +74,43 @@ def test_a_full_disk_ends_no_coordinator_and_what_was_mastered_is_kept_once_ther
     actors.end(0, "easy", 20, 3.0)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_text", full)
-        made.look(actors.pages)
-    assert made.told["mastered"] == ["easy"]
+        made.update(actors.pages)
+    assert made.view["mastered"] == ["easy"]
     assert disk.missed == 1
     assert list(tmp_path.iterdir()) == []
-    made.look(actors.pages)
+    made.update(actors.pages)
     assert programme(run_in(curriculum=STAGES), tmp_path).mastered == ["easy"]
     (tmp_path / "programme.json").unlink()
-    made.look(actors.pages)
+    made.update(actors.pages)
     assert list(tmp_path.iterdir()) == []  # it is written when there is news, and not with each look
 
 
 def test_the_worst_of_all_actors_is_told_once_each_was_tried_I9(tmp_path: Path) -> None:
     made, actors = programme(run_in(adversarial={"tries": 2, "episodes": 4, "exploration": 0.0}), tmp_path), Actors()
     actors.end(0, "easy", 1, 5.0)
-    made.look(actors.pages)
-    assert made.told == {"scores": {}}
+    made.update(actors.pages)
+    assert made.view == {"scores": {}}
     actors.end(1, "easy", 1, 7.0)
     actors.end(1, "hard", 2, -1.0)
-    made.look(actors.pages)
-    assert made.told == {"scores": {"easy": 6.0, "hard": -1.0}}
+    made.update(actors.pages)
+    assert made.view == {"scores": {"easy": 6.0, "hard": -1.0}}
 
 
 def test_who_is_told_plays_what_he_is_told_whatever_his_own_episodes_were_I9() -> None:
     ladder = choice_of(run_in(curriculum=STAGES).environment, np.random.default_rng(0))
     assert isinstance(ladder, CurriculumSampler)
-    ladder.hear({"scores": {}, "mastered": []})
+    ladder.update({"scores": {}, "mastered": []})
     for _ in range(20):
         ladder.ended("easy", 100.0)
     assert {ladder.choose() for _ in range(20)} == {"easy"}
-    ladder.hear({"scores": {}, "mastered": ["easy"]})
+    ladder.update({"scores": {}, "mastered": ["easy"]})
     assert {ladder.choose() for _ in range(20)} == {"hard"}
     worst = choice_of(run_in(adversarial={"tries": 1, "exploration": 0.0}).environment, np.random.default_rng(0))
     assert isinstance(worst, AdversarialSampler)
-    worst.hear({"scores": {"hard": 1.0}})
+    worst.update({"scores": {"hard": 1.0}})
     worst.ended("hard", -9.0)
     assert {worst.choose() for _ in range(5)} == {"easy"}  # nobody has tried it
-    worst.hear({"scores": {"hard": 1.0, "easy": 2.0}})
+    worst.update({"scores": {"hard": 1.0, "easy": 2.0}})
     assert {worst.choose() for _ in range(5)} == {"hard"}
 
 
@@ -118,7 +118,7 @@ def test_processes_that_step_copies_hear_of_it_too_I9() -> None:
     world = make(run_in(curriculum=STAGES, processes=2).environment)
     try:
         turn = world.reset(0)
-        world.hear({"scores": {}, "mastered": ["easy"]})
+        world.set_curriculum({"scores": {}, "mastered": ["easy"]})
         told: dict[tuple[str, int], tuple[int, float]] = {}
         for _ in range(40):
             turn = world.step([np.zeros(len(one.observation), np.int64) for one in turn.present])

@@ -164,7 +164,7 @@ def test_fifty_actors_come_and_go_and_the_learner_stays_what_it_was(tmp_path: Pa
             members.leave(leave(actor))
         members.expire(max(actor.seen for actor in actors) + 2)
         assert members.living_actors() == []
-    assert (learner.name, learner.incarnation, len(members.having("learner"))) == ("learner-a", 1, 1)
+    assert (learner.name, learner.incarnation, len(members.members("learner"))) == ("learner-a", 1, 1)
     assert {name for name in members.restarts if not name.startswith("actor-")} == set()
 
 
@@ -237,14 +237,14 @@ def test_messages_of_a_former_incarnation_are_not_taken(tmp_path: Path) -> None:
     members = members_of(tmp_path)
     old = admitted(members, join("actor", "x", pid=a_dead_pid()))
     admitted(members, join("actor", "y"))
-    assert members.beat(Beat(name=old.name, token=old.token, incarnation=1, state="acting")) is None
+    assert members.heartbeat(Beat(name=old.name, token=old.token, incarnation=1, state="acting")) is None
     assert members.leave(leave(old)) is None
 
 
 def test_messages_of_a_stranger_under_a_members_name_are_not_taken(tmp_path: Path) -> None:
     members = members_of(tmp_path)
     member = admitted(members, join("actor", "x"))
-    assert members.beat(Beat(name=member.name, token="guess", incarnation=1, state="acting")) is None
+    assert members.heartbeat(Beat(name=member.name, token="guess", incarnation=1, state="acting")) is None
     assert members.leave(Leave(name=member.name, token="guess", incarnation=1)) is None
     assert members.living_actors() == [("actor-0", 1)]
 
@@ -259,7 +259,7 @@ def test_a_coordinator_that_returns_knows_members_routes_quotas_and_restarts(tmp
     first = members_of(tmp_path)
     actor = admitted(first, join("actor", "x"))
     learner = admitted(first, join("learner", "y"))
-    first.beat(Beat(name=learner.name, token="y", incarnation=1, state="learning", routes=[ROUTE]))
+    first.heartbeat(Beat(name=learner.name, token="y", incarnation=1, state="learning", routes=[ROUTE]))
     first.save()
     second = members_of(tmp_path)
     assert second.run_id == first.run_id
@@ -267,7 +267,7 @@ def test_a_coordinator_that_returns_knows_members_routes_quotas_and_restarts(tmp
     assert second.routes(admitted(second, join("supervisor", "s"))) == [ROUTE]
     assert second.living_actors() == [("actor-0", 1)]
     assert not second.actors_done({("actor-0", 1): 100})  # it has not said farewell
-    heard = second.beat(Beat(name=actor.name, token="x", incarnation=1, state="acting"))
+    heard = second.heartbeat(Beat(name=actor.name, token="x", incarnation=1, state="acting"))
     assert heard is not None
     assert (heard.quota, heard.token) == (100, "x")
 
@@ -277,12 +277,15 @@ def test_episodes_that_are_told_again_are_known(tmp_path: Path) -> None:
     members = members_of(tmp_path)
     actor = admitted(members, join("actor", "t"))
     first, second = ("a", 10, 1, 2.5), ("a", 20, 2, 0.5)
-    assert members.untold(actor, [first, ("no policy", 10, 1, 1.0), ("b", 10, 1, 1.0)]) == [first, ("b", 10, 1, 1.0)]
-    assert members.untold(actor, [first, second]) == [second]
+    assert members.new_episodes(actor, [first, ("no policy", 10, 1, 1.0), ("b", 10, 1, 1.0)]) == [
+        first,
+        ("b", 10, 1, 1.0),
+    ]
+    assert members.new_episodes(actor, [first, second]) == [second]
     members.save()
-    assert members_of(tmp_path).untold(actor, [first, second]) == []
+    assert members_of(tmp_path).new_episodes(actor, [first, second]) == []
     actor.incarnation += 1
-    assert members.untold(actor, [first]) == [first]
+    assert members.new_episodes(actor, [first]) == [first]
 
 
 def test_one_that_was_away_longer_than_its_lease_joins_again_as_what_it_was(tmp_path: Path) -> None:
@@ -310,7 +313,7 @@ def test_a_place_of_one_not_yet_heard_of_is_not_refused_for_good(tmp_path: Path)
     second = members_of(tmp_path)
     assert refused(second, join("actor", "y")).retry
     assert refused(second, join("actor", "y", "actor-0")).retry
-    second.beat(Beat(name="actor-0", token="x", incarnation=1, state="acting"))
+    second.heartbeat(Beat(name="actor-0", token="x", incarnation=1, state="acting"))
     assert not refused(second, join("actor", "y")).retry
 
 
@@ -329,7 +332,7 @@ def test_a_process_that_asks_twice_before_it_hears_the_answer_is_one_member(tmp_
     members = members_of(tmp_path, actors=2)
     first = admitted(members, join("actor", "impatient"))
     assert admitted(members, join("actor", "impatient")) is first
-    assert len(members.having("actor")) == 1
+    assert len(members.members("actor")) == 1
 
 
 def test_watchers_are_called_as_the_coordinator_chooses_and_keep_that_name(tmp_path: Path) -> None:
@@ -369,12 +372,12 @@ def test_under_a_scheduler_who_finds_no_place_asks_again(tmp_path: Path) -> None
     run = Run.model_validate({"steps": 10})
     members = Membership(run, ["a"], tmp_path / "state.json", patient=True)
     actor = admitted(members, join("actor", "x"))
-    members.beat(Beat(name="actor-0", token="x", incarnation=1, state="acting"))
+    members.heartbeat(Beat(name="actor-0", token="x", incarnation=1, state="acting"))
     assert refused(members, join("actor", "y")).retry
     assert refused(members, join("actor", "y", "actor-0")).retry
-    assert not members.parted(join("actor", "y", "actor-0"))
+    assert not members.left_cleanly(join("actor", "y", "actor-0"))
     members.leave(leave(actor))
-    assert members.parted(join("actor", "y", "actor-0"))
+    assert members.left_cleanly(join("actor", "y", "actor-0"))
     assert refused(members, join("actor", "y"), {("actor-0", 1): 10}).retry
 
 

@@ -27,7 +27,7 @@ from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironm
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
 from workers.environments.base import AgentTimeStep
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import first_rows, random_player
+from workers.environments.players import first_legal, random_player
 
 
 class Echo(gymnasium.Env):
@@ -149,7 +149,7 @@ def test_an_action_has_the_dtype_of_its_space_and_stays_within_bounds_that_float
     environment = CheckedEnvironment(GymnasiumEnvironment("echo", lambda: game, 1))
     place = environment.world.places[0]
     environment.reset(0)
-    rows = first_rows(place.acted, 1)
+    rows = first_legal(place.acted, 1)
     assert rows["0"].dtype == np.float32
     for bound in (0.1, 0.7):
         rows["0"] = bound
@@ -247,7 +247,7 @@ def test_nested_specs_of_dm_env_go_both_ways() -> None:
     environment = CheckedEnvironment(GymnasiumEnvironment("arms", lambda: DmEnv("arms", arms), 1))
     place = environment.world.places[0]
     environment.reset(0)
-    rows = first_rows(place.acted, 1)
+    rows = first_legal(place.acted, 1)
     rows["0"], rows["1.grip"] = 0.1, 2
     (present,) = environment.step([rows]).present
     assert same(nested(place, present.observation, 0), arms.look())
@@ -275,7 +275,7 @@ def test_what_a_random_player_does_is_in_its_space(action: Any, seed: int) -> No
     place = World(id="nothing", agents=(Agent(name="a", observation=Discrete(n=1), action=action),)).places[0]
     space = to_gymnasium(action)
     present: Any = type("Present", (), {"observation": np.zeros(5), "action_mask": None})
-    for rows in (random_player(place, np.random.default_rng(seed))(present), first_rows(place.acted, 5)):
+    for rows in (random_player(place, np.random.default_rng(seed))(present), first_legal(place.acted, 5)):
         for row in range(5):
             value = unflatten(action, {leaf.name: part[row] for leaf, part in place.acted.parts(rows)}, "action")
             assert _inside(space, value), value

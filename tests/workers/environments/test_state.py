@@ -11,9 +11,9 @@ from protocol.config.run import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.base import Environment, Turn
-from workers.environments.lockstep_blocks import deal
+from workers.environments.lockstep_blocks import build_lockstep_blocks
 from workers.environments.registry import BUILT_IN, make
-from workers.runtime.state_capture import State, taken
+from workers.runtime.state_capture import State, capture
 
 SETTINGS: dict[str, dict[str, Any]] = {"weather": {}, "synthetic": {"episode_steps": 7}}
 COPIES = 4
@@ -25,7 +25,7 @@ def world(id: str) -> Environment:
 
 def bits(turn: Turn) -> dict[str, bytes]:
     """All that a turn tells."""
-    return {name: array.tobytes() for name, array in taken(turn).items()}
+    return {name: array.tobytes() for name, array in capture(turn).items()}
 
 
 class Player:
@@ -63,12 +63,12 @@ def stored(state: State) -> State:
 @pytest.mark.parametrize("id", [*BUILT_IN, "gymnasium:CartPole-v1"])
 def test_built_in_worlds_and_cartpole_go_on_from_their_state_L1(id: str) -> None:
     first, second = world(id), world(id)
-    assert first.remembers
+    assert first.has_state
     player = Player(first)
     turn = first.reset(5)
     for _ in range(230):
         turn = player.step(turn)
-    state, turn_there = stored(first.get_state()), stored(taken(turn))
+    state, turn_there = stored(first.get_state()), stored(capture(turn))
     assert {array.dtype.hasobject for array in state.values()} == {False}
     random = player._random.bit_generator.state
     expected = went_on(first, player, turn, 130)
@@ -89,8 +89,8 @@ def test_built_in_worlds_and_cartpole_go_on_from_their_state_L1(id: str) -> None
 @pytest.mark.parametrize("id", ["treasure_hunt", "gymnasium:CartPole-v1"])
 def test_what_an_actor_was_dealt_goes_on_with_the_turns_that_wait_L1(id: str) -> None:
     run = parse_run({"schedule": "lockstep", "act_block": 4, "actors": 1, "environment": {"id": id, "copies": 8}})
-    first, second = deal(run, 0), deal(run, 0)
-    assert first.remembers
+    first, second = build_lockstep_blocks(run, 0), build_lockstep_blocks(run, 0)
+    assert first.has_state
     player, turn = Player(first), first.reset(0)
     for _ in range(301):
         turn = player.step(turn)

@@ -11,14 +11,14 @@ from protocol.config.run import Run
 from protocol.errors import EnvironmentFault
 from tests.workers import scripted
 from workers.evaluation import baselines as module
-from workers.evaluation.baselines import yardsticks
+from workers.evaluation.baselines import baselines_by_policy
 
 FOUND = {"one": {"random": 1.0, "scripted": 2.0}}
 
 
 def test_a_policy_is_compared_with_the_first_agent_it_plays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "baselines", lambda *_: FOUND)
-    assert yardsticks(Run(agents={"one": "shared"}), scripted.WORLD, complete=True) == {"shared": FOUND["one"]}
+    assert baselines_by_policy(Run(agents={"one": "shared"}), scripted.WORLD, complete=True) == {"shared": FOUND["one"]}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_a_world_that_raises_costs_only_the_baselines(
         raise fault
 
     monkeypatch.setattr(module, "baselines", raises)
-    assert yardsticks(Run(), scripted.WORLD, complete=True) == {"one": {}}
+    assert baselines_by_policy(Run(), scripted.WORLD, complete=True) == {"one": {}}
     assert "it broke" in caplog.text
 
 
@@ -47,7 +47,7 @@ def test_a_slow_world_costs_no_more_than_the_patience_of_a_stopped_run(
     monkeypatch.setattr(module, "_HURRY", 0.1)
     monkeypatch.setattr(module, "baselines", lambda *_: going.wait(60))
     try:
-        assert yardsticks(Run(), scripted.WORLD, complete=False) == {"one": {}}
+        assert baselines_by_policy(Run(), scripted.WORLD, complete=False) == {"one": {}}
         assert "take too long; shorten them" in caplog.text
     finally:
         going.set()

@@ -23,13 +23,13 @@ def test_evaluate_plays_the_newest_checkpoints_without_noise(tmp_path: Path, mon
     run = parse_run({**config(steps=800), "seed": 3})
     make_run(run, tmp_path / "run")
     drawn: list[object] = []
-    decide = ExportedPolicy.decide
+    decide = ExportedPolicy.infer
 
     def watched(self, seen, noise, legal=None, state=None):
         drawn.append(noise)
         return decide(self, seen, noise, legal, state)
 
-    monkeypatch.setattr(ExportedPolicy, "decide", watched)
+    monkeypatch.setattr(ExportedPolicy, "infer", watched)
     lines = evaluate(tmp_path / "run", 8)
     assert drawn
     assert set(drawn) == {None}
@@ -37,7 +37,7 @@ def test_evaluate_plays_the_newest_checkpoints_without_noise(tmp_path: Path, mon
     assert steps == {name: max(saved(tmp_path, name)) for name in ("agent_0", "agent_1")}
     again = evaluate(tmp_path / "run", 8, others={"agent_1": str(checkpoint(tmp_path, "agent_0"))})
     assert again[0]["mean"] != lines[0]["mean"] or again[1]["mean"] != lines[1]["mean"]
-    monkeypatch.setattr(module.torch_setup, "prepare", lambda: None)
+    monkeypatch.setattr(module.torch_setup, "configure_torch", lambda: None)
     told = CliRunner().invoke(main, [str(tmp_path / "run"), "--episodes", "8", "--json"])
     assert told.exit_code == 0, told.output
     assert [one["mean"] for one in json.loads(told.output)] == [one["mean"] for one in lines]

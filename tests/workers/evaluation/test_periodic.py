@@ -64,15 +64,15 @@ def test_weights_of_an_evaluation_change_only_at_sync_J3_J1(tmp_path: Path) -> N
         seen.append(weights(evaluation))
 
     evaluation = watch(tmp_path, learners, turn)
-    assert evaluation.look(1_000) == {}, "nothing is published yet"
+    assert evaluation.run_if_due(1_000) == {}, "nothing is published yet"
     learners.version = Version(1, 1)
-    first = evaluation.look(1_000)
+    first = evaluation.run_if_due(1_000)
     assert set(first) == {"agent_0.evaluation/return", "agent_1.evaluation/return"}
     assert len(seen) > 20
     assert set(seen) == {weights(evaluation)}
-    assert evaluation.look(1_050) == first, "nothing is due"
+    assert evaluation.run_if_due(1_050) == first, "nothing is due"
     assert set(seen) == {weights(evaluation)}
-    evaluation.look(1_100)
+    evaluation.run_if_due(1_100)
     assert len(set(seen)) == 2
     assert [line["version"] for line in lines(tmp_path)][::2] == [1, learners.version.version - len(seen) // 2]
     evaluation.close()
@@ -87,11 +87,11 @@ def test_the_last_weights_are_evaluated_once(tmp_path: Path) -> None:
     learners = Learners()
     evaluation = watch(tmp_path, learners)
     learners.version = Version(1, 7)
-    evaluation.look(100)
-    evaluation.look(120, last=True)
+    evaluation.run_if_due(100)
+    evaluation.run_if_due(120, last=True)
     assert [line["agent_steps"] for line in lines(tmp_path)] == [100, 100], "they were evaluated already"
     learners.version = Version(1, 8)
-    evaluation.look(120, last=True)
+    evaluation.run_if_due(120, last=True)
     assert [(line["agent_steps"], line["version"]) for line in lines(tmp_path)][2:] == [(120, 8), (120, 8)]
     assert {line["source"] for line in lines(tmp_path)} == {"run"}
     evaluation.close()

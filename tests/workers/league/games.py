@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tests.workers.league.exploitability import ChanceNode, DecisionNode, Node, TerminalNode
 from workers.policies.export.module import ExportedModule
-from workers.policies.export.safetensors import read
+from workers.policies.export.safetensors import load_policy
 
 Seen = dict[Hashable, NDArray[np.float32]]
 
@@ -42,7 +42,7 @@ def member(path: Path) -> Callable[[NDArray[np.float32]], NDArray]:
     """The chances of each move by the policy in a file, where all moves are legal."""
     import torch
 
-    manifest, policy = read(path)
+    manifest, policy = load_policy(path)
     deployed = ExportedModule(manifest.interface, policy)
     names = [port.name for port in manifest.outputs]
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from workers.league.elo import elo, win_rates
-from workers.league.empirical_game import equilibrium, exploitability
-from workers.league.matchmaking import chances, pair_chances
+from workers.league.empirical_game import exploitability, solve
+from workers.league.matchmaking import opponent_distribution, pair_chances
 
 ROCK_PAPER_SCISSORS = np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])
 
 
 def test_rock_paper_scissors_is_mixed_evenly() -> None:
     """J7."""
-    found = equilibrium(ROCK_PAPER_SCISSORS)
+    found = solve(ROCK_PAPER_SCISSORS)
     np.testing.assert_allclose(found.rows, 1 / 3, atol=2e-3)
     np.testing.assert_allclose(found.columns, 1 / 3, atol=2e-3)
     assert abs(found.value) < 1e-6
@@ -23,7 +23,7 @@ def test_rock_paper_scissors_is_mixed_evenly() -> None:
 
 def test_a_game_with_a_known_mixture_is_solved() -> None:
     """Osborne & Rubinstein 1994: rows mix by the difference of the other's payoffs: 2/5 and 3/5, value 1/5."""
-    found = equilibrium(np.array([[2.0, -1.0], [-1.0, 1.0]]), tolerance=1e-4)
+    found = solve(np.array([[2.0, -1.0], [-1.0, 1.0]]), tolerance=1e-4)
     np.testing.assert_allclose(found.rows, [0.4, 0.6], atol=2e-3)
     np.testing.assert_allclose(found.columns, [0.4, 0.6], atol=2e-3)
     assert found.value == pytest.approx(0.2, abs=1e-3)
@@ -33,14 +33,14 @@ def test_the_gap_is_what_both_could_gain_and_small_for_any_table() -> None:
     generator = np.random.default_rng(3)
     for shape in ((1, 1), (5, 2), (7, 20), (30, 30)):
         table = generator.normal(size=shape)
-        found = equilibrium(table, tolerance=0.01)
+        found = solve(table, tolerance=0.01)
         assert found.gap == pytest.approx(exploitability(table, found.rows, found.columns), abs=1e-9)
         assert found.gap <= 0.01 * np.abs(table).max() + 1e-12
 
 
 def test_who_is_dominated_is_not_chosen() -> None:
     table = np.array([[0.0, 1, 3], [-1, 0, 3], [-3, -3, 0]])
-    assert equilibrium(table).rows[0] > 0.99
+    assert solve(table).rows[0] > 0.99
 
 
 def test_ratings_follow_the_odds_and_not_the_order_of_games() -> None:
@@ -68,13 +68,13 @@ def test_who_never_lost_has_a_finite_rating_and_who_never_played_that_of_the_fir
 def test_each_matchmaking_meets_whom_it_says() -> None:
     """J7: uniform all alike; prioritised who beats us; nash the support of the equilibrium."""
     games, points = np.array([100.0, 100, 100]), np.array([98.0, 50, 2])
-    np.testing.assert_allclose(chances("uniform", games, points, ROCK_PAPER_SCISSORS), 1 / 3)
-    hard = chances("prioritised", games, points, ROCK_PAPER_SCISSORS)
+    np.testing.assert_allclose(opponent_distribution("uniform", games, points, ROCK_PAPER_SCISSORS), 1 / 3)
+    hard = opponent_distribution("prioritised", games, points, ROCK_PAPER_SCISSORS)
     assert hard[0] < 0.01 < hard[1] < hard[2]
     dominated = np.array([[0.0, 1, 3], [-1, 0, 3], [-3, -3, 0]])
-    assert chances("nash", games, points, dominated)[0] > 0.99
+    assert opponent_distribution("nash", games, points, dominated)[0] > 0.99
     for kind in ("uniform", "prioritised", "nash"):
-        assert chances(kind, games, points, ROCK_PAPER_SCISSORS).sum() == pytest.approx(1)
+        assert opponent_distribution(kind, games, points, ROCK_PAPER_SCISSORS).sum() == pytest.approx(1)
 
 
 def test_pairs_that_met_seldom_meet_next() -> None:

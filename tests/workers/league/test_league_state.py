@@ -28,7 +28,7 @@ class Player:
     def __init__(self) -> None:
         self.over: list[int] = []
 
-    def receive(self, outcome: AgentOutcome) -> None:
+    def add_outcome(self, outcome: AgentOutcome) -> None:
         self.over += outcome.copies.tolist()
 
 
@@ -85,25 +85,25 @@ def test_an_actor_keeps_the_members_it_met_last_and_none_that_plays_is_put_out(m
     loads: list[str] = []
     away = {"main/4"}
     cast = a_cast(2, counters, loads, monkeypatch, away)
-    assert cast.take("main/4") is None  # its file is on its way
-    one, two = cast.take("main/1"), cast.take("main/2")
-    assert cast.take("main/3") is None  # both are playing
+    assert cast.acquire("main/4") is None  # its file is on its way
+    one, two = cast.acquire("main/1"), cast.acquire("main/2")
+    assert cast.acquire("main/3") is None  # both are playing
     assert one is not None
-    cast.give_back(one)
-    assert cast.take("main/3") not in (None, one, two)
+    cast.release(one)
+    assert cast.acquire("main/3") not in (None, one, two)
     assert cast.loaded == 2
-    assert cast.take("main/2") == two
+    assert cast.acquire("main/2") == two
     assert loads == ["main/1", "main/2", "main/3", "-main/1"]
     assert counters["league_loads"] == 3
     assert two is not None
-    cast.give_back(two)
-    cast.give_back(two)
-    assert cast.take("main/4") is None
+    cast.release(two)
+    cast.release(two)
+    assert cast.acquire("main/4") is None
     assert cast.loaded == 2  # nobody makes room for who is not there yet
     away.clear()
-    assert cast.take("main/4") is not None
+    assert cast.acquire("main/4") is not None
     assert loads[-2:] == ["main/4", "-main/2"]
-    assert cast.take("main") == 0
+    assert cast.acquire("main") == 0
 
 
 def test_every_episode_is_counted_once_and_then_all_seats_change_hands(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,8 +168,8 @@ def test_the_standing_is_found_again_from_files_and_counters_alone(tmp_path: Pat
     seen = []
     for _ in range(2):
         standing = LeagueState(plan, tmp_path)
-        standing.look({("actor-0", 1): page, ("actor-0", 2): {}}, math.inf)
-        seen.append((standing.view, standing.told))
+        standing.update({("actor-0", 1): page, ("actor-0", 2): {}}, math.inf)
+        seen.append((standing.view, standing.instructions))
     assert seen[0] == seen[1]
     view, told = seen[0]
     ratings = [member["elo"] for member in view["members"]]

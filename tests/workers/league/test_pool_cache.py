@@ -50,14 +50,14 @@ def shelves(fetch: Fetch, count: int) -> Iterator[tuple[list[PoolCache], list[Co
 
 
 def taken(shelf: PoolCache, entry: PoolEntry) -> Path:
-    return until(lambda: shelf.take(entry), what="the member is at hand")
+    return until(lambda: shelf.get(entry), what="the member is at hand")
 
 
 def test_a_member_is_fetched_once_for_a_node_and_gone_when_the_last_lets_go_of_it_J7(memory_dir: Path) -> None:
     fetch = Fetch()
     fetch.gate.clear()
     with shelves(fetch, 3) as (all_of_them, counters):
-        assert [one.take(ENTRIES[0]) for one in all_of_them] == [None] * 3  # nobody waits
+        assert [one.get(ENTRIES[0]) for one in all_of_them] == [None] * 3  # nobody waits
         until(lambda: fetch.asked, what="one of them asks")
         fetch.gate.set()
         paths = {taken(one, ENTRIES[0]) for one in all_of_them}
@@ -68,9 +68,9 @@ def test_a_member_is_fetched_once_for_a_node_and_gone_when_the_last_lets_go_of_i
         assert path.name.startswith(f"{PREFIX}run1-")
         assert sweep("run1") == []  # it is held
         for one in all_of_them[:2]:
-            one.give_back(ENTRIES[0])
+            one.release(ENTRIES[0])
         assert path.exists()
-        all_of_them[2].give_back(ENTRIES[0])
+        all_of_them[2].release(ENTRIES[0])
         assert not path.exists()
         assert taken(all_of_them[0], ENTRIES[0]) == path  # and is fetched again
         assert fetch.asked == ["main/0", "main/0"]
@@ -84,7 +84,7 @@ def test_what_was_left_half_written_is_fetched_again_and_a_fault_is_told_J7(memo
     with shelves(fetch, 1) as ((shelf,), _):
         assert taken(shelf, ENTRIES[1]).read_bytes() == FILES[1]
         fetch.fault = Timeout("library_part_silent", peer="tcp://10.0.0.1:5600", member="main/2", seconds=5.0)
-        assert shelf.take(ENTRIES[2]) is None
+        assert shelf.get(ENTRIES[2]) is None
         until(lambda: len(fetch.asked) == 2, what="it was asked for")
         fetch.fault = None
         assert taken(shelf, ENTRIES[2]).read_bytes() == FILES[2]
@@ -92,13 +92,13 @@ def test_what_was_left_half_written_is_fetched_again_and_a_fault_is_told_J7(memo
 
         def told() -> bool:
             try:
-                return shelf.take(ENTRIES[0]) is not None
+                return shelf.get(ENTRIES[0]) is not None
             except Refused:
                 return True
 
         until(told, what="the fault is told")
         with raises(Refused, "library_member_missing", member="main/0"):
-            shelf.take(ENTRIES[0])
+            shelf.get(ENTRIES[0])
     assert list(memory_dir.iterdir()) == []
 
 

@@ -21,10 +21,12 @@ from protocol.messages.file_fetch import PART_BYTES, Fetch
 from protocol.transport.sockets import Ports, open_context
 from tests.faults import raises, words_in
 from workers.league import policy_pool
-from workers.league.pool_server import lend
+from workers.league.pool_server import serve_chunk
 
 TOKEN = "00112233445566ff"
-WELCOME = Welcome(run="run1", name="actor-0", incarnation=2, config="{}", world="{}", policies=[], lease=5.0, beat=1.0)
+WELCOME = Welcome(
+    run="run1", name="actor-0", incarnation=2, config="{}", world="{}", policies=[], lease=5.0, heartbeat=1.0
+)
 DATA = bytes(range(256)) * (10 * PART_BYTES // 1024)
 """Two parts and a half."""
 NOBODY = "0" * 32
@@ -48,7 +50,7 @@ def coordinator(
                 if asked is not None:
                     asked.append(message.offset)
                 ending.wait(takes)
-                server.answer(peer, *lend(folder, members, message, message.token == TOKEN))
+                server.answer(peer, *serve_chunk(folder, members, message, message.token == TOKEN))
 
     thread = threading.Thread(target=serve, name="lender")
     thread.start()
@@ -134,12 +136,12 @@ def test_who_takes_no_part_gets_nothing_and_waits_no_longer_than_it_was_told(tmp
 
 def test_a_coordinator_that_has_not_looked_yet_says_not_yet_and_no_name_leaves_the_library(tmp_path: Path) -> None:
     wanted = Fetch(name="actor-0", token=TOKEN, incarnation=1, member="../state/0", checksum=NOBODY, offset=0)
-    refusal = lend(tmp_path, {}, wanted, True)[0]
+    refusal = serve_chunk(tmp_path, {}, wanted, True)[0]
     assert isinstance(refusal, Refusal)
     assert refusal.retry
-    refusal = lend(tmp_path, {"main/0": NOBODY}, wanted, True)[0]
+    refusal = serve_chunk(tmp_path, {"main/0": NOBODY}, wanted, True)[0]
     assert isinstance(refusal, Refusal)
     assert not refusal.retry
     entry = policy_pool.add(tmp_path, "main", 0, b"weights")
     beyond = wanted.model_copy(update={"member": "main/0", "checksum": entry.checksum, "offset": 2**62})
-    assert lend(tmp_path, {"main/0": entry.checksum}, beyond, True)[1:] == (b"",)
+    assert serve_chunk(tmp_path, {"main/0": entry.checksum}, beyond, True)[1:] == (b"",)

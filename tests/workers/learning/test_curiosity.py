@@ -117,15 +117,15 @@ def test_the_bonus_is_nothing_until_weights_come_that_have_seen_something_and_th
 ) -> None:
     mail = Mail(plan)
     one, counters = curious(plan, mail)
-    assert one.rewarded(batch()).reward.tolist() == [[1, 1, 1, 1]]
+    assert one.add_bonus(batch()).reward.tolist() == [[1, 1, 1, 1]]
     mail.publish(1)  # initial ones
-    assert one.rewarded(batch()).reward.tolist() == [[1, 1, 1, 1]]
+    assert one.add_bonus(batch()).reward.tolist() == [[1, 1, 1, 1]]
     assert counters["rows_without_bonus.one"] == 8
     assert one.measured["intrinsic_version"] == 1
     mail.networks.observations.update(torch.rand(10, 2))
     mail.publish(2)
     given = batch()
-    rewarded = one.rewarded(given)
+    rewarded = one.add_bonus(given)
     torch.testing.assert_close(rewarded.reward, 1 + 0.5 * mail.networks.bonus(given.observation[:, 1:]))
     assert given.reward.tolist() == [[1, 1, 1, 1]]
     assert counters["rows_without_bonus.one"] == 8
@@ -136,9 +136,9 @@ def test_without_news_the_last_weights_serve_on_and_it_is_said_how_old_they_are(
     one, _ = curious(plan, mail)
     mail.networks.observations.update(torch.rand(10, 2))
     mail.publish(3)
-    before = one.rewarded(batch()).reward
+    before = one.add_bonus(batch()).reward
     mail.networks.observations.update(torch.rand(10, 2) * 9)  # it goes on and tells nobody: it died
-    after = one.rewarded(batch()).reward
+    after = one.add_bonus(batch()).reward
     assert torch.equal(before, after)
     assert one.measured["intrinsic_version"] == 3
     assert one.measured["intrinsic_age"] > 0

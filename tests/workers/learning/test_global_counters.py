@@ -28,7 +28,7 @@ def with_keys(**keys: Any) -> Run:
 def saved(bench: Bench, folder: Path) -> list[int]:
     bench.member.save_if_due()
     bench.member.close()
-    return checkpoint.steps(folder / "checkpoints" / "one")
+    return checkpoint.list_steps(folder / "checkpoints" / "one")
 
 
 def test_checkpoints_are_made_by_the_steps_of_the_whole_run_L6(tmp_path: Path) -> None:
@@ -75,12 +75,12 @@ def test_a_run_ends_at_its_limit_of_steps_or_at_the_return_that_it_was_to_reach_
     run = parse_run({"steps": 1_000, "until": 250, "actors": 2, "target_return": 3.0})
     assert Assignments(run, ["one"]).quota("actor-0", {}) == 125
     books = RunMetrics(run, ["one", "two"], tmp_path)
-    assert not books.reached
+    assert not books.target_reached
     for policy, earned in (("one", 4.0), ("two", 2.0)):
         books.episodes(policy, 10, 200, 200 * earned)
-    assert not books.reached
+    assert not books.target_reached
     books.episodes("two", 20, 200, 200 * 3.5)
-    assert books.reached
+    assert books.target_reached
     books.close()
 
 

@@ -36,7 +36,7 @@ def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:
         world=scripted.WORLD.model_dump_json(),
         policies=["one"],
         lease=5.0,
-        beat=1.0,
+        heartbeat=1.0,
     )
     options = SimpleNamespace(host_and_base=("127.0.0.1", 0), insecure=False, advertise="", keys="")
     context = zmq.Context(1)
@@ -77,7 +77,7 @@ def test_data_wake_a_starved_learner_at_once_E7() -> None:
 
         timer = threading.Timer(0.1, send)
         timer.start()
-        learner._starve()
+        learner._wait_for_data()
         delays.append(time.monotonic() - sent[0])
         timer.join()
         learner._receiver.receive()

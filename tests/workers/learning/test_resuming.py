@@ -257,7 +257,7 @@ def test_what_is_overwritten_while_it_is_kept_leaves_what_can_be_loaded(
     mine = [arrival.ring for arrival in learning.source.queue]
     replay = learning.member._replay
     assert replay is not None
-    replay.admit()
+    replay.insert()
     admitted = replay._all
     kept = admitted.kept(admitted.newest(10**6), None)
     for number in overwritten:
@@ -374,7 +374,7 @@ def test_a_stored_checkpoint_of_every_format_still_loads(tmp_path: Path, stored:
     """Files that earlier releases wrote; a resumed learner goes on from them."""
     place = tmp_path / "checkpoints" / "one"
     shutil.copytree(stored, place)
-    (step,) = checkpoint.steps(place)
+    (step,) = checkpoint.list_steps(place)
     told = json.loads((place / str(step) / "manifest.json").read_text())
     run = Run.model_validate({"environment": {"copies": COPIES}, "policy": told["config"], "steps": 1_000})
     bench = Bench(run, tmp_path, incarnation=2)
@@ -387,7 +387,7 @@ def test_a_stored_checkpoint_of_every_format_still_loads(tmp_path: Path, stored:
     assert bench.member.step()
     bench.member.finish()
     bench.member.close()
-    newest = checkpoint.load(place / str(checkpoint.steps(place)[-1])).manifest
+    newest = checkpoint.load(place / str(checkpoint.list_steps(place)[-1])).manifest
     assert (newest.format, newest.mean_return) == (checkpoint.FORMAT, None)
     assert newest.step > step
 
@@ -468,7 +468,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_what_is_written_is_o
     go_on.set()
     learner.member.close()
     place = tmp_path / "checkpoints" / "one"
-    assert checkpoint.steps(place) == [4]
+    assert checkpoint.list_steps(place) == [4]
     for name, tensor in checkpoint.load(place / "4").weights.items():
         assert torch.equal(tensor, before[name]), name
     assert learner.counters["waits.checkpoint.one"] > 0

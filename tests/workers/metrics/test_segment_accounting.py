@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workers.metrics.segment_accounting import owed, segment_books, total
+from workers.metrics.segment_accounting import segment_balance, sum_counters, unacknowledged
 
 Key = tuple[str, int]
 
@@ -25,7 +25,7 @@ class History:
     def books(self, ledgers: bool = True) -> dict[str, Any]:
         """The summary's part."""
         known = {"p": self.ledger} if ledgers else {}
-        return segment_books(["p"], self.actors, self.learners, known, self.clean)
+        return segment_balance(["p"], self.actors, self.learners, known, self.clean)
 
 
 @st.composite
@@ -135,12 +135,12 @@ def test_without_a_ledger_the_actors_own_levels_count() -> None:
 
 
 def test_what_an_actor_owes_is_in_its_backlog_or_on_its_way_whatever_the_policy() -> None:
-    assert owed({"backlog.p": 2, "flight.p": 3, "flight.q": 4, "produced.p": 9, "waits.credit.p": 1.5}) == 9
-    assert owed({"produced.p": 9}) == 0
+    assert unacknowledged({"backlog.p": 2, "flight.p": 3, "flight.q": 4, "produced.p": 9, "waits.credit.p": 1.5}) == 9
+    assert unacknowledged({"produced.p": 9}) == 0
 
 
 def test_totals_skip_what_a_page_lacks() -> None:
-    assert total([{"a": 1, "b": 2.0}, {"b": 3}, {}], "a", "b") == 6
+    assert sum_counters([{"a": 1, "b": 2.0}, {"b": 3}, {}], "a", "b") == 6
 
 
 def test_a_segment_that_vanishes_between_workers_that_left_in_order_is_unexplained_and_breaks_the_identity() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.metrics.throughput import Throughput, verdict_of
+from workers.metrics.throughput import Throughput, bottleneck
 
 
 def test_rates_are_means_of_the_last_seconds() -> None:
@@ -13,7 +13,7 @@ def test_rates_are_means_of_the_last_seconds() -> None:
         made = 5 * now if now < 20 else 100 + 50 * (now - 20)
         actors = {("actor-0", 1): {"produced.p": made, "flight.p": 4, "waits.credit.p": 0.25 * now}}
         learners = {("learner-p", 1): {"received.p": made, "version.p": now, "waits.data.p": 0.5 * now}}
-        found = flow.look(float(now), actors, learners, {("actor-0", 1)}, {"p": 3})["p"]
+        found = flow.update(float(now), actors, learners, {("actor-0", 1)}, {"p": 3})["p"]
     assert found["segments_produced_per_second"] == pytest.approx(50)
     assert found["versions_per_second"] == pytest.approx(1)
     assert found["starvation"] == pytest.approx(0.5)
@@ -27,13 +27,13 @@ def test_policies_of_one_process_starve_for_as_long_as_it_waits() -> None:
     flow = Throughput(names, {})
     for now in (0.0, 5.0):
         page = {f"waits.data.{name}": 0.9 * now / len(names) for name in names}
-        found = flow.look(now, {}, {("learner-0", 1): page}, set(), {})
+        found = flow.update(now, {}, {("learner-0", 1): page}, set(), {})
     assert [found[name]["starvation"] for name in names] == pytest.approx([0.9] * len(names))
 
 
 def test_what_a_dead_actor_had_on_its_way_fills_no_queue() -> None:
     page = {"flight.p": 8}
-    found = Throughput(["p"], {"p": 8}).look(
+    found = Throughput(["p"], {"p": 8}).update(
         0.0, {("actor-0", 1): page, ("actor-0", 2): page}, {}, {("actor-0", 2)}, {}
     )
     assert found["p"]["queue_fill"] == 1.0
@@ -53,4 +53,4 @@ def test_what_a_dead_actor_had_on_its_way_fills_no_queue() -> None:
 def test_the_verdict_says_what_a_run_waits_for(
     blocked: float, starved: float, apart: bool, late: float, verdict: str
 ) -> None:
-    assert verdict_of(blocked, starved, apart, late) == verdict
+    assert bottleneck(blocked, starved, apart, late) == verdict

@@ -10,7 +10,7 @@ from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.faults import raises
-from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_all, plan_auxiliaries
+from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries, plan_learners
 from workers.planning.policy_plan import plan_policies
 
 LOOK, MOVE = Box(shape=(3,)), Discrete(n=2)
@@ -34,10 +34,10 @@ def planned(auxiliaries: dict[str, Any], policies: dict[str, Any], world: World 
 def test_an_auxiliary_is_told_observations_and_no_actions_J1() -> None:
     plan = planned({"novelty": {"watches": ["a", "b"]}}, {"a": CURIOUS})["novelty"]
     assert [field.name for field in plan.layout.fields] == ["observation", "final_observation", "final_row"]
-    assert plan.watches == ("a", "b")
+    assert plan.observes == ("a", "b")
     assert plan.agents == (0, 1)
     assert plan.streams == plan.batch_segments == 8
-    assert plan.share(WORLD) == pytest.approx(2 / 3)
+    assert plan.fraction_of_steps(WORLD) == pytest.approx(2 / 3)
 
 
 def test_its_streams_are_numbered_through_those_it_watches() -> None:
@@ -46,8 +46,8 @@ def test_its_streams_are_numbered_through_those_it_watches() -> None:
     )
     policies = plan_policies(run, WORLD)
     plan = plan_auxiliaries(run, policies)["novelty"]
-    assert [plan.first_stream(policies[name], policies) for name in plan.watches] == [0, 4]
-    assert list(plan_all(run, WORLD)) == ["a", "b", "c", "novelty"]
+    assert [plan.first_stream(policies[name], policies) for name in plan.observes] == [0, 4]
+    assert list(plan_learners(run, WORLD)) == ["a", "b", "c", "novelty"]
 
 
 def test_segments_are_as_long_as_the_longest_of_those_watched() -> None:

@@ -11,14 +11,14 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 from tests.workers.planning.test_policy_plan import plans
-from workers.planning.cohorts import BRANCHES, check_cohorts, kind_of, learners_of, stacks_of
+from workers.planning.cohorts import BRANCHES, check_cohorts, learners_of, stacking_key, stacks_of
 
 OTHER = {"policies": {"b": {"network": {"hidden": [8]}}}}
 
 
 def learners(data: dict[str, Any]) -> dict[str, list[str]]:
     """The learners of a run of the policies a, b and c."""
-    kinds = {name: kind_of(plan) for name, plan in plans(data).items()}
+    kinds = {name: stacking_key(plan) for name, plan in plans(data).items()}
     return learners_of(parse_run(data), ["a", "b", "c"], kinds)
 
 
@@ -50,15 +50,15 @@ def test_auto_makes_a_cohort_of_enough_policies_of_one_kind() -> None:
 
 def test_policies_are_of_one_kind_whose_rates_and_clipping_alone_differ() -> None:
     one = plans({"policies": {"b": {"learning_rate": 0.1, "max_grad_norm": 9.0}}})
-    assert kind_of(one["a"]) == kind_of(one["b"]) != ""
+    assert stacking_key(one["a"]) == stacking_key(one["b"]) != ""
     for b in ({"network": {"hidden": [8]}}, {"algorithm": {"gamma": 0.9}}, {"segment_length": 8}, {"compile": True}):
         other = plans({"policies": {"b": b}})
-        assert kind_of(other["a"]) != kind_of(other["b"])
+        assert stacking_key(other["a"]) != stacking_key(other["b"])
     agents = [Agent(name=name, observation=Box(shape=(2,)), action=Discrete(n=n)) for name, n in (("a", 2), ("b", 3))]
     other = plans({}, World(id="w", agents=tuple(agents)))
-    assert kind_of(other["a"]) != kind_of(other["b"]), "a choice of two and one of three lie in equal memory"
+    assert stacking_key(other["a"]) != stacking_key(other["b"]), "a choice of two and one of three lie in equal memory"
     for algorithm in ({"name": "c51"}, {"name": "ppo", "priority_alpha": 0.5}):
-        assert kind_of(plans({"policy": {"algorithm": algorithm}})["a"]) == ""
+        assert stacking_key(plans({"policy": {"algorithm": algorithm}})["a"]) == ""
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_policies_of_one_kind_have_schedules_of_their_own(
 ) -> None:
     def kinds(algorithm: dict[str, object]) -> list[str]:
         found = plans({"policy": {"algorithm": {"name": name}}, "policies": {"b": {"algorithm": algorithm}}})
-        return [kind_of(found[policy]) for policy in "ab"]
+        return [stacking_key(found[policy]) for policy in "ab"]
 
     one, other = kinds(own)
     assert one == other != ""
@@ -138,6 +138,6 @@ def test_branches_are_for_cuda_and_auto_takes_them_there_for_what_is_not_stacked
     assert stacks_of(auto, [recurrent, other, replayed, atoms], "cuda") == [BRANCHES, BRANCHES, BRANCHES, ""]
     assert stacks_of(auto, [recurrent] * 5, "cuda") == [BRANCHES] * 5
     found = stacks_of(auto, [plan, plan, plan, plan, recurrent, other], "cuda")
-    assert found == [kind_of(plan)] * 4 + [BRANCHES] * 2
+    assert found == [stacking_key(plan)] * 4 + [BRANCHES] * 2
     assert stacks_of(auto, [plan, plan, plan, plan, recurrent], "cuda")[4] == "", "one alone has no company"
     assert stacks_of(auto, [recurrent, other], "cpu") == ["", ""]

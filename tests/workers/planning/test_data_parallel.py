@@ -19,9 +19,9 @@ from tests.workers.planning.test_cohorts import learners
 from tests.workers.planning.test_policy_plan import plans
 from workers.learning.distributed import rendezvous
 from workers.learning.distributed.process_group import RankLost
-from workers.learning.distributed.rendezvous import check_meeting, claimed, wait_for_name
-from workers.planning.cohorts import kind_of
-from workers.planning.data_parallel import ledger_of, rank_of_actor, rank_of_learner
+from workers.learning.distributed.rendezvous import check_meeting, requested_name, wait_for_name
+from workers.planning.cohorts import stacking_key
+from workers.planning.data_parallel import ledger_path, rank_for_actor, rank_of_learner
 
 TWO: dict[str, Any] = {"actors": 3, "policies": {"b": {"ranks": 2}}}
 
@@ -31,13 +31,13 @@ def test_each_rank_is_a_learner_of_its_own_with_an_ordinal_of_its_own() -> None:
     assert found == {"learner-a": ["a"], "learner-b-0": ["b"], "learner-b-1": ["b"], "learner-c": ["c"]}
     assert learners({**TWO, "learners": "auto"}) == found
     assert [rank_of_learner(name, 2) for name in ("learner-b-0", "learner-b-1")] == [0, 1]
-    assert kind_of(plans(TWO)["b"]) == "", "it shares no process"
+    assert stacking_key(plans(TWO)["b"]) == "", "it shares no process"
 
 
 def test_an_actor_keeps_its_rank_and_ranks_keep_ledgers_of_their_own(tmp_path: Path) -> None:
-    assert [rank_of_actor(f"actor-{number}", 2) for number in range(4)] == [0, 1, 0, 1]
-    assert [rank_of_actor("actor-3", 1), rank_of_actor("simulator", 2)] == [0, 0]
-    assert len({ledger_of(tmp_path, "b", rank) for rank in range(3)}) == 3
+    assert [rank_for_actor(f"actor-{number}", 2) for number in range(4)] == [0, 1, 0, 1]
+    assert [rank_for_actor("actor-3", 1), rank_for_actor("simulator", 2)] == [0, 0]
+    assert len({ledger_path(tmp_path, "b", rank) for rank in range(3)}) == 3
 
 
 def test_an_actor_is_told_its_own_rank_a_learner_all_and_everybody_else_the_first(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_an_actor_is_told_its_own_rank_a_learner_all_and_everybody_else_the_firs
     for token, name in (("l0", "learner-b-0"), ("l1", "learner-b-1")):
         member = admitted(members, join("learner", token, name))
         route = Route(policy="b", learner=name, incarnation=1, experience="e", weights="w", acknowledgements="k")
-        members.beat(Beat(name=name, token=token, incarnation=1, state="learning", routes=[route]))
+        members.heartbeat(Beat(name=name, token=token, incarnation=1, state="learning", routes=[route]))
         assert member.policies == ["b"]
     told = {}
     for role, token in (("actor", "a0"), ("actor", "a1"), ("actor", "a2"), ("supervisor", "s"), ("learner", "l")):
@@ -88,10 +88,10 @@ def test_torchrun_says_which_rank_a_process_is_and_must_agree_with_the_run(monke
     monkeypatch.setenv("RANK", "1")  # as other schedulers say it too
     monkeypatch.setenv("WORLD_SIZE", "3")
     monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
-    assert [claimed("learner-b"), claimed("")] == ["learner-b", ""]
+    assert [requested_name("learner-b"), requested_name("")] == ["learner-b", ""]
     check_meeting("127.0.0.1", False, "b", 1, 2)
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert [claimed("learner-b"), claimed("")] == ["learner-b-1", "learner-1"]
+    assert [requested_name("learner-b"), requested_name("")] == ["learner-b-1", "learner-1"]
     with raises(ConfigurationError, "torchrun_rank_differs", value="1", told_size="3", rank=1, size=2, policy="b"):
         check_meeting("127.0.0.1", False, "b", 1, 2)
 

@@ -44,7 +44,7 @@ def run(**policies: dict[str, Any]) -> dict[str, Any]:
 def file(tmp_path: Path) -> Path:
     """A policy of an agent that sees SEEN and does DONE."""
     one = case("gru")
-    safetensors.write(tmp_path / "p.safetensors", one.manifest, one.policy)
+    safetensors.save_policy(tmp_path / "p.safetensors", one.manifest, one.policy)
     return tmp_path / "p.safetensors"
 
 
@@ -128,7 +128,7 @@ def test_parts_that_only_learners_see_make_no_difference_I2(file: Path) -> None:
     """The export was deployed without them; the world has them."""
     one, world = case("all at once"), CASES["all at once"][0]
     assert one.manifest.withheld
-    safetensors.write(file, one.manifest, one.policy)
+    safetensors.save_policy(file, one.manifest, one.policy)
     check_fixed(parse_run(run(**{world.agents[0].name: frozen(file)})), world)
 
 
@@ -189,4 +189,4 @@ def test_a_run_in_which_nothing_learns_wants_neither_learner_nor_relay(tmp_path:
         assert role in words_in(told.reason)
     actor = members.join(Join(role="actor", token="a", release="1", host="h", pid=1, node="n"), {})
     assert not isinstance(actor, Refusal)
-    assert members.untold(actor, [("a", 5, 1, 2.0), ("stranger", 5, 1, 2.0)]) == [("a", 5, 1, 2.0)]
+    assert members.new_episodes(actor, [("a", 5, 1, 2.0), ("stranger", 5, 1, 2.0)]) == [("a", 5, 1, 2.0)]

@@ -37,7 +37,7 @@ def test_a_template_counts_for_as_many_as_it_stands_for_K3() -> None:
     world = World(id="w", population=DictPopulation(agents=(herd, *WORLD.agents[1:])))
     found = plans({"environment": {"copies": 4}}, world)
     assert [(plan.streams, plan.block) for plan in found.values()] == [(24, 24), (4, 4), (4, 4)]
-    assert [plan.share(world) for plan in found.values()] == [0.75, 0.125, 0.125]
+    assert [plan.fraction_of_steps(world) for plan in found.values()] == [0.75, 0.125, 0.125]
     with raises(
         ConfigurationError,
         "shared_policy_of_unequal_agents",

@@ -27,8 +27,8 @@ from protocol.spaces import (
     World,
 )
 from workers.planning.policy_plan import PolicyPlan, plan_policies
-from workers.planning.policy_spec import facts_of
-from workers.policies.build import Policy, build, published
+from workers.planning.policy_spec import policy_spec
+from workers.policies.build import Policy, build, published_weights
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.networks.q_policy import QPolicy
@@ -64,7 +64,7 @@ def told(plan: PolicyPlan, world: World = WORLD) -> tuple[Policy, Weights, dict[
     for parameter in policy.parameters():
         shift = np.asarray(rng.standard_normal(tuple(parameter.shape)), np.float32)
         parameter.data.add_(torch.from_numpy(shift), alpha=0.1)
-    flat = published(policy)
+    flat = published_weights(policy)
     raw = flat.bytes_view().tobytes()
     weights = {
         entry["name"]: np.frombuffer(
@@ -72,7 +72,7 @@ def told(plan: PolicyPlan, world: World = WORLD) -> tuple[Policy, Weights, dict[
         ).reshape(entry["shape"])
         for entry in json.loads(flat.manifest.text)
     }
-    return policy, weights, json.loads(facts_of(plan, world).network)
+    return policy, weights, json.loads(policy_spec(plan, world).network)
 
 
 def activated(x: NDArray, facts: dict[str, Any]) -> NDArray:
@@ -211,7 +211,7 @@ def test_the_documents_arithmetic_is_that_of_a_policy_that_remembers(kind: str, 
     policy, weights, facts = told(plan)
     assert isinstance(policy, ActorCritic)
     rng = np.random.default_rng(2)
-    (field,) = [field for field in json.loads(facts_of(plan, WORLD).layout)["fields"] if field[0] == "state"]
+    (field,) = [field for field in json.loads(policy_spec(plan, WORLD).layout)["fields"] if field[0] == "state"]
     states = np.zeros((4, *field[2]), np.float32)
     assert field == ["state", "<f4", [12 if kind == "lstm" else 6], "slot"]
     for _ in range(5):
@@ -312,11 +312,11 @@ def test_the_documents_arithmetic_is_that_of_any_space() -> None:
     mask = place.masked.zeros(32)
     mask["move"], mask["legs"] = rng.random((32, 3)) < 0.5, rng.random((32, 5)) < 0.5
     mask["move"][:, 1] = mask["legs"][:, 0] = mask["legs"][:, 3] = True
-    shown = plan.interface.shown.join(place.parts("observation", rows).__getitem__, (32,))
-    legal = plan.interface.actions.legal(place.parts("action_mask", mask).__getitem__, (32,))
+    shown = plan.interface.observation_encoding.encode(place.parts("observation", rows).__getitem__, (32,))
+    legal = plan.interface.action_encoding.legal(place.parts("action_mask", mask).__getitem__, (32,))
     assert isinstance(policy, ActorCritic)
     acted = policy.act(torch.from_numpy(shown), rng, legal=legal)
-    columns, actions = plan.interface.actions.rows(acted["action"], acted["amount"])
+    columns, actions = plan.interface.action_encoding.decode(acted["action"], acted["amount"])
     for i in range(32):
         row = {name: part[i] for name, part in {**place.parts("observation", rows), **columns}.items()}
         masks = {name: part[i] for name, part in place.parts("action_mask", mask).items()}
@@ -460,7 +460,7 @@ def test_the_documents_arithmetic_is_that_of_sac(hidden: list[int], activation: 
     frames = np.random.default_rng(2).standard_normal((16, 2, 2, 3)).astype(np.float32)
     acted = policy.act(torch.from_numpy(frames), np.random.default_rng(5))
     noise = np.random.default_rng(5).standard_normal((16, 3), np.float32)
-    columns, _ = plan.interface.actions.rows(acted["action"], acted["amount"])
+    columns, _ = plan.interface.action_encoding.decode(acted["action"], acted["amount"])
     for i, x in enumerate(frames.reshape(16, -1)):
         for k in range(len(facts["hidden"])):
             name = f"actor.perceptron.layers.{k}"
@@ -480,13 +480,21 @@ def test_the_documents_arithmetic_is_that_of_sac(hidden: list[int], activation: 
 @pytest.mark.parametrize("algorithm", ["ppo", "iqn", "dqn"])
 def test_an_actor_is_told_layout_and_credit_of_its_policy(algorithm: str) -> None:
     plan = plan_of(algorithm={"name": algorithm}, sync_interval=7)
-    facts = facts_of(plan, WORLD)
+    facts = policy_spec(plan, WORLD)
     assert hashlib.sha256(facts.layout.encode()).hexdigest()[:16] == plan.layout.hash
     assert (facts.policy, facts.agents, facts.sync_interval) == ("both", ["a", "b"], 7)
     assert facts.credits == plan.credit_blocks * plan.copies
-    assert facts.inline_most == plan.pool_slots >= facts.credits
-    assert facts.discipline == ("stream" if algorithm == "ppo" else "replay")
+    assert facts.max_inline == plan.pool_slots >= facts.credits
+    assert facts.mode == ("stream" if algorithm == "ppo" else "replay")
     welcome = Welcome(
-        run="r", name="a", incarnation=1, config="{}", world="{}", policies=["both"], facts=[facts], lease=1.0, beat=1.0
+        run="r",
+        name="a",
+        incarnation=1,
+        config="{}",
+        world="{}",
+        policies=["both"],
+        specs=[facts],
+        lease=1.0,
+        heartbeat=1.0,
     )
     assert PolicyFacts.model_validate(welcome.model_dump()["facts"][0]) == facts

@@ -13,7 +13,7 @@ from protocol.config.run import parse_run
 from protocol.experience.flow_control import Block, CreditWindow
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.shared_obs import SharedObs, SharedObsWriter
-from protocol.experience.validation import shown
+from protocol.experience.validation import observed_rows
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.workers import scripted
 from workers.environments.base import AgentTimeStep
@@ -74,7 +74,7 @@ class Way:
         table = self.ring.table
         records = table[(table["valid"] > 0) & (table["sequence"] % 2 == 0)]
         if len(records):
-            rows = shown(records, self.ring.layout)
+            rows = observed_rows(records, self.ring.layout)
             place, there = common.rows(self.ring.columns["moment"][records["slot"]], records["stream"])
             assert there[rows].all()
             own = self.ring.columns["observation"][records["slot"]][rows]

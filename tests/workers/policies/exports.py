@@ -103,7 +103,7 @@ def made(name: str, world: World, algorithm: Any, network: dict[str, Any]) -> Ca
                     tensor.abs_().add_(0.1)
     if isinstance(policy, ActorCritic | CentralActorCritic) and policy.observations is not None:
         seen = columns(interface, config, 500, 6)
-        shown = interface.shown.join(seen.__getitem__, (500,))
+        shown = interface.observation_encoding.encode(seen.__getitem__, (500,))
         policy.observations.update(torch.from_numpy(shown.reshape(500, -1)).float())
     deployed = ExportedModule(interface, policy, frames_of(config), config.network.state)
     manifest = ExportManifest(
@@ -134,7 +134,7 @@ def columns(interface: Interface, config: PolicyConfig, rows: int, seed: int) ->
             found[port.name] = rng.random((rows, *port.shape)) < 0.5
         else:
             found[port.name] = (rng.standard_normal((rows, *port.shape)) * 2).astype(port.dtype)
-    for part in interface.actions.describe():
+    for part in interface.action_encoding.describe():
         if part.get("masked"):
             mask, at = found[part["column"].replace("action", "action_mask", 1)], 0
             for size in part["sizes"]:
@@ -148,13 +148,13 @@ def live(one: Case, given: dict[str, NDArray]) -> dict[str, NDArray]:
     interface, frames = one.interface, frames_of(one.config)
     rows = len(next(iter(given.values())))
     stacked = isinstance(one.config.algorithm, Replayed)
-    seen = interface.shown.join(given.__getitem__, (rows, frames) if frames > 1 else (rows,))
+    seen = interface.observation_encoding.encode(given.__getitem__, (rows, frames) if frames > 1 else (rows,))
     seen = seen[:, None] if stacked and frames == 1 else seen
-    legal = interface.actions.legal(given.__getitem__, (rows,)) if interface.actions.masked else None
+    legal = interface.action_encoding.legal(given.__getitem__, (rows,)) if interface.action_encoding.masked else None
     more = {"state": given["state"]} if "state" in given else {}
     noise = np.random.default_rng(0)
     acted = one.policy.act(torch.from_numpy(seen), noise, greedy=True, legal=legal, **more)
-    _, done = interface.actions.rows(acted["action"], acted.get("amount"))
+    _, done = interface.action_encoding.decode(acted["action"], acted.get("amount"))
     found = dict(interface.place.parts("action", done))
     if "value" in acted:
         found["value"] = acted["value"]

@@ -11,7 +11,7 @@ import torch
 from protocol.config.run import IQN, PPO, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.build import build
-from workers.policies.distributions import Heads, draw
+from workers.policies.distributions import Heads, sample
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.quantile_network import IQNPolicy
@@ -75,19 +75,19 @@ def test_acting_agrees_with_what_the_learner_computes() -> None:
     logits, values = policy(policy.inputs(observations(64)))
     expected = logits.log_softmax(0)[torch.from_numpy(acted["action"]), torch.arange(64)]
     np.testing.assert_allclose(acted["log_probability"], expected.detach(), rtol=0, atol=1e-5)
-    np.testing.assert_allclose(acted["value"], policy.real_value(values).detach(), rtol=1e-5)
+    np.testing.assert_allclose(acted["value"], policy.denormalize(values).detach(), rtol=1e-5)
 
 
 def test_actions_follow_the_softmax() -> None:
     logits = np.log(np.array([0.1, 0.2, 0.3, 0.4], np.float32))[:, None].repeat(200_000, 1)
-    action, log_probability = draw(logits, Heads((len(logits),)), None, np.random.default_rng(0)).values()
+    action, log_probability = sample(logits, Heads((len(logits),)), None, np.random.default_rng(0)).values()
     np.testing.assert_allclose(np.bincount(action) / len(action), [0.1, 0.2, 0.3, 0.4], atol=0.005)
     np.testing.assert_allclose(log_probability, logits[action, 0], atol=1e-5)
 
 
 def test_an_impossible_action_is_never_drawn_and_huge_logits_do_not_overflow() -> None:
     logits = np.array([-np.inf, 1e4, 1e4, -np.inf], np.float32)[:, None].repeat(10_000, 1)
-    action, log_probability = draw(logits, Heads((len(logits),)), None, np.random.default_rng(0)).values()
+    action, log_probability = sample(logits, Heads((len(logits),)), None, np.random.default_rng(0)).values()
     assert set(action) == {1, 2}
     np.testing.assert_allclose(log_probability, np.log(0.5), atol=1e-6)
 
@@ -113,7 +113,7 @@ def test_new_return_statistics_leave_every_value_as_it_was() -> None:
     before = policy.act(observations(20), np.random.default_rng(0))["value"]
     policy.update_returns(torch.randn(50) * 30 + 200)
     after = policy.act(observations(20), np.random.default_rng(0))["value"]
-    assert policy.returns.std > 10
+    assert policy.return_moments.std > 10
     np.testing.assert_allclose(after, before, atol=1e-3)
 
 

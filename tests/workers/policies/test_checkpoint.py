@@ -24,7 +24,7 @@ def save(
 ) -> Path:
     """A checkpoint whose tensors are views of one buffer, as policies' are."""
     buffer = torch.full((6,), value)
-    weights = checkpoint.in_memory({"a": buffer[:2], "b": buffer[2:].view(2, 2)})
+    weights = checkpoint.to_cpu({"a": buffer[:2], "b": buffer[2:].view(2, 2)})
     manifest = CheckpointManifest(
         step=step,
         policy="one",
@@ -61,7 +61,7 @@ def test_what_was_saved_is_loaded_with_its_facts(tmp_path: Path) -> None:
 
 def test_what_was_copied_stays_while_the_weights_go_on_changing() -> None:
     buffer = torch.zeros(4)
-    copied = checkpoint.in_memory({"a": buffer[:2]})
+    copied = checkpoint.to_cpu({"a": buffer[:2]})
     buffer.fill_(9)
     assert copied["a"].tolist() == [0, 0]
 
@@ -77,7 +77,7 @@ def test_no_folder_and_an_empty_one_hold_no_checkpoint(tmp_path: Path) -> None:
 def test_only_the_newest_are_kept_by_number(tmp_path: Path) -> None:
     for step in (9, 10, 100, 101):
         save(tmp_path, step, step)
-    assert checkpoint.steps(tmp_path) == [100, 101]
+    assert checkpoint.list_steps(tmp_path) == [100, 101]
     assert newest(tmp_path).weights["a"].tolist() == [101, 101]
 
 
@@ -85,7 +85,7 @@ def test_the_best_is_kept_beside_them_until_a_better_one_comes(tmp_path: Path) -
     kept = []
     for step, mean_return in enumerate([None, 5.0, 7.0, 7.0, 6.0, 1.0, None, 8.0, 2.0], 1):
         save(tmp_path, step, keep=1, mean_return=mean_return)
-        kept.append(checkpoint.steps(tmp_path))
+        kept.append(checkpoint.list_steps(tmp_path))
     assert kept == [[1], [2], [3], [4], [4, 5], [4, 6], [4, 7], [8], [8, 9]]
     assert checkpoint.best(tmp_path) == 8
 

@@ -84,7 +84,7 @@ def test_weights_are_adopted_whole_into_the_spare_module_and_then_act_C2_J3(lear
     learner.publish(5)
     until(lambda: performer.sync(learner.subscriber))
     assert (performer.version, _first(performer)) == (Version(1, 5), 5.0)
-    assert int(performer.word) == pack(Version(1, 5))
+    assert int(performer.packed_version) == pack(Version(1, 5))
     learner.publish(6)
     assert _first(performer) == 5.0
     until(lambda: performer.sync(learner.subscriber))
@@ -115,7 +115,7 @@ def test_an_actor_looks_every_sync_interval_turns_C12() -> None:
 def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(monkeypatch: pytest.MonkeyPatch) -> None:
     pumped: list[str] = []
     changed = Event()
-    monkeypatch.setattr(actor_module, "count_environment", lambda *_: {})
+    monkeypatch.setattr(actor_module, "update_environment_counters", lambda *_: {})
     actor = SimpleNamespace(
         _in_step=None,
         _sync_intervals={},

@@ -21,7 +21,7 @@ from workers.environments.base import Environment, Episodes
 from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.segment_accounting import environment_books
 from workers.metrics.tensorboard import TensorBoardWriter
-from workers.rollout.report import ActorReport, count_environment
+from workers.rollout.report import ActorReport, update_environment_counters
 
 MEMBERS = {"small": {"id": "tag"}, "large": {"id": "tag"}}
 
@@ -35,7 +35,7 @@ class Told:
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         return {}
 
     def take_episodes(self) -> Episodes:
@@ -48,7 +48,7 @@ def page(path: Path, *episodes: Episodes) -> dict[str, float]:
     counters = Counters(path, *ActorReport.names(["a.b", "a"], [*MEMBERS]))
     policies = {0: "a.b", 1: "a", 2: "a.b"}
     for one in episodes:
-        count_environment(counters, cast("Environment", Told(one)), policies)
+        update_environment_counters(counters, cast("Environment", Told(one)), policies)
     return read_counters(path)
 
 

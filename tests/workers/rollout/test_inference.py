@@ -15,7 +15,7 @@ from workers.environments.base import AgentTimeStep, Turn
 from workers.policies.interface import Interface
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
-from workers.rollout.inference import act_together
+from workers.rollout.inference import act_turn
 
 WORLD = World(
     id="w", agents=tuple(Agent(name=name, observation=Box(shape=(2,)), action=Discrete(n=5)) for name in "abc")
@@ -68,7 +68,7 @@ def test_a_shared_policy_makes_one_pass_and_everybody_does_what_they_would_alone
     for t in range(6):
         rows: list[int] | None = [0, 2] if t == 3 else None
         turn = Turn((present(0, t), present(1, t), present(2, t, rows)))
-        found = act_together(together, turn, scripted.never)
+        found = act_turn(together, turn, scripted.never)
         alone = [apart[one.agent, 0].act(one, scripted.never) for one in turn.present]
         for mine, theirs in zip(found, alone, strict=True):
             np.testing.assert_array_equal(mine, theirs)
@@ -84,21 +84,21 @@ def test_whoever_waits_is_answered_before_rows_are_written_and_rows_stay_what_th
         return table({name: policies[played] for name, played in zip("abc", names, strict=True)}, PPO())
 
     told: list[Any] = []
-    keep = AgentCollector.keep
+    keep = AgentCollector.record
 
     def noted(self: AgentCollector, present: AgentTimeStep) -> None:
         told.append(self.name)
         keep(self, present)
 
-    monkeypatch.setattr(AgentCollector, "keep", noted)
+    monkeypatch.setattr(AgentCollector, "record", noted)
     prompt, plain = seats(), seats()
     for t in range(11):  # more than a segment
         turn = Turn(tuple(present(agent, t) for agent in range(3)))
         told.clear()
-        found = act_together(prompt, turn, scripted.never, answer=told.append)
+        found = act_turn(prompt, turn, scripted.never, answer=told.append)
         assert told[0] is found
         assert sorted(told[1:]) == ["a", "b", "c"]
-        for mine, theirs in zip(found, act_together(plain, turn, scripted.never), strict=True):
+        for mine, theirs in zip(found, act_turn(plain, turn, scripted.never), strict=True):
             np.testing.assert_array_equal(mine, theirs)
     for chair, other in zip(prompt.values(), plain.values(), strict=True):
         for name, column in chair._sender.ring.columns.items():
@@ -108,7 +108,7 @@ def test_whoever_waits_is_answered_before_rows_are_written_and_rows_stay_what_th
 def test_nobody_waits_for_who_is_not_there() -> None:
     shared = policy(PPO())
     seats = table(dict.fromkeys("abc", shared), PPO())
-    assert act_together(seats, Turn(()), scripted.never) == []
-    (action,) = act_together(seats, Turn((present(1, 0),)), scripted.never)
+    assert act_turn(seats, Turn(()), scripted.never) == []
+    (action,) = act_turn(seats, Turn((present(1, 0),)), scripted.never)
     assert len(action) == COPIES
     assert shared.passes == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from protocol.config.run import IQN, PPO, parse_run
 from protocol.errors import EnvironmentFault
 from protocol.experience.shared_obs import SharedObs, SharedObsWriter
-from protocol.experience.validation import shown
+from protocol.experience.validation import observed_rows
 from tests.faults import raises
 from tests.workers import scripted
 from workers.environments.base import AgentOutcome, AgentTimeStep
@@ -64,7 +64,7 @@ class Game:
         told = {e: what for e, what in news.items() if self.open[e] is not None}
         away = [e for e in told if e not in present]
         if away:
-            self.seat.receive(
+            self.seat.add_outcome(
                 AgentOutcome(0, np.array(away), **self.columns(away, told, closing=False)), scripted.never
             )
         here = self.columns(present, told, closing=True)
@@ -148,7 +148,7 @@ class Game:
         assert self.common is not None
         common = SharedObs(self.common.ring)
         place, there = common.rows(columns["moment"][None], record["stream"][None])
-        rows = np.flatnonzero(shown(record[None], self.sender.ring.layout)[0])
+        rows = np.flatnonzero(observed_rows(record[None], self.sender.ring.layout)[0])
         assert there[0, rows].all()
         expected = 1000 * int(record["stream"]) + columns["observation"][rows, 1]
         np.testing.assert_array_equal(common.values[place[0, rows], 0], expected)
@@ -192,10 +192,10 @@ def test_everybody_at_one_row_again_is_written_by_slices_again():
     game.turn([0, 1], {}, whole=True)
     game.turn([0], {})
     assert game.seat._block is not None
-    assert not game.seat._block.even
+    assert not game.seat._block.aligned
     for _ in range(LENGTH + 1):
         game.turn([0, 1], {}, whole=True)
-    assert game.seat._block.even
+    assert game.seat._block.aligned
     game.check()
 
 
@@ -236,7 +236,7 @@ def test_a_reward_for_an_action_that_was_never_made_is_told_in_one_sentence():
     with raises(EnvironmentFault, "reward_before_first_action", agent="one"):
         game.seat.act(scripted.present(1, 2), scripted.never)
     with raises(EnvironmentFault, "outcome_without_action", agent="one"):
-        game.seat.receive(
+        game.seat.add_outcome(
             AgentOutcome(0, np.array([1]), np.ones(1, np.float32), np.zeros(1, np.bool_), np.zeros(1, np.bool_)),
             scripted.never,
         )

@@ -14,7 +14,7 @@ from protocol.spaces import Agent, Box, Discrete
 from protocol.weights.version import Version
 from workers.policies.interface import Interface
 from workers.rollout.acting_policy import ActingPolicy
-from workers.rollout.stacked_inference import InferenceRequest, StackedInference, together
+from workers.rollout.stacked_inference import InferenceRequest, StackedInference, build_stacked_inference
 
 K, N, A = 3, 6, 5
 AGENT = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=A))
@@ -157,7 +157,7 @@ def test_who_acts_together_is_said_by_cohort_and_logged(
     config = PolicyConfig.model_validate({"algorithm": algorithm, "model_config": {"hidden": (8,), **network}})
     alike = {str(i): ActingPolicy(Interface.of(AGENT), config) for i in range(count)}
     other = {"x": performers(PPO, {"hidden": (4,)})[0], "y": performers({"name": "c51"}, {})[0]}
-    joint = together({**alike, **other}, parse_run(run))
+    joint = build_stacked_inference({**alike, **other}, parse_run(run))
     assert (joint is not None) == expected
     said = f"event=acting_stacked policies={','.join(alike)} cohort={run.get('cohort', 'auto')}"
     assert (said in caplog.text) == expected

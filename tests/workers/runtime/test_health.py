@@ -15,13 +15,13 @@ from protocol.memory.counters import Counters
 from tests.faults import kinds_in
 from tests.workers.coordination.dashboard.asking import Answer, ask, serving
 from workers import relay
-from workers.coordination.dashboard.run_exposition import run_text
+from workers.coordination.dashboard.run_exposition import render_run_metrics
 from workers.learning.report import LearnerReport
 from workers.rollout.report import ActorReport
 from workers.runtime import health as module
 from workers.runtime.health import Health
 from workers.runtime.identity import Identity
-from workers.runtime.metric_names import FLOW, METRICS, RUN, place
+from workers.runtime.metric_names import FLOW, METRICS, RUN, parse_counter_name
 from workers.runtime.process import Options, WorkerProcess
 
 README = Path(__file__).parents[3] / "launch" / "README.md"
@@ -51,18 +51,18 @@ def metrics(answer: Answer) -> dict[tuple[str, ...], float]:
 
 def test_a_loop_that_turns_no_more_is_not_well_and_a_dead_dependency_is_no_fault_of_it(clock: list[float]) -> None:
     vitals = Health(Identity("r", "actor", "actor-0", 1), client=member())
-    vitals.watch(lambda: "acting", None)
+    vitals.bind(lambda: "acting", None)
     with serving(vitals.routes()) as url:
         clock[0] += 1000  # no loop yet, and the coordinator was not heard of for long
         assert ask(f"{url}/healthz").status == 200
-        vitals.beat()
+        vitals.tick()
         assert ask(f"{url}/healthz").json["state"] == "acting"
         clock[0] += 61
         assert ask(f"{url}/healthz").status == 503
-        vitals.beat()
+        vitals.tick()
         assert ask(f"{url}/healthz").status == 200
         clock[0] += 61
-        vitals.rest()  # the loop has ended: it drains
+        vitals.idle()  # the loop has ended: it drains
         assert ask(f"{url}/healthz").status == 200
 
 
@@ -72,7 +72,7 @@ def test_a_loop_that_turns_no_more_is_not_well_and_a_dead_dependency_is_no_fault
 )
 def test_who_is_connected_and_has_weights_is_ready(clock: list[float], state: str, silent: float, ready: bool) -> None:
     vitals = Health(client=member())
-    vitals.watch(lambda: state, None)
+    vitals.bind(lambda: state, None)
     clock[0] += silent
     with serving(vitals.routes()) as url:
         assert (ask(f"{url}/readyz").status == 200) is ready
@@ -89,7 +89,7 @@ def test_every_counter_has_a_metric_and_its_value_is_told() -> None:
     for name, value in told.items():
         counters.set(name, value)
     vitals = Health(Identity("r", "learner", "learner-c", 2))
-    vitals.watch(lambda: "learning", counters, lambda: {"adopted.c": 7, "staleness.a.b": 3})
+    vitals.bind(lambda: "learning", counters, lambda: {"adopted.c": 7, "staleness.a.b": 3})
     with serving(vitals.routes()) as url:
         found = metrics(ask(f"{url}/metrics"))
     assert found["rookery_env_steps_total",] == told["env_steps"]
@@ -99,7 +99,7 @@ def test_every_counter_has_a_metric_and_its_value_is_told() -> None:
     assert found["rookery_member_episodes_total", "m1", "f"] == told["episodes.f/m1"]
     assert found["rookery_environment_total", "rooms"] == told["rooms"]
     assert (found["rookery_adopted_version", "c"], found["rookery_staleness", "a.b"]) == (7, 3)
-    assert [name for name in told if place(name)[0] == "environment"] == ["rooms"]
+    assert [name for name in told if parse_counter_name(name)[0] == "environment"] == ["rooms"]
     assert len([name for name in found if name[0].startswith("rookery_")]) == len(told) + 5
 
 
@@ -113,7 +113,7 @@ def test_a_process_that_answers_is_one_that_has_not_joined_yet(monkeypatch: pyte
         said.extend(ask(f"{url}/{path}") for path in ("healthz", "readyz", "metrics"))
 
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    assert WorkerProcess("actor", Options("tcp://127.0.0.1:1", "", "127.0.0.1:0", "", False, 0.2)).guard(body) == 0
+    assert WorkerProcess("actor", Options("tcp://127.0.0.1:1", "", "127.0.0.1:0", "", False, 0.2)).run(body) == 0
     assert [answer.status for answer in said] == [200, 503, 200]
     assert metrics(said[2])["rookery_connected",] == 0
 
@@ -122,7 +122,7 @@ def test_nobody_is_told_over_the_network_without_keys_or_consent(capsys: pytest.
     options = Options("tcp://127.0.0.1:1", "", "0.0.0.0:0", "", False, 0.2)
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        assert WorkerProcess("actor", options).guard(lambda _: None) == 2
+        assert WorkerProcess("actor", options).run(lambda _: None) == 2
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
@@ -143,6 +143,6 @@ def test_the_documentation_names_every_metric() -> None:
 
 
 def test_the_coordinator_tells_of_a_run_that_has_not_begun() -> None:
-    text = run_text(Identity("r", "coordinator", "coordinator", 1), {}, 0.5).body
+    text = render_run_metrics(Identity("r", "coordinator", "coordinator", 1), {}, 0.5).body
     assert isinstance(text, bytes)
     assert b"rookery_loop_silent_seconds 0.5" in text

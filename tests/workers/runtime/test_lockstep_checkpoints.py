@@ -21,7 +21,7 @@ from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.lockstep_log import RoundLog
 from workers.rollout.agent_collector import AgentCollector
 from workers.runtime import lockstep_checkpoints as module
-from workers.runtime.lockstep_checkpoints import LockstepCheckpoints, cuts_of
+from workers.runtime.lockstep_checkpoints import LockstepCheckpoints, checkpoints_of
 
 STATE = {"numbers": np.arange(3)}
 
@@ -32,7 +32,7 @@ def in_step(**keys: Any) -> Run:
 
 def test_the_newest_round_of_which_all_parts_are_there_is_gone_back_to_L1(tmp_path: Path) -> None:
     def cuts() -> LockstepCheckpoints:
-        found = cuts_of(in_step(cut_rounds=5), ["one"], tmp_path)
+        found = checkpoints_of(in_step(cut_rounds=5), ["one"], tmp_path)
         assert found is not None
         return found
 
@@ -53,10 +53,10 @@ def test_the_newest_round_of_which_all_parts_are_there_is_gone_back_to_L1(tmp_pa
     (folder / "9" / "actor-1.safetensors").write_bytes(b"")
     with raises(ConfigurationError, "cut_unreadable", file=folder / "9" / "actor-1.safetensors"):
         again.read("actor-1")
-    assert cuts_of(in_step(cut_rounds=6), ["one"], tmp_path).newest is None  # type: ignore[union-attr]
+    assert checkpoints_of(in_step(cut_rounds=6), ["one"], tmp_path).newest is None  # type: ignore[union-attr]
     assert not folder.exists()
-    assert cuts_of(in_step(cut_rounds=0), ["one"], tmp_path) is None
-    assert cuts_of(in_step(), ["one"], None) is None
+    assert checkpoints_of(in_step(cut_rounds=0), ["one"], tmp_path) is None
+    assert checkpoints_of(in_step(), ["one"], None) is None
 
 
 def test_without_room_for_a_cut_the_one_before_stays_and_it_is_said_L1(
@@ -108,7 +108,7 @@ def test_a_world_that_tells_no_state_is_refused_unless_there_are_no_cuts_L1() ->
     scripted_policy = {"agent_1": {"algorithm": {"name": "scripted"}}}
     with raises(ConfigurationError, "lockstep_cut_with_script", policy="agent_1"):
         in_step(policies=scripted_policy)
-    assert not in_step(policies=scripted_policy, cut_rounds=0).cuts
+    assert not in_step(policies=scripted_policy, cut_rounds=0).lockstep_checkpoints
 
 
 @pytest.mark.parametrize("frames", [1, 3])
@@ -157,7 +157,7 @@ def test_a_stage_that_is_put_back_fills_the_batch_that_had_begun_L1() -> None:
     for one, source in ((first, came), (second, comes)):
         source.arrive(sender.ring, sender.finished[1])
         assert one.fill(Version(1, 1))
-    expected, found = first.take(), second.take()
+    expected, found = first.take_batch(), second.take_batch()
     for name in ("observation", "action", "reward", "valid", "final_row", "final_observation"):
         assert getattr(expected, name).numpy().tobytes() == getattr(found, name).numpy().tobytes(), name
     assert first.provenance() == second.provenance()

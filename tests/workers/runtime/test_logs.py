@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from protocol.config.run import Run
-from workers.runtime.logs import facts, log_to, rates
+from workers.runtime.logs import configure_logging, facts, rates
 
 log = logging.getLogger("a.worker")
 
@@ -36,7 +36,7 @@ def run_of(**keys: object) -> Run:
 
 def test_a_line_says_time_worker_level_and_message_in_a_file_of_its_own_H3(tmp_path: Path) -> None:
     """H3: time-name-level-msg, under the worker's right name."""
-    log_to("actor-0", run_of(), tmp_path)
+    configure_logging("actor-0", run_of(), tmp_path)
     log.info("event=acting quota=%d", 7)
     (path,) = (tmp_path / "logs").iterdir()
     assert path.name == "actor-0.log"
@@ -46,7 +46,7 @@ def test_a_line_says_time_worker_level_and_message_in_a_file_of_its_own_H3(tmp_p
 
 
 def test_the_same_as_json_objects_with_tracebacks_H3(tmp_path: Path) -> None:
-    log_to("learner-a", run_of(log_format="both", log_dir="elsewhere"), tmp_path)
+    configure_logging("learner-a", run_of(log_format="both", log_dir="elsewhere"), tmp_path)
     log.info("event=update policy=%s train_step=%d loss=%.3f", "a", 5, 0.25)
     try:
         raise ValueError("no")
@@ -78,7 +78,7 @@ def test_keys_and_values_of_a_message(message: str, told: dict[str, object]) -> 
 
 
 def test_a_log_is_put_aside_when_it_is_large_and_three_are_kept(tmp_path: Path) -> None:
-    log_to("actor-0", run_of(log_mebibytes=1), tmp_path)
+    configure_logging("actor-0", run_of(log_mebibytes=1), tmp_path)
     for _ in range(6 * 16):
         log.info("event=long text=%s", "x" * 2**16)
     paths = {path.name: path.stat().st_size for path in (tmp_path / "logs").iterdir()}
@@ -87,15 +87,15 @@ def test_a_log_is_put_aside_when_it_is_large_and_three_are_kept(tmp_path: Path) 
 
 
 def test_no_files_where_none_are_wanted_or_the_folder_is_not_seen(tmp_path: Path) -> None:
-    log_to("actor-0", run_of(logging=False), tmp_path)
-    log_to("actor-0", run_of(), None)
+    configure_logging("actor-0", run_of(logging=False), tmp_path)
+    configure_logging("actor-0", run_of(), None)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_costs_lines_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log_to("actor-0", run_of(), tmp_path)
+    configure_logging("actor-0", run_of(), tmp_path)
 
     def full(_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

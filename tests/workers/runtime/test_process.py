@@ -17,7 +17,7 @@ from protocol.messages.core import Beat, Welcome
 from tests.faults import kinds_in, raises, words_in
 from tests.protocol.control.test_control import coordinator
 from tests.waiting import until
-from workers.runtime.process import Options, StopRequested, WorkerProcess, claim, run_dir_of
+from workers.runtime.process import Options, StopRequested, WorkerProcess, lock_run_folder, run_dir_of
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def test_a_foreseen_error_is_one_line_and_its_own_exit_code(
     def body(_: WorkerProcess) -> None:
         raise fault
 
-    assert WorkerProcess("learner", options()).guard(body) == fault.exit_code != 0
+    assert WorkerProcess("learner", options()).run(body) == fault.exit_code != 0
     assert capsys.readouterr().err.splitlines()[-1] == f"learner: {fault} [{fault.kind}]"
     assert f"event=failed kind={fault.kind} error={fault}" in caplog.messages
 
@@ -57,7 +57,7 @@ def test_an_unforeseen_error_is_told_with_its_traceback_G3(capsys: pytest.Captur
     def body(_: WorkerProcess) -> None:
         raise KeyError("nobody foresaw this")
 
-    assert WorkerProcess("learner", options()).guard(body) == 1
+    assert WorkerProcess("learner", options()).run(body) == 1
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -65,7 +65,7 @@ def test_the_order_to_stop_is_no_error() -> None:
     def body(_: WorkerProcess) -> None:
         raise StopRequested
 
-    assert WorkerProcess("actor", options()).guard(body) == 0
+    assert WorkerProcess("actor", options()).run(body) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -75,7 +75,7 @@ def test_a_signal_only_takes_note_and_shows_in_the_exit_code_G4_U18(number: int)
         assert life.must_stop
         life.check()
 
-    assert WorkerProcess("actor", options()).guard(body) == 128 + number
+    assert WorkerProcess("actor", options()).run(body) == 128 + number
 
 
 def test_a_coordinator_that_is_not_there_is_named_when_patience_ends() -> None:
@@ -89,7 +89,7 @@ def test_a_coordinator_that_is_not_there_is_named_when_patience_ends() -> None:
             seen.append(fault)
             raise
 
-    assert life.guard(body) == Timeout.exit_code
+    assert life.run(body) == Timeout.exit_code
     facts = {"peer": "tcp://127.0.0.1:1", "seconds": 0.2}
     assert [(fault.kind, fault.facts) for fault in seen] == [("no_coordinator_answered", facts)]
 
@@ -113,7 +113,7 @@ def test_the_runs_folder_counts_only_if_it_holds_this_run(tmp_path: Path) -> Non
         run_dir=str(tmp_path),
         policies=[],
         lease=1,
-        beat=1,
+        heartbeat=1,
     )
     assert run_dir_of(welcome) is None
     (tmp_path / "run_id").write_text("r1\n")
@@ -126,7 +126,7 @@ def test_a_full_disk_is_one_sentence_and_any_other_os_error_is_not(capsys: pytes
     def body(_: WorkerProcess) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/runs/a")
 
-    assert WorkerProcess("learner", options()).guard(body) == DiskFault.exit_code
+    assert WorkerProcess("learner", options()).run(body) == DiskFault.exit_code
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("learner: ")
     assert kinds_in(said) == ["disk_full"]
@@ -136,22 +136,22 @@ def test_a_full_disk_is_one_sentence_and_any_other_os_error_is_not(capsys: pytes
 
 
 def test_a_folder_serves_one_run_at_a_time_and_one_configuration(tmp_path: Path) -> None:
-    lock = claim(Run(), tmp_path)
+    lock = lock_run_folder(Run(), tmp_path)
     with raises(ConfigurationError, "folder_in_use", file=tmp_path):
-        claim(Run(), tmp_path)
+        lock_run_folder(Run(), tmp_path)
     os.close(lock)
-    os.close(claim(Run(seed=1), tmp_path))  # nothing has begun yet
+    os.close(lock_run_folder(Run(seed=1), tmp_path))  # nothing has begun yet
     (tmp_path / "state.json").write_text("{}")
-    os.close(claim(Run(seed=1), tmp_path))
+    os.close(lock_run_folder(Run(seed=1), tmp_path))
     with raises(ConfigurationError, "run_configuration_differs", file=tmp_path):
-        claim(Run(seed=2), tmp_path)
-    os.close(claim(Run(seed=1), tmp_path))
+        lock_run_folder(Run(seed=2), tmp_path)
+    os.close(lock_run_folder(Run(seed=1), tmp_path))
 
 
 @pytest.mark.parametrize("log_dir", ["/proc/x", "../logs", "a/../../b"])
 def test_logs_stay_in_the_runs_folder(tmp_path: Path, log_dir: str) -> None:
     with raises(ConfigurationError, "log_folder_outside_run", value=log_dir):
-        claim(Run(log_dir=log_dir), tmp_path)
+        lock_run_folder(Run(log_dir=log_dir), tmp_path)
 
 
 def test_heartbeats_begin_with_joining_as_a_world_may_take_longer_to_open_than_a_lease_lasts_G6(
@@ -170,6 +170,6 @@ def test_heartbeats_begin_with_joining_as_a_world_may_take_longer_to_open_than_a
             assert len([thread for thread in threading.enumerate() if thread.name == "control"]) == 1
 
         assert (
-            WorkerProcess("actor", options(patience=60.0, coordinator=f"tcp://127.0.0.1:{free_port_block}")).guard(body)
+            WorkerProcess("actor", options(patience=60.0, coordinator=f"tcp://127.0.0.1:{free_port_block}")).run(body)
             == 0
         )

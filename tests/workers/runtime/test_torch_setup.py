@@ -8,7 +8,7 @@ import torch
 from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
-from workers.runtime.torch_setup import Precision, prepare
+from workers.runtime.torch_setup import Precision, configure_torch
 
 HOST = torch.device("cpu")
 
@@ -16,7 +16,7 @@ HOST = torch.device("cpu")
 @pytest.mark.parametrize(("precision", "product"), [("bfloat16", torch.bfloat16), ("float32", torch.float32)])
 def test_products_are_rounded_where_that_is_asked_for_and_nowhere_else(precision: str, product: torch.dtype) -> None:
     x = torch.randn(3, 3)
-    with Precision(parse_run({"precision": precision}).precision).products(HOST):
+    with Precision(parse_run({"precision": precision}).precision).autocast(HOST):
         assert (x @ x).dtype == product
         assert (x + x).dtype == torch.float32
     assert (x @ x).dtype == torch.float32
@@ -24,7 +24,7 @@ def test_products_are_rounded_where_that_is_asked_for_and_nowhere_else(precision
 
 def test_what_is_float32_is_not_rounded_by_cudnn_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    prepare()
+    configure_torch()
     assert torch.backends.cudnn.allow_tf32 is False
 
 

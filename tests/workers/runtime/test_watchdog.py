@@ -16,21 +16,21 @@ from workers.runtime.watchdog import StallTimer, place_of_thread
 def vitals_of(state: str, beat_at: float) -> Health:
     """Of a worker in `state` whose loop turned last at `beat_at`."""
     found = Health()
-    found.watch(lambda: state, None)
-    found.beat_at = beat_at
+    found.bind(lambda: state, None)
+    found.ticked_at = beat_at
     return found
 
 
 def looks(stall: StallTimer, vitals: Health, count: int, elapsed: float = 1.0) -> float:
     """The last of so many looks."""
-    return [stall.look(vitals, elapsed) for _ in range(count)][-1]
+    return [stall.poll(vitals, elapsed) for _ in range(count)][-1]
 
 
 def test_a_loop_that_stands_still_is_told_and_one_that_turns_is_not_G6() -> None:
     stall, vitals = StallTimer(10.0), vitals_of("acting", 1.0)
     assert looks(stall, vitals, 10) == 0.0
     assert looks(stall, vitals, 1) == 10.0
-    vitals.beat_at = 2.0
+    vitals.ticked_at = 2.0
     assert looks(stall, vitals, 10) == 0.0
 
 
@@ -63,7 +63,7 @@ def test_the_watch_ends_with_the_worker_and_counts_no_time_in_which_it_was_stopp
     monkeypatch.setattr(watchdog, "time", Clock)
     monkeypatch.setattr(watchdog, "_end", lambda role, still, farewell: seen.append(still))
     monkeypatch.setattr(watchdog, "_TICK", 0.01)
-    watchdog.watch(vitals_of("acting", 1.0), 5.0, ended, print)
+    watchdog.run_watchdog(vitals_of("acting", 1.0), 5.0, ended, print)
     assert seen == []
 
 
@@ -95,15 +95,15 @@ def test_when_nothing_moves_it_is_said_once_who_waits_for_what_G6() -> None:
     workers = [member("actor-0", "actor"), member("learner-a", "learner"), member("learner-b", "learner", 50.0)]
     before = {("actor-0", 1): {"waits.credit.a": 100.0, "waits.credit.b": 3.0}, ("learner-a", 1): {"waits.data.a": 5.0}}
     after = {("actor-0", 1): {"waits.credit.a": 100.0, "waits.credit.b": 63.0}, ("learner-a", 1): {"waits.data.a": 5.0}}
-    assert still.look(0.0, 10, workers, [], before) == ""
-    assert still.look(59.0, 10, workers, [], after) == ""
-    said = still.look(60.0, 10, workers, ["learner-c"], after)
+    assert still.update(0.0, 10, workers, [], before) == ""
+    assert still.update(59.0, 10, workers, [], after) == ""
+    said = still.update(60.0, 10, workers, ["learner-c"], after)
     assert said == (
         "nothing moved for 60 s: actor-0 waits for credit of b, learner-a is acting and waits for nothing, "
         "learner-b is silent, learner-c is not there"
     )
-    assert still.look(61.0, 10, workers, [], after) == said
+    assert still.update(61.0, 10, workers, [], after) == said
     assert still.stalls == 1
-    assert still.look(62.0, 11, workers, [], after) == ""
-    assert still.look(90.0, 11, [], [], after) == ""  # nobody was started yet
-    assert still.look(149.0, 11, workers, [], after) == ""
+    assert still.update(62.0, 11, workers, [], after) == ""
+    assert still.update(90.0, 11, [], [], after) == ""  # nobody was started yet
+    assert still.update(149.0, 11, workers, [], after) == ""

@@ -110,7 +110,7 @@ def test_what_a_worker_said_when_it_failed_is_told_in_its_layer_H1(
     def body(_: WorkerProcess) -> None:
         raise fault
 
-    WorkerProcess(worker.partition("-")[0], options()).guard(body)
+    WorkerProcess(worker.partition("-")[0], options()).run(body)
     (said,) = [message for message in caplog.messages if message.startswith("event=failed ")]
     line = f"2026-01-01 00:00:01,000 - {worker} - ERROR - {said}"
     found = examine(a_run(tmp_path / "run", said=line, worker=worker))

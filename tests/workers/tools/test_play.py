@@ -18,7 +18,7 @@ from workers.environments.base import Environment
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.tools import play as module
-from workers.tools.rendering import blocks, write_film, write_map
+from workers.tools.rendering import half_block_text, write_film, write_map
 
 RANDOM = {"algorithm": {"name": "scripted", "entry": "random"}}
 
@@ -32,7 +32,7 @@ def run(folder: Path, environment: dict[str, Any], *agents: str) -> Path:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(module.torch_setup, "prepare", lambda: None)
+    monkeypatch.setattr(module.torch_setup, "configure_torch", lambda: None)
 
     def call(*arguments: object) -> Result:
         return CliRunner().invoke(module.main, [*map(str, arguments)])
@@ -89,7 +89,7 @@ def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path, command: Any) -> 
 def test_grid_worlds_tell_where_their_agents_are(id: str) -> None:
     environment: Environment = CheckedEnvironment(make(EnvironmentConfig(id=id, copies=2)))
     environment.reset(0)
-    cells = environment.occupied(1)
+    cells = environment.agent_cells(1)
     assert cells is not None
     assert 1 <= cells.sum() <= len(environment.world.agents) * environment.world.places[0].many
     environment.close()
@@ -98,7 +98,7 @@ def test_grid_worlds_tell_where_their_agents_are(id: str) -> None:
 def test_two_points_are_one_character() -> None:
     picture = np.zeros((3, 2, 3), np.uint8)
     picture[0, 0], picture[1, 0] = (255, 0, 0), (0, 0, 255)
-    upper, lower = blocks(picture).splitlines()
+    upper, lower = half_block_text(picture).splitlines()
     assert upper.startswith("\x1b[38;2;255;0;0m\x1b[48;2;0;0;255m▀")
     assert lower.count("▀") == 2
 

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 
 from protocol.config.run import PolicyConfig, Sampled, Streamed
 from protocol.errors import TrainingFault
-from workers.policies.tensors.collectives import ALONE, Collective
+from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["TINY", "FlatAdam", "broken", "learning_rate_of"]
+__all__ = ["TINY", "FlatAdam", "learning_rate_of", "non_finite_update"]
 
 TINY = 1e-30
 
 
-def broken(loss: float, norm: float) -> TrainingFault:
+def non_finite_update(loss: float, norm: float) -> TrainingFault:
     """What is wrong with an update whose `loss` or gradient's `norm` is no number."""
     return TrainingFault("update_not_finite", loss=loss, norm=norm)
 
@@ -61,11 +61,11 @@ class FlatAdam:
             if parameter.requires_grad:
                 start = parameter.storage_offset() - base
                 parameter.grad = self.gradient[start : start + parameter.numel()].view(parameter.shape)
-        spans = [weights.span(prefix) for prefix in parts] or [self.parameters]
+        spans = [weights.slice(prefix) for prefix in parts] or [self.parameters]
         places = [span.storage_offset() - base for span in spans]
         self._parts = [self.gradient[at : at + len(span)] for at, span in zip(places, spans, strict=True)]
 
-    def backward(self, loss: Tensor, max_norm: float, ranks: Collective = ALONE) -> Tensor:
+    def backward(self, loss: Tensor, max_norm: float, ranks: Collective = SINGLE_PROCESS) -> Tensor:
         """Replaces `gradient` by that of `loss`, summed over `ranks`, each part cut to `max_norm`; returns the norm of
         the whole before.
 
@@ -75,11 +75,11 @@ class FlatAdam:
         loss.backward()
         if ranks.size > 1:
             self._told[-1] = loss.detach()
-            self._told.copy_(ranks.total(self._told))
+            self._told.copy_(ranks.all_reduce(self._told))
             loss = self._told[-1]
         norm = torch.linalg.vector_norm(self.gradient)
         if not math.isfinite(norm.item()) or not math.isfinite(loss.item()):
-            raise broken(loss.item(), norm.item())
+            raise non_finite_update(loss.item(), norm.item())
         for part in self._parts:
             length = norm if len(self._parts) == 1 else torch.linalg.vector_norm(part)
             part.mul_((max_norm / (length + 1e-6)).clamp(max=1.0))

@@ -17,7 +17,15 @@ from protocol.config.run import OnStream
 from workers.algorithms.common.returns import VTrace, vtrace
 from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch
 
-__all__ = ["BatchAdvantages", "PolicyEvaluation", "advantages", "annealed", "draw", "importance", "priorities"]
+__all__ = [
+    "BatchAdvantages",
+    "PolicyEvaluation",
+    "advantages",
+    "annealed_beta",
+    "draw",
+    "importance_weights",
+    "priorities",
+]
 
 
 class PolicyEvaluation(NamedTuple):
@@ -58,7 +66,7 @@ class BatchAdvantages:
         self._batch, self._config = batch, config
         self._seen = PolicyEvaluation(*(torch.empty_like(batch.reward) for _ in PolicyEvaluation._fields))
 
-    def enter(self, index: Tensor, seen: PolicyEvaluation) -> None:
+    def update(self, index: Tensor, seen: PolicyEvaluation) -> None:
         """The segments `index` [b] looked like this just now."""
         for kept, new in zip(self._seen, seen, strict=True):
             kept[:, index] = new
@@ -77,7 +85,7 @@ class BatchAdvantages:
         config = self._config
         priority = priorities(self.advantages().advantage, self._batch.mask, config.priority_alpha)
         index = draw(priority, count, generator)
-        weight = importance(priority, annealed(config.priority_beta, config.priority_alpha, progress))
+        weight = importance_weights(priority, annealed_beta(config.priority_beta, config.priority_alpha, progress))
         return index, weight[index.to(weight.device)]
 
 
@@ -99,12 +107,12 @@ def draw(priority: Tensor, count: int, generator: torch.Generator) -> Tensor:
     return torch.multinomial(priority.cpu(), count, generator=generator)
 
 
-def importance(priority: Tensor, beta: float) -> Tensor:
+def importance_weights(priority: Tensor, beta: float) -> Tensor:
     """(B * p) ** -beta [B]: less weight for what is drawn more often than were all alike."""
     return (len(priority) * priority) ** -beta
 
 
-def annealed(beta: float, alpha: float, progress: float) -> float:
-    """The exponent of `importance`, which grows from `beta` with the `progress` in [0, 1] of the run: the closer to its
+def annealed_beta(beta: float, alpha: float, progress: float) -> float:
+    """The exponent of `importance_weights`, which grows from `beta` with the `progress` in [0, 1] of the run: the closer to its
     end, the less bias is tolerated."""
     return beta + (1 - beta) * alpha * progress

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 
-__all__ = ["ObservationBatch", "SegmentBatch", "TransitionBatch", "foreign", "held_in", "joined"]
+__all__ = ["ObservationBatch", "SegmentBatch", "TransitionBatch", "concatenate", "copy_into", "non_tensor_field"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,14 @@ class ObservationBatch:
 Batch = TypeVar("Batch", SegmentBatch, TransitionBatch)
 
 
-def joined(given: Sequence[Batch], join: Callable[[list[Tensor]], Tensor]) -> Batch:
+def concatenate(given: Sequence[Batch], join: Callable[[list[Tensor]], Tensor]) -> Batch:
     """The batches of several policies of one kind as one, each field by `join`."""
     columns = {field.name: [getattr(one, field.name) for one in given] for field in fields(given[0])}
     whole: dict[str, Any] = {name: None if column[0] is None else join(column) for name, column in columns.items()}
     return type(given[0])(**whole)
 
 
-def held_in(memory: Batch, batch: Batch) -> bool:
+def copy_into(memory: Batch, batch: Batch) -> bool:
     """Copies `batch` over what is in `memory`, if all fields are of the same shape and type; whether they are."""
     pairs = [(getattr(memory, field.name), getattr(batch, field.name)) for field in fields(memory)]
     for mine, other in pairs:
@@ -138,7 +138,7 @@ def held_in(memory: Batch, batch: Batch) -> bool:
     return True
 
 
-def foreign(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> TrainingFault | None:
+def non_tensor_field(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> TrainingFault | None:
     """What to say of the first field that is no tensor."""
     for field in fields(batch):
         given = getattr(batch, field.name)

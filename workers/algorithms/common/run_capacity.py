@@ -32,7 +32,7 @@ class RunCapacity:
         """Runs of a segment, on average over a minibatch; 0: there are too many, and memories are unrolled row by
         row from now on; None: nothing is known yet."""
 
-    def grow(self, ends: Tensor, parts: Sequence[Tensor]) -> bool:
+    def ensure(self, ends: Tensor, parts: Sequence[Tensor]) -> bool:
         """Whether it had to change for minibatches of segments `parts` [b] each, of which each has `ends` [B]; all in
         host memory."""
         if self.size == 0:

@@ -21,7 +21,7 @@ from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import Collective
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["COLUMNS", "Minibatch", "TimeMajorBatch", "own_part", "prepare", "prepare_all"]
+__all__ = ["COLUMNS", "Minibatch", "TimeMajorBatch", "prepare_all", "rank_minibatch", "to_time_major"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ class TimeMajorBatch:
 COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "cut", "mask")
 
 
-def prepare(segments: SegmentBatch) -> TimeMajorBatch:
+def to_time_major(segments: SegmentBatch) -> TimeMajorBatch:
     """The batch of `segments`. Raises TrainingFault for a truncated row without its true last observation."""
     length = segments.action.shape[1]
     row = torch.arange(length, device=segments.valid.device)
@@ -153,7 +153,7 @@ def prepare(segments: SegmentBatch) -> TimeMajorBatch:
     final_row, used = _used(segments, truncated)
     count, carried, due = torch.stack([real.sum(), used.sum(), truncated.sum()]).tolist()  # a device is waited for once
     if count < real.numel():
-        segments = _without_garbage(segments, real)
+        segments = _zero_padding(segments, real)
     if carried < due:
         raise TrainingFault("true_last_observation_missing")
     last = row >= segments.valid[:, None] - 1
@@ -185,10 +185,10 @@ def prepare_all(segments: SegmentBatch, ranks: Collective) -> tuple[TimeMajorBat
     """This rank's batch, and the real rows [R, B] of all ranks' segments, in host memory where there are several. If
     any rank's is at fault, all raise TrainingFault."""
     if ranks.size == 1:
-        return prepare(segments), segments.valid[None]
+        return to_time_major(segments), segments.valid[None]
     batch, fault, valid = None, None, segments.valid
     try:
-        batch = prepare(segments)
+        batch = to_time_major(segments)
     except TrainingFault as found:
         fault, valid = found, torch.full_like(valid, -1)
     whole = ranks.gather(valid).cpu()
@@ -198,7 +198,7 @@ def prepare_all(segments: SegmentBatch, ranks: Collective) -> tuple[TimeMajorBat
     return batch, whole
 
 
-def own_part(batch: TimeMajorBatch, part: Tensor, rank: int, scratch: ScratchBuffers) -> tuple[Tensor, Minibatch]:
+def rank_minibatch(batch: TimeMajorBatch, part: Tensor, rank: int, scratch: ScratchBuffers) -> tuple[Tensor, Minibatch]:
     """Of the segments `part` of all ranks, counted through, those of this `rank`, as an index of `batch` and a
     minibatch; if there are none, one segment of which nothing counts."""
     each = batch.mask.shape[1]
@@ -220,7 +220,7 @@ def _used(segments: SegmentBatch, truncated: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(inside, final_row, -1), inside
 
 
-def _without_garbage(segments: SegmentBatch, real: Tensor) -> SegmentBatch:
+def _zero_padding(segments: SegmentBatch, real: Tensor) -> SegmentBatch:
     """Zeros in all rows that are not real: a NaN there would reach every gradient in spite of a mask."""
     shown = torch.arange(real.shape[1] + 1, device=real.device) <= segments.valid[:, None]
     shown &= (segments.valid > 0)[:, None]

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from protocol.errors import TrainingFault
 
-__all__ = ["Outcome", "Update", "one_by_one"]
+__all__ = ["Outcome", "Update", "update_each"]
 
 Outcome = dict[str, float] | TrainingFault
 """Metrics of an update, or why there was none."""
@@ -24,7 +24,7 @@ class Update(Protocol[Given]):
         """Metrics; TrainingFault where there are none."""
 
 
-def one_by_one(updates: Sequence[Update[Given]], given: Sequence[Given], progress: Sequence[float]) -> list[Outcome]:
+def update_each(updates: Sequence[Update[Given]], given: Sequence[Given], progress: Sequence[float]) -> list[Outcome]:
     """Each update by itself."""
     outcomes: list[Outcome] = []
     for update, batch, part in zip(updates, given, progress, strict=True):

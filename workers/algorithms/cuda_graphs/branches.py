@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-from workers.algorithms.common.update import Outcome, Update, one_by_one
+from workers.algorithms.common.update import Outcome, Update, update_each
 from workers.policies.backends.cuda_graphs import GraphCache
 
 __all__ = ["Branches", "GraphableUpdate"]
@@ -26,19 +26,19 @@ class GraphableUpdate(Protocol):
     def updates(self) -> Sequence[Update[Any]]:
         """Those whose work it does."""
 
-    def begin(self, given: Sequence[Any], progress: Sequence[float]) -> int | None:
+    def load(self, given: Sequence[Any], progress: Sequence[float]) -> int | None:
         """Takes a batch for each; the number of steps, or None: these batches are for each update alone."""
 
-    def aim(self, turn: int) -> Hashable:
+    def select_minibatch(self, turn: int) -> Hashable:
         """The next step is number `turn`; what tells its memory, and so its graph."""
 
     def step(self) -> None:
         """Makes the step, as often as it is asked."""
 
-    def made(self, turn: int) -> None:
+    def after_step(self, turn: int) -> None:
         """Step number `turn` has been asked of the device."""
 
-    def end(self) -> list[Outcome]:
+    def collect(self) -> list[Outcome]:
         """What became of each."""
 
 
@@ -60,21 +60,21 @@ class Branches:
         for number, stack in enumerate(self.stacks):
             mine = slice(at, at + len(stack.updates))
             at = mine.stop
-            count = stack.begin(given[mine], progress[mine])
+            count = stack.load(given[mine], progress[mine])
             if count is None:
-                found[number] = one_by_one(stack.updates, given[mine], progress[mine])
+                found[number] = update_each(stack.updates, given[mine], progress[mine])
             else:
                 steps[number] = count
         self._forget()
         for turn in range(max(steps.values(), default=0)):
             going = [number for number, count in steps.items() if turn < count]
-            key = tuple((number, self.stacks[number].aim(turn)) for number in going)
+            key = tuple((number, self.stacks[number].select_minibatch(turn)) for number in going)
             self._recorder.run(key, [self.stacks[number].step for number in going])
             for number in going:
-                self.stacks[number].made(turn)
+                self.stacks[number].after_step(turn)
         meanwhile()
         for number in steps:
-            found[number] = self.stacks[number].end()
+            found[number] = self.stacks[number].collect()
         return [outcome for number in range(len(self.stacks)) for outcome in found[number]]
 
     def _forget(self) -> None:

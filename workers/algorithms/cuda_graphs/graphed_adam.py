@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from protocol.errors import TrainingFault
-from workers.algorithms.common.adam import TINY, FlatAdam, broken
+from workers.algorithms.common.adam import TINY, FlatAdam, non_finite_update
 from workers.algorithms.cuda_graphs.host_scalars import HostScalars
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.policies.stacked.stacked_weights import StackedWeights
@@ -27,7 +27,7 @@ __all__ = ["GraphedAdam", "failed"]
 def failed(losses: Sequence[float], norms: Sequence[float]) -> dict[int, TrainingFault]:
     """Who of K failed, by the loss and norm that each ended with, and what is to be said of it."""
     pairs = enumerate(zip(losses, norms, strict=True))
-    return {i: broken(*pair) for i, pair in pairs if not all(map(math.isfinite, pair))}
+    return {i: non_finite_update(*pair) for i, pair in pairs if not all(map(math.isfinite, pair))}
 
 
 class GraphedAdam:
@@ -49,7 +49,7 @@ class GraphedAdam:
         """Moments and steps of this moment, the learning rates [K] and greatest gradient norms [K] of this update."""
         torch.stack([one.first for one in self._optimizers], out=self._first)
         torch.stack([one.second for one in self._optimizers], out=self._second)
-        given = self._given.give([float(one.steps) for one in self._optimizers], rates, most)
+        given = self._given.upload([float(one.steps) for one in self._optimizers], rates, most)
         for mine, row in zip((self._steps, self._rate, self._most), given, strict=True):
             mine.copy_(row[:, None])
         self._alive.fill_(True)

@@ -15,15 +15,15 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import learning_rate_of
-from workers.algorithms.common.batches import SegmentBatch, joined
-from workers.algorithms.common.time_major import TimeMajorBatch, prepare
+from workers.algorithms.common.batches import SegmentBatch, concatenate
+from workers.algorithms.common.time_major import TimeMajorBatch, to_time_major
 from workers.algorithms.common.update import Outcome
 from workers.algorithms.cuda_graphs.graphed_adam import GraphedAdam, failed
 from workers.algorithms.cuda_graphs.host_scalars import HostScalars
 from workers.algorithms.cuda_graphs.static_batch import StaticBatch
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
-from workers.algorithms.stacked.stacked_ppo import normalize, orders
+from workers.algorithms.stacked.stacked_ppo import minibatch_orders, normalize
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 
@@ -55,11 +55,11 @@ class GraphedPPO:
         self._parts: list[tuple[int, Tensor]] = []
         self._first: Tensor | None = None
 
-    def begin(self, given: Sequence[SegmentBatch], progress: Sequence[float]) -> int | None:
+    def load(self, given: Sequence[SegmentBatch], progress: Sequence[float]) -> int | None:
         """Takes a batch for each policy; the number of steps to be made with it. None where it holds rows that are not
         real, or nonsense: such batches are for each update alone."""
         try:
-            batch = prepare(joined(given, torch.cat) if len(given) > 1 else given[0])
+            batch = to_time_major(concatenate(given, torch.cat) if len(given) > 1 else given[0])
         except TrainingFault:  # of one of them, who then is told by himself
             return None
         if batch.rows < batch.mask.numel():
@@ -71,21 +71,23 @@ class GraphedPPO:
         self._held.load(batch)
         pairs = [*zip(self.updates, progress, strict=True)]
         self._rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
-        self._entropy.copy_(self._given.give([entropy_weight_of(update.algorithm, part) for update, part in pairs])[0])
-        self._policy.weights.gather()
+        self._entropy.copy_(
+            self._given.upload([entropy_weight_of(update.algorithm, part) for update, part in pairs])[0]
+        )
+        self._policy.weights.load()
         self._adam.gather(self._rates, [update.config.max_grad_norm for update in self.updates])
         self._before = self._policy.weights.parameters.clone()
         self._sums.zero_()
         self._parts, self._first = [*self._divided(batch)], None
         if self._room is not None:
             ends = (batch.terminated | batch.truncated).sum(0).cpu()
-            self._room.grow(ends, [index for _, index in self._parts])
+            self._room.ensure(ends, [index for _, index in self._parts])
             if self._room.size != self._roomy:
                 self._roomy = self._room.size
                 self.generation += 1
         return len(self._parts)
 
-    def aim(self, turn: int) -> tuple[int, int]:
+    def select_minibatch(self, turn: int) -> tuple[int, int]:
         """The next step is number `turn`; what is returned tells its memory, and so its graph."""
         index = self._parts[turn][1]
         held = self._index.get(len(index))
@@ -97,14 +99,14 @@ class GraphedPPO:
 
     def step(self) -> None:
         """One optimiser step on the segments that were aimed at."""
-        self._compiler.attempt(self._step)
+        self._compiler.run_or_fall_back(self._step)
 
     def _step(self) -> None:
         assert self._held is not None
         width = self._width
         index = self._index[width]
         minibatch = self._held.minibatch(index, 0 if self._room is None else self._room.runs(width))
-        with self._arithmetic.products(self._device):
+        with self._arithmetic.autocast(self._device):
             found = self._compiler.call(objective, self._policy, minibatch, self._algorithm, self._entropy)
         norm = self._adam.step(found.loss.reshape(self._many))
         self._names = [*found.metrics, "grad_norm"]
@@ -114,13 +116,13 @@ class GraphedPPO:
         self._sums.add_(numbers)
         self._targets.index_copy_(1, index, found.target)
 
-    def made(self, turn: int) -> None:
+    def after_step(self, turn: int) -> None:
         """Step number `turn` has been asked of the device: value targets are those of the first epoch."""
         last = turn + 1 == len(self._parts) or self._parts[turn + 1][0] > 0
         if last and self._first is None:
             self._first = self._targets.view(len(self._targets), self._many, -1).clone()
 
-    def end(self) -> list[Outcome]:
+    def collect(self) -> list[Outcome]:
         """What became of each."""
         assert self._held is not None
         assert self._first is not None
@@ -135,7 +137,7 @@ class GraphedPPO:
         for member, row in stopped.items():
             weights.row(member).copy_(row)
         for member in range(self._many):
-            weights.scatter(member)
+            weights.store(member)
         self._adam.scatter(made)
         names, rows = [*self._names, "weight_delta", "reward_mean"], float(batch.rows // self._many)
         return [
@@ -146,6 +148,6 @@ class GraphedPPO:
     def _divided(self, batch: TimeMajorBatch) -> Iterator[tuple[int, Tensor]]:
         each = batch.reward.shape[1] // self._many
         for epoch in range(self._algorithm.epochs):
-            for part in orders(self.updates, each).tensor_split(self._algorithm.minibatches, 1):
+            for part in minibatch_orders(self.updates, each).tensor_split(self._algorithm.minibatches, 1):
                 if part.numel():
                     yield epoch, part.flatten()

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from workers.algorithms.common.adam import learning_rate_of
-from workers.algorithms.common.batches import TransitionBatch, foreign, held_in, joined
+from workers.algorithms.common.batches import TransitionBatch, concatenate, copy_into, non_tensor_field
 from workers.algorithms.common.update import Outcome
 from workers.algorithms.cuda_graphs.graphed_adam import GraphedAdam, failed
 from workers.algorithms.cuda_graphs.host_scalars import HostScalars
@@ -22,7 +22,7 @@ from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.off_policy import Drawn
-from workers.algorithms.stacked.stacked_q_learning import ask, drawn_by, together
+from workers.algorithms.stacked.stacked_q_learning import stack_policies, stacked_loss, stacked_noise
 
 __all__ = ["GraphedQLearning"]
 
@@ -33,7 +33,7 @@ class GraphedQLearning:
     def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate], compiler: StepCompiler = EAGER) -> None:
         self._compiler = compiler
         self.updates, self._arithmetic = updates, updates[0].arithmetic
-        self._policy = together(updates)
+        self._policy = stack_policies(updates)
         weights = self._policy.weights
         self._adam = GraphedAdam([update.optimizer for update in updates], weights, compiler)
         self._online, self._target = weights.span("online."), weights.span("target.")
@@ -51,15 +51,15 @@ class GraphedQLearning:
         self._rates: list[float] = []
         self.generation = 0
 
-    def begin(self, given: Sequence[TransitionBatch], progress: Sequence[float]) -> int | None:
+    def load(self, given: Sequence[TransitionBatch], progress: Sequence[float]) -> int | None:
         """Takes a batch for each policy, for one step. None where there is nothing in one, something strange, or
         another number of rows than in the first: such batches are for each update alone."""
-        if any(foreign(one) for one in given) or len({one.rows for one in given}) != 1 or not given[0].rows:
+        if any(non_tensor_field(one) for one in given) or len({one.rows for one in given}) != 1 or not given[0].rows:
             return None
-        batch = joined(given, torch.stack)
-        drawn = drawn_by(self.updates, batch.action.shape[1])
-        if self._held is None or not held_in(self._held, batch):
-            self._held = joined([batch], lambda columns: columns[0].clone())
+        batch = concatenate(given, torch.stack)
+        drawn = stacked_noise(self.updates, batch.action.shape[1])
+        if self._held is None or not copy_into(self._held, batch):
+            self._held = concatenate([batch], lambda columns: columns[0].clone())
             self._drawn = tuple(None if column is None else column.clone() for column in drawn)
             self.generation += 1
         for mine, other in zip(self._drawn, drawn, strict=True):
@@ -68,25 +68,25 @@ class GraphedQLearning:
         pairs = [*zip(self.updates, progress, strict=True)]
         self._rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
         due = [update.schedules.due(update.train_steps + 1) for update in self.updates]
-        share, decays = self._given.give([one.share for one in due], [one.decays for one in due])
+        share, decays = self._given.upload([one.share for one in due], [one.decays for one in due])
         self._share.copy_(share[:, None])
         self._decays.copy_(decays > 0)
-        self._policy.weights.gather()
+        self._policy.weights.load()
         self._adam.gather(self._rates, [update.config.max_grad_norm for update in self.updates])
         return 1
 
-    def aim(self, turn: int) -> int:
+    def select_minibatch(self, turn: int) -> int:
         """There is one step; what is returned tells its memory, and so its graph."""
         return self.generation
 
     def step(self) -> None:
         """The update."""
-        self._compiler.attempt(self._step)
+        self._compiler.run_or_fall_back(self._step)
 
     def _step(self) -> None:
         assert self._held is not None
-        with self._arithmetic.products(self._device):
-            asked = self._compiler.call(ask, self.updates[0], self._policy, self._held, self._drawn)
+        with self._arithmetic.autocast(self._device):
+            asked = self._compiler.call(stacked_loss, self.updates[0], self._policy, self._held, self._drawn)
         parameters = self._policy.weights.parameters
         before = parameters.clone()
         norm = self._adam.step(asked.loss)
@@ -109,10 +109,10 @@ class GraphedQLearning:
             self._numbers.copy_(found)
             self._errors.copy_(asked.errors)
 
-    def made(self, turn: int) -> None:
+    def after_step(self, turn: int) -> None:
         """Nothing is left to be done before the end."""
 
-    def end(self) -> list[Outcome]:
+    def collect(self) -> list[Outcome]:
         """What became of each."""
         assert self._held is not None
         errors, rows = self._errors.clone(), float(self._held.action.shape[1])
@@ -125,14 +125,14 @@ class GraphedQLearning:
             if member in faults:
                 outcomes.append(faults[member])
                 continue
-            self._policy.weights.scatter(member)
+            self._policy.weights.store(member)
             update.errors = errors[member]
             said = dict(zip(self._names, row, strict=True))
             outcomes.append({**said, "learning_rate": self._rates[member], "rows": rows})
         return outcomes
 
     def _follow(self) -> None:
-        """What `Schedules.follow` does; what becomes of one that failed is not taken over in the end."""
+        """What `Schedules.after_step` does; what becomes of one that failed is not taken over in the end."""
         moved = self._target.lerp(self._online, self._share)
         self._target.copy_(torch.where(self._share > 0, moved, self._target))
         lower = torch.maximum(self._epsilon * self._kept, self._least)

@@ -17,7 +17,7 @@ class HostScalars:
         self._here = torch.zeros(rows, many, dtype=torch.float64, pin_memory=device.type == "cuda")
         self._there = torch.zeros(rows, many, dtype=torch.float64, device=device)
 
-    def give(self, *rows: Sequence[float]) -> Tensor:
+    def upload(self, *rows: Sequence[float]) -> Tensor:
         """[rows, many] float64 on the device, which must be done with what it was given before."""
         self._here.copy_(torch.tensor(rows, dtype=torch.float64))
         return self._there.copy_(self._here, non_blocking=True)

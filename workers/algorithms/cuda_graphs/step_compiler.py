@@ -34,7 +34,7 @@ class StepCompiler:
         self._made: dict[Callable[..., object], Callable[..., object]] = {}
 
     def call(self, function: Callable[P, R], *given: P.args, **named: P.kwargs) -> R:
-        """What `function` returns. Use it within `attempt`."""
+        """What `function` returns. Use it within `run_or_fall_back`."""
         if not self._wanted:
             return function(*given, **named)
         made = self._made.get(function)
@@ -45,7 +45,7 @@ class StepCompiler:
             log.info("event=compiling function=%s", function.__name__)
         return cast(R, made(*given, **named))
 
-    def attempt(self, step: Callable[[], None]) -> None:
+    def run_or_fall_back(self, step: Callable[[], None]) -> None:
         """Makes `step`; where compiling fails in it, once more without. Until then nothing may have been done that
         cannot be done again."""
         if not self._wanted or _recording():

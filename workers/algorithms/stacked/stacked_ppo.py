@@ -17,17 +17,17 @@ from torch import Tensor
 
 from protocol.config.run import Streamed
 from protocol.errors import TrainingFault
-from workers.algorithms.common.adam import broken, learning_rate_of
-from workers.algorithms.common.batches import SegmentBatch, joined
-from workers.algorithms.common.time_major import TimeMajorBatch, prepare
-from workers.algorithms.common.update import Outcome, one_by_one
+from workers.algorithms.common.adam import learning_rate_of, non_finite_update
+from workers.algorithms.common.batches import SegmentBatch, concatenate
+from workers.algorithms.common.time_major import TimeMajorBatch, to_time_major
+from workers.algorithms.common.update import Outcome, update_each
 from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
 from workers.algorithms.stacked.stacked_adam import StackedAdam
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["PPOStack", "normalize", "orders"]
+__all__ = ["PPOStack", "minibatch_orders", "normalize"]
 
 
 class PPOStack:
@@ -43,15 +43,15 @@ class PPOStack:
     def update(self, given: Sequence[SegmentBatch], progress: Sequence[float]) -> list[Outcome]:
         """What `PPOUpdate.update` does, for each. Batches with rows that are not real are trained on one by one."""
         if not all(bool((segments.valid == segments.action.shape[1]).all()) for segments in given):
-            return one_by_one(self._updates, given, progress)
+            return update_each(self._updates, given, progress)
         try:
-            batch = prepare(joined(given, torch.cat))
+            batch = to_time_major(concatenate(given, torch.cat))
         except TrainingFault:  # of one of them, who then is told by himself
-            return one_by_one(self._updates, given, progress)
+            return update_each(self._updates, given, progress)
         pairs = [*zip(self._updates, progress, strict=True)]
         rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
         entropy_weights = [entropy_weight_of(update.algorithm, part) for update, part in pairs]
-        self._policy.weights.gather()
+        self._policy.weights.load()
         self._adam.gather(rates, [update.config.max_grad_norm for update in self._updates])
         return self._train(batch, rates, batch.reward.new_tensor(entropy_weights))
 
@@ -61,12 +61,12 @@ class PPOStack:
         many, (length, columns) = len(self._updates), batch.reward.shape
         records, names, targets = [], [], []
         for epoch in range(self._algorithm.epochs):
-            order = orders(self._updates, columns // many).to(batch.mask.device)
+            order = minibatch_orders(self._updates, columns // many).to(batch.mask.device)
             for index in order.tensor_split(self._algorithm.minibatches, 1):
                 if not index.numel():
                     continue
                 minibatch = batch.minibatch(index.flatten(), self._scratch, members=many)
-                with self._arithmetic.products(batch.mask.device):
+                with self._arithmetic.autocast(batch.mask.device):
                     found = objective(self._policy, minibatch, self._algorithm, entropy_weight)
                 norm = self._adam.backward(found.loss)
                 self._stop(found.loss, norm, faults)
@@ -92,15 +92,15 @@ class PPOStack:
         """Policies whose `loss` or `norm` [K] is no number keep what they are before this step."""
         for member, (one, other) in enumerate(torch.stack([loss.detach(), norm], 1).tolist()):
             if member not in faults and not (math.isfinite(one) and math.isfinite(other)):
-                faults[member] = broken(one, other)
+                faults[member] = non_finite_update(one, other)
                 self._scatter(member)
 
     def _scatter(self, member: int) -> None:
-        self._policy.weights.scatter(member)
+        self._policy.weights.store(member)
         self._adam.scatter(member)
 
 
-def orders(updates: Sequence[PPOUpdate], each: int) -> Tensor:
+def minibatch_orders(updates: Sequence[PPOUpdate], each: int) -> Tensor:
     """[K, B]: the segments of each policy, of `each` of them, in an order of its own."""
     found = [torch.randperm(each, generator=update.generator) for update in updates]
     return torch.stack(found) + each * torch.arange(len(found))[:, None]

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from workers.algorithms.common.adam import broken, learning_rate_of
-from workers.algorithms.common.batches import TransitionBatch, foreign, joined
-from workers.algorithms.common.update import Outcome, one_by_one
+from workers.algorithms.common.adam import learning_rate_of, non_finite_update
+from workers.algorithms.common.batches import TransitionBatch, concatenate, non_tensor_field
+from workers.algorithms.common.update import Outcome, update_each
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.off_policy import Drawn, Loss
@@ -26,7 +26,7 @@ from workers.policies.networks.q_network import DQNPolicy
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.stacked.stacked_q_networks import StackedQuantiles, StackedValues
 
-__all__ = ["StackedQLearning", "ask", "drawn_by", "together"]
+__all__ = ["StackedQLearning", "stack_policies", "stacked_loss", "stacked_noise"]
 
 
 class StackedQLearning:
@@ -34,21 +34,21 @@ class StackedQLearning:
 
     def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate]) -> None:
         self._updates = updates
-        self._policy = together(updates)
+        self._policy = stack_policies(updates)
         self._adam = StackedAdam([update.optimizer for update in updates], self._policy.weights)
 
     def update(self, given: Sequence[TransitionBatch], progress: Sequence[float]) -> list[Outcome]:
         """What `OffPolicyUpdate.update` does, for each."""
-        if any(foreign(one) for one in given) or len({one.rows for one in given}) != 1 or not given[0].rows:
-            return one_by_one(self._updates, given, progress)
+        if any(non_tensor_field(one) for one in given) or len({one.rows for one in given}) != 1 or not given[0].rows:
+            return update_each(self._updates, given, progress)
         pairs = zip(self._updates, progress, strict=True)
         rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
-        weights, batch = self._policy.weights, joined(given, torch.stack)
-        weights.gather()
+        weights, batch = self._policy.weights, concatenate(given, torch.stack)
+        weights.load()
         self._adam.gather(rates, [update.config.max_grad_norm for update in self._updates])
-        drawn = drawn_by(self._updates, batch.action.shape[1])
-        with self._updates[0].arithmetic.products(batch.reward.device):
-            asked = ask(self._updates[0], self._policy, batch, drawn)
+        drawn = stacked_noise(self._updates, batch.action.shape[1])
+        with self._updates[0].arithmetic.autocast(batch.reward.device):
+            asked = stacked_loss(self._updates[0], self._policy, batch, drawn)
         norm = self._adam.backward(asked.loss)
         before = weights.parameters.clone()
         self._adam.step()
@@ -65,7 +65,7 @@ class StackedQLearning:
         for member, (row, rate) in enumerate(zip(rows, rates, strict=True)):
             said = dict(zip(numbers, row, strict=True))
             if not (math.isfinite(said["loss"]) and math.isfinite(said["grad_norm"])):
-                outcomes.append(broken(said["loss"], said["grad_norm"]))
+                outcomes.append(non_finite_update(said["loss"], said["grad_norm"]))
                 continue
             followed = self._settle(member, asked.errors[member])
             outcomes.append({**said, **followed, "learning_rate": rate, "rows": float(batch.action.shape[1])})
@@ -73,14 +73,14 @@ class StackedQLearning:
 
     def _settle(self, member: int, errors: Tensor) -> dict[str, float]:
         """One policy takes its step over; what follows it."""
-        self._policy.weights.scatter(member)
+        self._policy.weights.store(member)
         self._adam.scatter(member)
         update = self._updates[member]
         update.errors = errors
-        return {name: number.item() for name, number in update.follow().items()}
+        return {name: number.item() for name, number in update.after_step().items()}
 
 
-def together(updates: Sequence[DQNUpdate | IQNUpdate]) -> StackedValues | StackedQuantiles:
+def stack_policies(updates: Sequence[DQNUpdate | IQNUpdate]) -> StackedValues | StackedQuantiles:
     """The policies of `updates` of one kind as one."""
     policies = [update.policy for update in updates]
     values = [policy for policy in policies if isinstance(policy, DQNPolicy)]
@@ -88,12 +88,12 @@ def together(updates: Sequence[DQNUpdate | IQNUpdate]) -> StackedValues | Stacke
     return StackedValues(values) if values else StackedQuantiles(quantiles)
 
 
-def drawn_by(updates: Sequence[DQNUpdate | IQNUpdate], rows: int) -> Drawn:
+def stacked_noise(updates: Sequence[DQNUpdate | IQNUpdate], rows: int) -> Drawn:
     """What each drew for an update of so many rows, [K, ...]."""
     return tuple(_stacked(column) for column in zip(*[update.draw(rows) for update in updates], strict=True))
 
 
-def ask(
+def stacked_loss(
     first: DQNUpdate | IQNUpdate, policy: StackedValues | StackedQuantiles, batch: TransitionBatch, drawn: Drawn
 ) -> Loss:
     """What `batch` asks of all policies at once, which have the formula of the `first`."""

@@ -17,10 +17,10 @@ from workers.runtime.identity import Identity
 from workers.runtime.metric_names import FLOW, RUN, Metric
 from workers.runtime.prometheus import info, text
 
-__all__ = ["run_text"]
+__all__ = ["render_run_metrics"]
 
 
-def run_text(identity: Identity, view: Mapping[str, Any], silent: float) -> Response:
+def render_run_metrics(identity: Identity, view: Mapping[str, Any], silent: float) -> Response:
     """What the coordinator tells; {} before the first look."""
     found = [info(identity), _gauge(Metric("rookery_loop_silent_seconds", "gauge", "see above", ()), {(): silent})]
     if view:

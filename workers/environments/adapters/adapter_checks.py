@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 
-__all__ = ["check_same", "copy_seeds", "most_steps", "picture_of", "refuse_early_step"]
+__all__ = ["check_same", "copy_seeds", "max_steps", "picture_of", "step_before_reset"]
 
 
 def check_same(expected: Any, got: Any, where: str, field: str) -> None:
@@ -22,12 +22,12 @@ def check_same(expected: Any, got: Any, where: str, field: str) -> None:
         raise EnvironmentFault("space_changed", where=where, field=field, expected=expected, value=got)
 
 
-def most_steps(value: Any) -> int | None:
+def max_steps(value: Any) -> int | None:
     """A limit of steps as an environment declares it; None where that is no such number."""
     return int(value) if isinstance(value, int | np.integer) and value > 0 else None
 
 
-def refuse_early_step(where: str) -> EnvironmentFault:
+def step_before_reset(where: str) -> EnvironmentFault:
     """What to raise when actions come for an environment that has no episode yet."""
     return EnvironmentFault("step_before_reset", environment=where)
 

@@ -18,15 +18,15 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.adapters.adapter_checks import (
     check_same,
     copy_seeds,
-    most_steps,
+    max_steps,
     picture_of,
-    refuse_early_step,
+    step_before_reset,
 )
 from workers.environments.adapters.gymnasium_vector import CartPole, GymnasiumVector
 from workers.environments.adapters.space_conversion import translate
 from workers.environments.base import AgentTimeStep, Environment, Turn
 
-__all__ = ["GymnasiumEnvironment", "from_id", "refusing"]
+__all__ = ["GymnasiumEnvironment", "from_id", "gymnasium_errors"]
 
 
 class GymnasiumEnvironment(Environment):
@@ -43,7 +43,7 @@ class GymnasiumEnvironment(Environment):
             for _ in range(copies):
                 self._envs.append(make_one())
             first = self._envs[0]
-            steps = most_steps(getattr(getattr(first, "spec", None), "max_episode_steps", None))
+            steps = max_steps(getattr(getattr(first, "spec", None), "max_episode_steps", None))
             self._spaces = first.observation_space, first.action_space
             observed, acted = {"agent": self._spaces[0]}, {"agent": self._spaces[1]}
             self.world, (self._agent,) = translate(id, observed, acted, {"agent": self._begin(first)[1]}, steps)
@@ -71,7 +71,7 @@ class GymnasiumEnvironment(Environment):
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """Steps every copy; where an episode ended, the observation is already the next episode's first."""
         if not self._begun:
-            raise refuse_early_step(self.world.id)
+            raise step_before_reset(self.world.id)
         finals: list[Any] = []
         for i, (env, action) in enumerate(zip(self._envs, self._agent.values(actions[0]), strict=True)):
             told = env.step(action)
@@ -92,9 +92,9 @@ class GymnasiumEnvironment(Environment):
         return Turn((self._present(finals),), env_steps=self.copies)
 
     def _show(self, copy: int, seen: Any, info: Any) -> None:
-        self._agent.see(self._observation, copy, seen)
+        self._agent.write_observation(self._observation, copy, seen)
         if self._masks is not None:
-            self._agent.allow(self._masks, copy, seen, info)
+            self._agent.write_mask(self._masks, copy, seen, info)
         elif info:
             self._agent.refuse_late_mask(info)
 
@@ -120,7 +120,7 @@ class GymnasiumEnvironment(Environment):
             present.final_index = np.flatnonzero(self._truncated)
             present.final_observation = self.world.places[0].observed.zeros(len(finals))
             for row, seen in enumerate(finals):
-                self._agent.see(present.final_observation, row, seen)
+                self._agent.write_observation(present.final_observation, row, seen)
         return present
 
     def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
@@ -136,7 +136,7 @@ class GymnasiumEnvironment(Environment):
 def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
     """The environment `gymnasium.make(id without its prefix, **settings)`; ConfigurationError if it cannot be made."""
     name = id.removeprefix("gymnasium:")
-    with refusing(id, name, settings) as gymnasium:
+    with gymnasium_errors(id, name, settings) as gymnasium:
         spec = gymnasium.spec(name) if ":" not in name else None
         entry = spec.vector_entry_point if spec else None
         if entry == "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv":
@@ -147,7 +147,7 @@ def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
 
 
 @contextmanager
-def refusing(id: str, name: str, settings: Mapping[str, Any]) -> Iterator[Any]:
+def gymnasium_errors(id: str, name: str, settings: Mapping[str, Any]) -> Iterator[Any]:
     """Gymnasium, with which `name` is made; ConfigurationError, in one sentence, if it cannot be."""
     try:
         import gymnasium

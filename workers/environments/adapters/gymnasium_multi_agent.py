@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from workers.environments.adapters.gymnasium_adapter import refusing
+from workers.environments.adapters.gymnasium_adapter import gymnasium_errors
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment
 
@@ -96,7 +96,7 @@ class TupleMultiAgent:
 def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
     """The environment `gymnasium.make(id without its prefix, **settings)`; ConfigurationError if it cannot be made."""
     name = id.removeprefix(_PREFIX)
-    with refusing(id, name, settings) as gymnasium:
+    with gymnasium_errors(id, name, settings) as gymnasium:
 
         def make_one() -> TupleMultiAgent:
             return TupleMultiAgent(id, gymnasium.make(name, disable_env_checker=True, **settings))

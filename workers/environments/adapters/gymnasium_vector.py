@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.gymnasium import world_from_gymnasium
-from workers.environments.adapters.adapter_checks import copy_seeds, most_steps, picture_of, refuse_early_step
+from workers.environments.adapters.adapter_checks import copy_seeds, max_steps, picture_of, step_before_reset
 from workers.environments.adapters.space_conversion import BatchConverter, translate
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
-from workers.environments.players import first_rows
+from workers.environments.players import first_legal
 from workers.runtime.state_capture import State
 
 __all__ = ["CartPole", "GymnasiumVector"]
@@ -38,7 +38,7 @@ class GymnasiumVector(Environment):
         try:
             self._mode = _mode(id, vector)
             observed, acted = {"agent": vector.single_observation_space}, {"agent": vector.single_action_space}
-            steps = most_steps(getattr(getattr(vector, "spec", None), "max_episode_steps", None))
+            steps = max_steps(getattr(getattr(vector, "spec", None), "max_episode_steps", None))
             self.world, (self._agent,) = translate(id, observed, acted, {"agent": vector.reset(seed=0)[1]}, steps)
         except BaseException:
             self.close()
@@ -56,16 +56,18 @@ class GymnasiumVector(Environment):
         self._ended.fill(False)
         self._begun = True
         none = np.zeros(self.copies, np.bool_)
-        present = AgentTimeStep(0, self._all.see(observation), np.zeros(self.copies, np.float32), none, none.copy())
-        present.action_mask = self._all.allow(observation, info)
+        present = AgentTimeStep(
+            0, self._all.write_observation(observation), np.zeros(self.copies, np.float32), none, none.copy()
+        )
+        present.action_mask = self._all.write_mask(observation, info)
         return Turn((present,))
 
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """Steps all copies in one call."""
         if not self._begun:
-            raise refuse_early_step(self.world.id)
+            raise step_before_reset(self.world.id)
         if self._mode == "NEXT_STEP":
-            return self._step_late(actions[0])
+            return self._step_next_step_autoreset(actions[0])
         told = self._vector.step(self._all.act(actions[0]))
         present, info = self._told(told), told[4]
         if self._mode == "DISABLED":
@@ -73,16 +75,16 @@ class GymnasiumVector(Environment):
             ended = present.terminated | present.truncated
             if ended.any():
                 observation, info = self._vector.reset(options={"reset_mask": ended})
-                present.observation = self._all.see(observation)
-                present.action_mask = self._all.allow(observation, info, present.action_mask)
+                present.observation = self._all.write_observation(observation)
+                present.action_mask = self._all.write_mask(observation, info, present.action_mask)
         elif present.truncated.any():
             self._keep_finals(present, self._finals(present.truncated, info))
         return Turn((present,), env_steps=self.copies)
 
-    def _step_late(self, actions: NDArray[Any]) -> Turn:
+    def _step_next_step_autoreset(self, actions: NDArray[Any]) -> Turn:
         """Copies that ended in the last step restart in this one, whatever the action."""
         restarted = self._ended
-        chosen = first_rows(self._place.acted, self.copies)
+        chosen = first_legal(self._place.acted, self.copies)
         chosen[~restarted] = actions
         present = self._told(self._vector.step(self._all.act(chosen)))
         ended = present.terminated | present.truncated
@@ -92,9 +94,12 @@ class GymnasiumVector(Environment):
             raise EnvironmentFault("restarting_copy_ended", where=self._where, copy=copy)
         self._keep_finals(present, present.observation[present.truncated])
         if ended.all():  # nobody could act: on to the first observations
-            idle = self._all.act(first_rows(self._place.acted, self.copies))
+            idle = self._all.act(first_legal(self._place.acted, self.copies))
             observation, _, _, _, info = self._vector.step(idle)
-            present.observation, present.action_mask = self._all.see(observation), self._all.allow(observation, info)
+            present.observation, present.action_mask = (
+                self._all.write_observation(observation),
+                self._all.write_mask(observation, info),
+            )
             self._ended = np.zeros(self.copies, np.bool_)
             return Turn((present,), env_steps=steps)
         self._ended = ended
@@ -123,7 +128,7 @@ class GymnasiumVector(Environment):
         earned = np.asarray(reward)
         if earned.shape != (self.copies,) or earned.dtype.kind not in "fiub":
             raise self._fault("reward", f"float32[{self.copies}]", earned)
-        seen, mask = self._all.see(observation), self._all.allow(observation, info)
+        seen, mask = self._all.write_observation(observation), self._all.write_mask(observation, info)
         present = AgentTimeStep(0, seen, earned.astype(np.float32, copy=False), terminated, truncated & ~terminated)
         present.action_mask = mask
         return present
@@ -142,7 +147,7 @@ class GymnasiumVector(Environment):
         rows = np.flatnonzero(truncated)
         last = self._place.observed.zeros(len(rows))
         for row, copy in enumerate(rows.tolist()):
-            self._agent.see(last, row, finals[copy])
+            self._agent.write_observation(last, row, finals[copy])
         return last
 
     def _fault(self, field: str, expected: str, got: NDArray[Any]) -> EnvironmentFault:
@@ -184,7 +189,7 @@ class CartPole(Environment):
     soon as its episode has ended, with random numbers of its own, drawn as the scalar CartPole draws them.
     """
 
-    remembers = True
+    has_state = True
 
     def __init__(self, id: str, vector: Any) -> None:
         self._vector = vector

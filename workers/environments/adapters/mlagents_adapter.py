@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, ArrayPopulation, Box, Dict, DictPopulation, Discrete, MultiDiscrete, Tuple, World
-from workers.environments.adapters.adapter_checks import refuse_early_step
+from workers.environments.adapters.adapter_checks import step_before_reset
 from workers.environments.adapters.mlagents_behavior import BehaviorAgents
 from workers.environments.base import Environment, Turn
 
@@ -72,7 +72,7 @@ class MlAgentsEnvironment(Environment):
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """Gives their actions to all who asked, and steps each copy until somebody asks."""
         if self._turn is None:
-            raise refuse_early_step(self.world.id)
+            raise step_before_reset(self.world.id)
         chosen = {
             present.agent: self._everywhere(present.agent, present.copies, acts)
             for present, acts in zip(self._turn.present, actions, strict=True)

@@ -119,7 +119,7 @@ class OpenSpielTurns(Environment):
 
     def _end(self, copy: int, returns: Sequence[float]) -> None:
         for agent, earned in enumerate(returns):
-            self._board.earn(agent, copy, earned)
+            self._board.add_reward(agent, copy, earned)
             self._board.end(agent, copy, True, False, None)
 
     def _show(self, copy: int) -> None:

@@ -69,9 +69,9 @@ class PettingZooAEC(Environment):
                 self._cast.begin(copy)
             agent = self._cast.number(env.agent_selection)
             seen, reward, terminated, truncated, info = env.last()
-            board.earn(agent, copy, reward)
+            board.add_reward(agent, copy, reward)
             if not (terminated or truncated):
-                board.see(agent, copy, seen, info)
+                board.observe(agent, copy, seen, info)
                 if agent in self._acted[copy]:
                     self._acted[copy].clear()
                     complete = True

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from workers.environments.adapters.adapter_checks import check_same, most_steps
+from workers.environments.adapters.adapter_checks import check_same, max_steps
 from workers.environments.adapters.space_conversion import translate
 
 __all__ = ["PettingZooCopies"]
@@ -32,7 +32,7 @@ class PettingZooCopies:
             observations = {name: spaces[0] for name, spaces in self._spaces.items()}
             actions = {name: spaces[1] for name, spaces in self._spaces.items()}
             infos = _infos(first, first.reset(seed=0))
-            steps = most_steps(getattr(getattr(first, "unwrapped", None), "max_cycles", None))
+            steps = max_steps(getattr(getattr(first, "unwrapped", None), "max_cycles", None))
             self.world, self.agents = translate(id, observations, actions, infos, steps)
         except BaseException:
             self.close()

@@ -22,7 +22,7 @@ from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
 from workers.environments.wrappers.central_state import tagged
 
-__all__ = ["PettingZooEnvironment", "from_id", "wrap"]
+__all__ = ["PettingZooEnvironment", "from_id", "wrap_pettingzoo"]
 
 
 class PettingZooEnvironment(Environment):
@@ -70,7 +70,7 @@ class PettingZooEnvironment(Environment):
 
     def _chosen(self, actions: Sequence[NDArray[Any]]) -> list[dict[str, Any]]:
         """[E]: agent -> action."""
-        names, given = self._names, self._board.given(actions)
+        names, given = self._names, self._board.actions_by_agent(actions)
         if len(given) == len(names) and all(len(copies) == self.copies for _, copies, _ in given):
             every = zip(*(values for _, _, values in given), strict=True)
             return [dict(zip(names, acts, strict=True)) for acts in every]
@@ -88,12 +88,12 @@ class PettingZooEnvironment(Environment):
             if name not in seen or name not in rewards:
                 raise self._lacks(name, copy, "observation" if name not in seen else "reward")
             try:
-                board.held[k, copy] = rewards[name]
+                board.pending_reward[k, copy] = rewards[name]
             except (TypeError, ValueError):
-                board.earn(k, copy, rewards[name])
-            agent.see(board.observation[k], copy, seen[name])
+                board.add_reward(k, copy, rewards[name])
+            agent.write_observation(board.observation[k], copy, seen[name])
             if masks is not None:
-                agent.allow(masks, copy, seen[name], infos.get(name))
+                agent.write_mask(masks, copy, seen[name], infos.get(name))
             elif infos:
                 agent.refuse_late_mask(infos.get(name))
 
@@ -106,7 +106,7 @@ class PettingZooEnvironment(Environment):
             k = self._cast.number(name)
             if name not in rewards:
                 raise self._lacks(name, copy, "reward")
-            board.earn(k, copy, rewards[name])
+            board.add_reward(k, copy, rewards[name])
             terminated, truncated = terminations.get(name, False), truncations.get(name, False)
             if terminated or truncated:
                 ended.add(name)
@@ -133,7 +133,7 @@ class PettingZooEnvironment(Environment):
         for name in self._cast.alive(copy):
             if name not in seen:
                 raise self._lacks(name, copy, "observation")
-            self._board.see(self._cast.number(name), copy, seen[name], infos.get(name))
+            self._board.observe(self._cast.number(name), copy, seen[name], infos.get(name))
 
     def _lacks(self, name: str, copy: int, field: str) -> EnvironmentFault:
         return self._fault(name, f"{field} in copy {copy}", "there, as it acts", "missing")
@@ -160,7 +160,7 @@ class PettingZooEnvironment(Environment):
 TurnMode = Literal["sequential", "simultaneous"]
 
 
-def wrap(
+def wrap_pettingzoo(
     id: str, first: Any, make_one: Callable[[], Any], copies: int, turn_mode: TurnMode | None, state: bool = False
 ) -> Environment:
     """Environments of `make_one`, which are like `first`: parallel ones, or such as take turns (AECEnv). `state`:
@@ -191,7 +191,7 @@ def from_id(
     id: str, copies: int, settings: Mapping[str, Any], turn_mode: TurnMode | None = None, state: bool = False
 ) -> Environment:
     """`parallel_env(**settings)` of the module named in `id`, or `env(**settings)` where `turn_mode` is sequential or
-    there is no other, as a world; ConfigurationError if it cannot be made. `state` as for `wrap`."""
+    there is no other, as a world; ConfigurationError if it cannot be made. `state` as for `wrap_pettingzoo`."""
     name = id.removeprefix("pettingzoo:")
     package = name.partition(".")[0]
     try:
@@ -220,7 +220,7 @@ def from_id(
     make_one = _maker(id, function, settings)
     first = make_one()
     made = [first]
-    return wrap(id, first, lambda: made.pop() if made else make_one(), copies, turn_mode, state)
+    return wrap_pettingzoo(id, first, lambda: made.pop() if made else make_one(), copies, turn_mode, state)
 
 
 def _maker(id: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[[], Any]:

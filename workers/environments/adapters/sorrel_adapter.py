@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Dict, Discrete, Space, Tuple
 from protocol.spaces.gymnasium import world_of
-from workers.environments.adapters.adapter_checks import copy_seeds, most_steps
-from workers.environments.adapters.space_conversion import SpaceConverter, held
+from workers.environments.adapters.adapter_checks import copy_seeds, max_steps
+from workers.environments.adapters.space_conversion import SpaceConverter, narrowed
 from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
 
@@ -64,7 +64,7 @@ class SorrelEnvironment(Environment):
             self.close()
             raise
         self._turns = _most_turns(self._envs[0])
-        self.world = held(world_of(id, agents, self._turns))
+        self.world = narrowed(world_of(id, agents, self._turns))
         speakers = [
             SpaceConverter(f"{id}, agent {agent.name}", place, agent)
             for agent, place in zip(agents, self.world.places, strict=True)
@@ -107,7 +107,7 @@ class SorrelEnvironment(Environment):
         reward = one.act(world, action)
         if before is not None and world.total_reward == before:
             world.total_reward += reward
-        self._board.earn(agent, copy, reward)
+        self._board.add_reward(agent, copy, reward)
         self._alive[copy].remove(agent)
         if one.is_done(world):
             self._done[copy].add(agent)
@@ -150,7 +150,7 @@ class SorrelEnvironment(Environment):
         """Shows the world to those who act next."""
         next_ones = self._alive[copy] if self.turn_mode == "simultaneous" else self._alive[copy][:1]
         for agent in next_ones:
-            self._board.see(agent, copy, _view(self._envs[copy], agent))
+            self._board.observe(agent, copy, _view(self._envs[copy], agent))
 
     def close(self) -> None:
         """Closes the copies that can be closed."""
@@ -209,7 +209,7 @@ def _most_turns(env: Any) -> int | None:
     """Turns after which an episode is cut."""
     experiment = getattr(getattr(env, "config", None), "experiment", None)
     for holder in (env, experiment, env.world):
-        turns = most_steps(getattr(holder, "max_turns", None))
+        turns = max_steps(getattr(holder, "max_turns", None))
         if turns is not None:
             return turns
     return None

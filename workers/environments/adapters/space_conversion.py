@@ -39,12 +39,12 @@ from protocol.spaces.arrays import limits
 from protocol.spaces.gymnasium import world_of
 from protocol.spaces.pettingzoo import world_from_pettingzoo
 
-__all__ = ["MASK", "BatchConverter", "SpaceConverter", "batch_of", "column_of", "held", "translate", "within"]
+__all__ = ["MASK", "BatchConverter", "SpaceConverter", "batch_of", "clipped", "column_of", "narrowed", "translate"]
 
 log = logging.getLogger(__name__)
 
 
-def held(world: World, masked: Collection[str] = ()) -> World:
+def narrowed(world: World, masked: Collection[str] = ()) -> World:
     """The same world with the dtypes that are held here, and with masks for the agents named."""
     agents = tuple(
         Agent(
@@ -58,7 +58,7 @@ def held(world: World, masked: Collection[str] = ()) -> World:
     return world_of(world.id, agents, world.episode_steps)
 
 
-def within(space: Box, column: NDArray[Any]) -> NDArray[Any]:
+def clipped(space: Box, column: NDArray[Any]) -> NDArray[Any]:
     """[n, *shape] in bounds: one that was rounded to float32 may lie outside by that much."""
     low, high = _bounds(space.low, -np.inf), _bounds(space.high, np.inf)
     if low is None and high is None:
@@ -111,7 +111,7 @@ class SpaceConverter:
         self._native = tuple(elements(self.done, "action"))
         self._choice = isinstance(self.done, Discrete)
 
-    def see(self, rows: NDArray[Any], row: int, value: Any) -> None:
+    def write_observation(self, rows: NDArray[Any], row: int, value: Any) -> None:
         """`rows[row] = value`; EnvironmentFault where it is not of the observation's space."""
         if type(value) is np.ndarray and value.dtype == self._dtype and value.shape == self._shape:
             rows[row] = value
@@ -123,7 +123,7 @@ class SpaceConverter:
         else:
             rows[row] = arrays["observation"]
 
-    def allow(self, masks: NDArray[np.bool_], row: int, value: Any, info: Any) -> None:
+    def write_mask(self, masks: NDArray[np.bool_], row: int, value: Any, info: Any) -> None:
         """`masks[row]` from what comes with an observation; all that there is where nothing does."""
         record = self.place.masked
         assert record is not None
@@ -155,7 +155,7 @@ class SpaceConverter:
         for native, (_, part) in zip(self._native, self.place.acted.parts(actions), strict=True):
             column = part.astype(native.space.dtype)
             if isinstance(native.space, Box) and part.dtype != column.dtype:
-                column = within(native.space, column)
+                column = clipped(native.space, column)
             yield native.name, native.space, column
 
     def own(self, value: Any) -> Any:
@@ -212,7 +212,7 @@ def translate(
             log.warning("event=mask_only_seen where=%r reason='%s is no mask of %s'", where, seen[MASK], action)
     if not masked and any(MASK in (info or {}) for info in infos.values()):
         masked = {agent.name for agent in native.agents if _chooses(agent)}
-    world = held(native, masked)
+    world = narrowed(native, masked)
     return world, [
         SpaceConverter(
             f"{id}, agent {agent.name}",
@@ -245,7 +245,7 @@ class BatchConverter:
         self._agent, self._copies = agent, copies
         self._observed, self._masked = agent.place.observed, agent.place.masked
 
-    def see(self, value: Any) -> NDArray[Any]:
+    def write_observation(self, value: Any) -> NDArray[Any]:
         """[E, *shape]; the very array that came where it is one of the right dtype."""
         own = self._agent.own(value)
         if not self._observed.nested:
@@ -255,7 +255,9 @@ class BatchConverter:
             column[...] = column_of(leaf, own, self._copies, self._agent.where)
         return rows
 
-    def allow(self, value: Any, info: Mapping[str, Any], before: NDArray[Any] | None = None) -> NDArray[Any] | None:
+    def write_mask(
+        self, value: Any, info: Mapping[str, Any], before: NDArray[Any] | None = None
+    ) -> NDArray[Any] | None:
         """[E, *shape] of masks, None for an agent without: what came, else what was `before`, else all."""
         if self._masked is None:
             return None

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from workers.environments.adapters.adapter_checks import refuse_early_step
+from workers.environments.adapters.adapter_checks import step_before_reset
 from workers.environments.adapters.space_conversion import SpaceConverter
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
@@ -41,7 +41,7 @@ class TurnBuilder:
         """[K] of [E, *shape] or None: what they may do."""
         self.present = np.zeros(shape, np.bool_)
         """[K, E]: who acts in the coming turn."""
-        self.held = np.zeros(shape, np.float64)
+        self.pending_reward = np.zeros(shape, np.float64)
         """[K, E]: rewards that are not told yet."""
         self._open = np.zeros(shape, np.bool_)
         self._reward = np.zeros(shape, np.float32)
@@ -57,7 +57,7 @@ class TurnBuilder:
 
     def clear(self) -> None:
         """New episodes in all copies: nothing that came before is told any more."""
-        for array in (self.present, self.held, self._open):
+        for array in (self.present, self.pending_reward, self._open):
             array.fill(0)
         self.begin()
 
@@ -71,11 +71,11 @@ class TurnBuilder:
             self._finals.clear()
             self._last.clear()
 
-    def given(self, actions: Sequence[NDArray[Any]]) -> list[tuple[int, range | list[int], list[Any]]]:
+    def actions_by_agent(self, actions: Sequence[NDArray[Any]]) -> list[tuple[int, range | list[int], list[Any]]]:
         """(agent, copies, its action in each) for all who are present in the last turn; EnvironmentFault where there
         has been none."""
         if self._turn is None:
-            raise refuse_early_step(self._id)
+            raise step_before_reset(self._id)
         every = range(self._copies)
         return [
             (one.agent, every if one.copies is None else one.copies.tolist(), self._agents[one.agent].values(chosen))
@@ -84,24 +84,24 @@ class TurnBuilder:
 
     def each(self, actions: Sequence[NDArray[Any]]) -> Iterator[tuple[int, int, Any]]:
         """The same one by one: (agent, copy, action)."""
-        for agent, copies, values in self.given(actions):
+        for agent, copies, values in self.actions_by_agent(actions):
             for copy, value in zip(copies, values, strict=True):
                 yield agent, copy, value
 
-    def see(self, agent: int, copy: int, observation: Any, info: Any = None) -> None:
+    def observe(self, agent: int, copy: int, observation: Any, info: Any = None) -> None:
         """`agent` is to act on this; EnvironmentFault where it is not of its space."""
         masks = self.masks[agent]
         if masks is not None:
-            self._agents[agent].allow(masks, copy, observation, info)
+            self._agents[agent].write_mask(masks, copy, observation, info)
         elif info:
             self._agents[agent].refuse_late_mask(info)
-        self._agents[agent].see(self.observation[agent], copy, observation)
+        self._agents[agent].write_observation(self.observation[agent], copy, observation)
         self.present[agent, copy] = True
 
-    def earn(self, agent: int, copy: int, reward: Any) -> None:
+    def add_reward(self, agent: int, copy: int, reward: Any) -> None:
         """Adds a reward; EnvironmentFault where that is no number."""
         try:
-            self.held[agent, copy] += float(reward)
+            self.pending_reward[agent, copy] += float(reward)
         except (TypeError, ValueError):
             raise EnvironmentFault("reward_not_number", where=self._where[agent], value=reward) from None
 
@@ -110,8 +110,8 @@ class TurnBuilder:
         if not self._open[agent, copy] or (agent, copy) in self._last:
             self._forget(agent, copy)
             return
-        self._last[agent, copy] = self.held[agent, copy]
-        self.held[agent, copy] = 0
+        self._last[agent, copy] = self.pending_reward[agent, copy]
+        self.pending_reward[agent, copy] = 0
         self._terminated[agent, copy] = terminated
         self._truncated[agent, copy] = not terminated
         if terminated:
@@ -137,8 +137,8 @@ class TurnBuilder:
             told &= ~ended
             self._open &= ~ended
             ended &= ~acts
-        np.multiply(self.held, told, out=self._reward, casting="same_kind")
-        self.held[told] = 0
+        np.multiply(self.pending_reward, told, out=self._reward, casting="same_kind")
+        self.pending_reward[told] = 0
         for place, reward in self._last.items():
             self._reward[place] = reward
         present = tuple(self._present(agent) for agent in agents if acts[agent].any())
@@ -184,11 +184,13 @@ class TurnBuilder:
         told.final_observation = agent.place.observed.zeros(len(rows))
         copies = rows if told.copies is None else told.copies[rows]
         for row, copy in enumerate(copies.tolist()):
-            agent.see(told.final_observation, row, self._finals[told.agent, copy])
+            agent.write_observation(told.final_observation, row, self._finals[told.agent, copy])
 
     def _forget(self, agent: int, copy: int) -> None:
         """An agent that never acted in its episode has no row to be rewarded in."""
-        if self.held[agent, copy] and agent not in self._warned:
+        if self.pending_reward[agent, copy] and agent not in self._warned:
             self._warned.add(agent)
-            log.warning("event=reward_without_action where=%r reward=%g", self._where[agent], self.held[agent, copy])
-        self.held[agent, copy] = 0
+            log.warning(
+                "event=reward_without_action where=%r reward=%g", self._where[agent], self.pending_reward[agent, copy]
+            )
+        self.pending_reward[agent, copy] = 0

@@ -17,7 +17,7 @@ from protocol.experience.layout import common_of
 from protocol.spaces import Place
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
 from workers.environments.checks.fast_path import FastCheck
-from workers.environments.checks.payoff_check import PayoffCheck, is_bound
+from workers.environments.checks.payoff_check import PayoffCheck, declares_payoffs
 from workers.environments.checks.row_checks import (
     ActionRows,
     MaskRows,
@@ -26,7 +26,7 @@ from workers.environments.checks.row_checks import (
     flaw_of_numbers,
     flaw_of_shape,
 )
-from workers.runtime.state_capture import State, put_back, taken, under
+from workers.runtime.state_capture import State, capture, restore, strip_prefix
 
 __all__ = ["CheckedEnvironment"]
 
@@ -42,17 +42,17 @@ class CheckedEnvironment(Environment):
         self._inner = inner
         self.world = inner.world
         self.copies, self.groups, self.counters = inner.copies, inner.groups, inner.counters
-        self.remembers, self.waits = inner.remembers, inner.waits
+        self.has_state, self.wants_preview = inner.has_state, inner.wants_preview
         self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
         self._glances = [FastCheck(place, inner.copies // inner.groups) for place in inner.world.places]
         common = common_of(inner.world)
         self._common = None if common is None else (tuple(common.shape), np.dtype(common.dtype))
-        bound = range(inner.groups) if is_bound(inner.world) else ()
+        bound = range(inner.groups) if declares_payoffs(inner.world) else ()
         self._fairness = [PayoffCheck(inner.world, inner.copies // inner.groups) for _ in bound]
         """By group, where the world declares payoffs."""
         self._turn: Turn | None = None
         """The last one, whose agents act next."""
-        self._answered: Sequence[NDArray[Any]] | None = None
+        self._prechecked: Sequence[NDArray[Any]] | None = None
         """Actions that were checked before the step."""
 
     @property
@@ -69,38 +69,38 @@ class CheckedEnvironment(Environment):
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data, if
         an action is outside its space or illegal, and for a step before the reset."""
-        if actions is not self._answered:
+        if actions is not self._prechecked:
             self._check_actions(actions)
-        self._answered = None
+        self._prechecked = None
         return self._guarded("step", lambda: self._inner.step(actions))
 
-    def answer(self, actions: Sequence[NDArray[Any]]) -> None:
+    def preview_actions(self, actions: Sequence[NDArray[Any]]) -> None:
         """As the environment's; EnvironmentFault as `step`'s."""
         self._check_actions(actions)
-        self._answered = actions
-        self._run("answer", lambda: self._inner.answer(actions))
+        self._prechecked = actions
+        self._run("answer", lambda: self._inner.preview_actions(actions))
 
     def get_state(self) -> State:
         """The environment's, and what was seen of its payoffs."""
         state = {f"inner.{name}": array for name, array in self._inner.get_state().items()}
         for group, fairness in enumerate(self._fairness):
-            state |= {f"fairness.{group}.{name}": array for name, array in taken(fairness).items()}
+            state |= {f"fairness.{group}.{name}": array for name, array in capture(fairness).items()}
         return state
 
     def set_state(self, state: State) -> None:
         """The inverse; `told` says what comes with it."""
-        self._inner.set_state(under("inner.", state))
+        self._inner.set_state(strip_prefix("inner.", state))
         for group, fairness in enumerate(self._fairness):
-            put_back(fairness, under(f"fairness.{group}.", state))
+            restore(fairness, strip_prefix(f"fairness.{group}.", state))
 
-    def told(self, turn: Turn) -> Turn:
+    def restore_turn(self, turn: Turn) -> Turn:
         """`turn` was the last one when the state was told to which the environment was put back."""
         self._turn = turn
         return turn
 
-    def conclude(self) -> tuple[AgentOutcome, ...]:
+    def flush_ends(self) -> tuple[AgentOutcome, ...]:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
-        outcomes: tuple[AgentOutcome, ...] = self._run("conclude", self._inner.conclude)
+        outcomes: tuple[AgentOutcome, ...] = self._run("conclude", self._inner.flush_ends)
         for outcome in outcomes:
             self._check(outcome)
         return outcomes
@@ -109,17 +109,17 @@ class CheckedEnvironment(Environment):
         """As the environment's."""
         return self._inner.take_episodes()
 
-    def hear(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
         """Handed on."""
-        self._run("hear", lambda: self._inner.hear(programme))
+        self._run("hear", lambda: self._inner.set_curriculum(programme))
 
-    def attend(self) -> None:
+    def poll(self) -> None:
         """As the environment's; EnvironmentFault naming environment and cause if it raises."""
-        self._run("attend", self._inner.attend)
+        self._run("attend", self._inner.poll)
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """As the environment's."""
-        return self._inner.figures()
+        return self._inner.metrics()
 
     def scripted(self) -> Player | None:
         """As the environment's."""
@@ -133,9 +133,9 @@ class CheckedEnvironment(Environment):
         """As the environment's."""
         return self._inner.render_rgb(copy, scale)
 
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_] | None:
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_] | None:
         """As the environment's."""
-        return self._inner.occupied(copy)
+        return self._inner.agent_cells(copy)
 
     def close(self) -> None:
         """Closes the environment; EnvironmentFault if that raises."""
@@ -155,7 +155,7 @@ class CheckedEnvironment(Environment):
             self._check_once(turn)
         count = len(self._glances)
         for present in turn.present:
-            if not (0 <= present.agent < count and self._glances[present.agent].sees(present)):
+            if not (0 <= present.agent < count and self._glances[present.agent].is_valid_turn(present)):
                 self._check(present)
         for outcome in turn.outcomes:
             self._check(outcome)
@@ -201,7 +201,7 @@ class CheckedEnvironment(Environment):
                 "actions_count_mismatch", environment=self.world.id, expected=len(turn.present), value=len(actions)
             )
         for present, chosen in zip(turn.present, actions, strict=True):
-            if self._glances[present.agent].does(chosen, present.copies):
+            if self._glances[present.agent].are_valid_actions(chosen, present.copies):
                 continue
             expected = self._agents[present.agent]
             n = expected.rows if present.copies is None else len(present.copies)

@@ -41,7 +41,7 @@ class FastCheck:
         plain = isinstance(action, Discrete) and action.start == 0 and action.dtype == "int64"
         self._choices = action.n if isinstance(action, Discrete) and plain else 0
 
-    def sees(self, told: AgentTimeStep) -> bool:
+    def is_valid_turn(self, told: AgentTimeStep) -> bool:
         """Whether nothing was cut, and copies, form and numbers are right."""
         seen, reward, copies, clock = told.observation, told.reward, told.copies, told.clock
         try:
@@ -68,7 +68,7 @@ class FastCheck:
             return False
         return _finite(reward) and (not self._floats or _finite(seen))
 
-    def does(self, chosen: Any, copies: NDArray[np.int64] | None = None) -> bool:
+    def are_valid_actions(self, chosen: Any, copies: NDArray[np.int64] | None = None) -> bool:
         """Whether it acts in each of `copies`, everywhere if they are None, each action being one of its choices."""
         if not self._choices or type(chosen) is not np.ndarray or chosen.dtype is not _ACTION:
             return False

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from protocol.spaces import Payoffs, Place, World
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
-__all__ = ["PayoffCheck", "is_bound"]
+__all__ = ["PayoffCheck", "declares_payoffs"]
 
 
-def is_bound(world: World) -> bool:
+def declares_payoffs(world: World) -> bool:
     """Whether a population of the world is cooperative or zero-sum."""
     return any(population.payoff != "general" for place in world.places for _, population in place.populations)
 
@@ -53,7 +53,7 @@ class _Sums:
 
 
 class PayoffCheck:
-    """Of one group of `copies` copies of `world`, which `is_bound`."""
+    """Of one group of `copies` copies of `world`, which `declares_payoffs`."""
 
     def __init__(self, world: World, copies: int) -> None:
         self._names = [place.name for place in world.places]

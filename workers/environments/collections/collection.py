@@ -16,8 +16,8 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.base import Environment, Episodes, Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.collections.common_world import world_of
-from workers.environments.collections.episode_switch import change, without_news
+from workers.environments.collections.common_world import common_world
+from workers.environments.collections.episode_switch import switch_turn, without_news
 from workers.environments.collections.member_copy import MemberCopy
 from workers.environments.collections.merge_turns import TurnMerger
 from workers.environments.collections.sampling import MemberSampler, choice_of
@@ -47,7 +47,7 @@ class Collection(Environment):
         self._waiting: dict[str, list[MemberCopy]] = {}
         """Those that nobody plays now, with an episode begun."""
         try:
-            self.world = world_of({member: self._add(member).environment.world for member in config.members})
+            self.world = common_world({member: self._add(member).environment.world for member in config.members})
         except BaseException:
             self.close()
             raise
@@ -64,7 +64,7 @@ class Collection(Environment):
         self._seed = seed
         self._choice = choice_of(self._config, np.random.default_rng(seed))
         if self._programme:
-            self._choice.hear(self._programme)
+            self._choice.update(self._programme)
         self._fresh = dict.fromkeys(self._stages, 0)
         self._waiting = {member: [] for member in self._stages}
         for stages in self._stages.values():
@@ -78,11 +78,11 @@ class Collection(Environment):
         given = self._merger.split(actions)
         return self._merger.merge([self._advance(copy, given[copy]) for copy in range(self.copies)])
 
-    def hear(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
         """From now on scores are those of all actors; episodes that have begun are played to their ends."""
         self._programme = programme
         if self._choice is not None:
-            self._choice.hear(programme)
+            self._choice.update(programme)
 
     def take_episodes(self) -> Episodes:
         """What ended since the last call."""
@@ -98,9 +98,9 @@ class Collection(Environment):
         """That of the member which is played there."""
         return self._playing[copy].environment.render_rgb(0, scale)
 
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_] | None:
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_] | None:
         """That of the member which is played there."""
-        return self._playing[copy].environment.occupied()
+        return self._playing[copy].environment.agent_cells()
 
     def close(self) -> None:
         """Closes all environments that were made, also where one of them fails to."""
@@ -125,7 +125,7 @@ class Collection(Environment):
         stage.turn = without_news(turn)
         self._waiting[stage.member].append(stage)
         self._playing[copy] = self._take(following)
-        return change(turn, self._begin(self._playing[copy]), self._many)
+        return switch_turn(turn, self._begin(self._playing[copy]), self._many)
 
     def _begin(self, stage: MemberCopy) -> Turn:
         member = [*self._stages].index(stage.member)

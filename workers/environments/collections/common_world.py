@@ -13,10 +13,10 @@ from protocol.config.environment import COLLECTION
 from protocol.errors import ConfigurationError
 from protocol.spaces import Place, World
 
-__all__ = ["world_of"]
+__all__ = ["common_world"]
 
 
-def world_of(worlds: Mapping[str, World]) -> World:
+def common_world(worlds: Mapping[str, World]) -> World:
     """The world that all of `worlds` (by member) are; how long its episodes and turns are is said where all agree."""
     (name, first), *others = worlds.items()
     for other, world in others:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
-__all__ = ["change", "without_news"]
+__all__ = ["switch_turn", "without_news"]
 
 
-def change(ended: Turn, begun: Turn, places: Sequence[int]) -> Turn:
+def switch_turn(ended: Turn, begun: Turn, places: Sequence[int]) -> Turn:
     """What `ended` tells of each agent, with its presence in `begun` (which brings no news itself) or as an outcome.
     `places`: C of each agent."""
     entries: tuple[AgentTimeStep | AgentOutcome, ...] = (*ended.outcomes, *ended.present)

@@ -82,7 +82,7 @@ class MemberCopy:
 
     def _conclude(self, turn: Turn) -> Turn:
         """Some have ended: whoever has too, and would be told later, is told now."""
-        late = self.environment.conclude()
+        late = self.environment.flush_ends()
         for told in late:
             self._enter(told)
         if self._limit is not None and self._acted.max() > self._limit:

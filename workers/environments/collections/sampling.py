@@ -30,7 +30,7 @@ class MemberSampler(ABC):
         """An episode of `member` ended; `score` is the mean return of those who took part."""
         return
 
-    def hear(self, programme: Mapping[str, Any]) -> None:
+    def update(self, programme: Mapping[str, Any]) -> None:
         """What is known from all actors (workers/coordination/curriculum.py); from now on that counts, and not what
         `ended` tells.
         """
@@ -60,7 +60,7 @@ class CurriculumSampler(MemberSampler):
         self.mastered: set[str] = set()
         self._led = False
 
-    def hear(self, programme: Mapping[str, Any]) -> None:
+    def update(self, programme: Mapping[str, Any]) -> None:
         """`mastered`."""
         self._led, self.mastered = True, {*programme["mastered"]}
 
@@ -98,7 +98,7 @@ class AdversarialSampler(MemberSampler):
         self._ended = dict.fromkeys(members, 0)
         self._told: Mapping[str, float] | None = None
 
-    def hear(self, programme: Mapping[str, Any]) -> None:
+    def update(self, programme: Mapping[str, Any]) -> None:
         """`scores`, of those that were tried."""
         self._told = programme["scores"]
 

@@ -47,7 +47,9 @@ class AgentInbox:
         self.acting = False
         """Whether anybody was present in the last turn."""
 
-    def ask(self, row: int, seen: NDArray[Any], mask: NDArray[np.bool_] | None, reward: float, clock: float) -> None:
+    def add_observation(
+        self, row: int, seen: NDArray[Any], mask: NDArray[np.bool_] | None, reward: float, clock: float
+    ) -> None:
         """An observation, made at `clock`; `reward` is of the last action, if there is one."""
         self._seen[row] = seen
         if self._masks is not None:
@@ -63,7 +65,7 @@ class AgentInbox:
             self._finals[row] = final
         self.open[row] = False
 
-    def cut(self, row: int) -> bool:
+    def truncate(self, row: int) -> bool:
         """Nothing more is to come: what is asked for is withdrawn, and an open row is cut, with the newest observation
         as the last one and what reward is known. Whether there was one."""
         reward = float(self._reward[row]) if self.asked[row] else 0.0

@@ -43,7 +43,7 @@ class RowCodec:
         self._legal = None if place.masked is None else MaskRows(place.masked, place.acted)
         self._divisible = isinstance(place.agent.action, Action) and not place.agent.action.atomic
 
-    def glance(self, frames: Sequence[bytes]) -> NDArray[Any] | None:
+    def fast_decode(self, frames: Sequence[bytes]) -> NDArray[Any] | None:
         """All that is told of one agent, where it is finite numbers in a row and nothing else; None: look closer."""
         if not self._plain or len(frames) != 1 or len(frames[0]) != self.size:
             return None

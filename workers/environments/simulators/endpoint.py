@@ -24,7 +24,7 @@ from workers.environments.simulators.server import AdmissionTerms
 from workers.environments.simulators.simulator_settings import SimulatorSettings
 from workers.runtime.process import WorkerProcess, run_dir_of
 
-__all__ = ["SimulatorEndpoint", "lend", "open_ports", "terms_of"]
+__all__ = ["SimulatorEndpoint", "open_ports", "simulator_endpoint", "terms_of"]
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class SimulatorEndpoint:
     """The tree as the coordinator knows it, JSON: a file with it need not be here. Empty: as the settings say."""
 
 
-def lend(life: WorkerProcess, welcome: Welcome) -> SimulatorEndpoint:
+def simulator_endpoint(life: WorkerProcess, welcome: Welcome) -> SimulatorEndpoint:
     """What this actor lends; ConfigurationError where others could reach it that nothing keeps out."""
     options, (host, base) = life.options, life.options.host_and_base
     check_bind(host, options.keys, options.insecure)

@@ -46,7 +46,7 @@ _FAREWELL = "this actor has made all its steps, or was told to stop; the run is 
 class SimulatorEnvironment(Environment):
     """`copies`: the most simulators at once. Without `outside` it only says what world it is."""
 
-    waits = True
+    wants_preview = True
     counters = (
         *(f"simulators_{name}" for name in COUNTERS),
         "simulators_rows_cut",
@@ -71,7 +71,7 @@ class SimulatorEnvironment(Environment):
         if outside is not None:
             terms = terms_of(world, config.copies, settings, outside.run)
             self._ports, self.address = open_ports(outside, settings, terms.admit.largest)
-            self._door = SimulatorServer(self._ports.sockets[0], terms, self._begin, self._cut)
+            self._door = SimulatorServer(self._ports.sockets[0], terms, self._begin, self._truncate)
         self._config, self._outside = config, outside
         self._launched: SimulatorLauncher | None = None
 
@@ -84,10 +84,10 @@ class SimulatorEnvironment(Environment):
 
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """Answers all who asked and were not answered yet, and sees who asks next."""
-        self.answer(actions)
+        self.preview_actions(actions)
         return self._gather()
 
-    def answer(self, actions: Sequence[NDArray[Any]]) -> None:
+    def preview_actions(self, actions: Sequence[NDArray[Any]]) -> None:
         """Answers all who asked."""
         hearing, door = self._hearing, self._door
         requests, hearing.requests = hearing.requests, []
@@ -108,7 +108,7 @@ class SimulatorEnvironment(Environment):
             door.give(request.guest, request.number, request.episode, request.seen_at - request.came_at, parts)
             self._latency.add(now - request.came_at)
 
-    def attend(self) -> None:
+    def poll(self) -> None:
         """While training cannot take in more: listens, and says so to those who ask, or have waited for a while."""
         door, now = self._door, time.monotonic()
         if door is None:
@@ -118,9 +118,9 @@ class SimulatorEnvironment(Environment):
         door.receive(0)
         if now - self._held_at > _HOLD_SECONDS:
             asked = {request.guest.route: request.guest for request in self._hearing.requests}
-            door.hold([guest for guest in door.guests.values() if guest.inbox or guest.route in asked])
+            door.pause([guest for guest in door.guests.values() if guest.inbox or guest.route in asked])
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Totals of what simulators did; how many there are, and how long they waited for actions lately."""
         if self._door is None:
             return {}
@@ -149,7 +149,7 @@ class SimulatorEnvironment(Environment):
             raise EnvironmentFault("simulators_need_actor_process", key="environment.id")
         door.resume()
         if self._launched is not None:
-            self._launched.look()
+            self._launched.poll()
             self.restarts = self._launched.restarts
         now = time.monotonic()
         idle, due = now + _IDLE_MS / 1000, math.inf
@@ -160,7 +160,7 @@ class SimulatorEnvironment(Environment):
             heard = door.receive(wait, max(1, len(door.guests) - before))
             for guest in [guest for guest in door.guests.values() if guest.inbox]:
                 for fault in hearing.listen(guest):
-                    door.blame(guest, fault)
+                    door.report_fault(guest, fault)
             now, requests = time.monotonic(), hearing.requests
             if requests and due == math.inf:
                 due = now + self._settings.batch_wait / 1000
@@ -179,7 +179,7 @@ class SimulatorEnvironment(Environment):
         present = tuple([one for one, _ in told if one is not None])
         return Turn(present, steps, tuple([one for _, one in told if one is not None]))
 
-    def _cut(self, guest: SimulatorSession) -> None:
+    def _truncate(self, guest: SimulatorSession) -> None:
         """One that says nothing more."""
         if self._door is not None:
             self._door.counts["faults"] += sum(1 for _ in self._hearing.listen(guest))
@@ -190,7 +190,7 @@ class SimulatorEnvironment(Environment):
         if not guest.hello.drives and self._door is not None:
             guest.episode, guest.playing = guest.episode + 1, True
             seed = self._seed_of(f"{guest.name}/{guest.incarnation}/{guest.episode}")
-            self._door.tell(guest, Reset(episode=guest.episode, seed=seed))
+            self._door.send(guest, Reset(episode=guest.episode, seed=seed))
 
     def _seed_of(self, purpose: str) -> int:
         """Less than 2^31."""

@@ -91,7 +91,7 @@ class SimulatorLauncher:
         for instance in self._instances:
             self._start(instance)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Starts again what crashed; EnvironmentFault when none is left that could be."""
         now = time.monotonic()
         if now - self._looked_at < _LOOK_EVERY:

@@ -101,7 +101,7 @@ class MessageValidator:
         self.requests = [request for request in self.requests if request.guest is not guest]
         for desk in self.desks:
             for row in range(guest.copy * desk.many, (guest.copy + 1) * desk.many):
-                cut = desk.cut(row)
+                cut = desk.truncate(row)
                 self.rows_cut += cut
                 self.steps += cut
 
@@ -160,7 +160,7 @@ class MessageValidator:
             desk = self.desks[agent]
             self.steps += bool(desk.open[row])
             seen, mask = told[i]
-            desk.ask(row, seen, mask, rewards[i], message.clock)
+            desk.add_observation(row, seen, mask, rewards[i], message.clock)
         guest.number, guest.episode, guest.playing = message.number, message.episode, True
         if message.late:
             self.late = min(self.late + message.late, _MOST_LATE)
@@ -171,7 +171,7 @@ class MessageValidator:
         self, frames: Sequence[bytes], rows: list[tuple[int, int]]
     ) -> list[tuple[NDArray[Any], NDArray[np.bool_] | None]]:
         """What each sees, and its mask."""
-        if len(rows) == 1 and (seen := self.readings[rows[0][0]].glance(frames)) is not None:
+        if len(rows) == 1 and (seen := self.readings[rows[0][0]].fast_decode(frames)) is not None:
             return [(seen, None)]
         readings = [self.readings[agent] for agent, _ in rows]
         size = sum([reading.whole for reading in readings])

@@ -27,12 +27,12 @@ class Quarantine:
         self._strangers: dict[bytes, tuple[int, float]] = {}
         """Connection -> faults, and when the last one was."""
 
-    def bar(self, name: str) -> None:
+    def block(self, name: str) -> None:
         """This identity is not let in for a while."""
         self._barred = {other: until for other, until in self._barred.items() if until > self._clock()}
         self._barred[name] = self._clock() + SECONDS
 
-    def bars(self, name: str) -> bool:
+    def is_blocked(self, name: str) -> bool:
         """Whether this identity is not let in."""
         return self._barred.get(name, 0.0) > self._clock()
 
@@ -56,6 +56,6 @@ class Quarantine:
         del self._strangers[route]
         return False
 
-    def forgive(self, route: bytes) -> None:
+    def reset(self, route: bytes) -> None:
         """This connection is somebody's now."""
         self._strangers.pop(route, None)

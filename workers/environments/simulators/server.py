@@ -22,7 +22,7 @@ from protocol.messages.core import Message
 from protocol.messages.fast_path import ActHeader, ObserveHeader, frequent, pack
 from protocol.messages.simulator import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.messages.versioning import Schemas
-from protocol.transport.sockets import BlockingReceiver, dispatch
+from protocol.transport.sockets import BlockingReceiver, send_nowait
 from workers.environments.simulators.quarantine import SECONDS as QUARANTINED
 from workers.environments.simulators.quarantine import STRIKES, Quarantine
 from workers.environments.simulators.session import GuestFault, Heard, IdentityTable, SimulatorSession
@@ -89,37 +89,37 @@ class SimulatorServer:
     def receive(self, milliseconds: int, enough: int = _AT_ONCE) -> int:
         """Takes in what there is, waiting at most so long for the first; how many messages. After `enough` it does not
         look whether there are more, which costs as much as to take in two."""
-        said, count = self._ear.hear(milliseconds), 0
+        said, count = self._ear.receive(milliseconds), 0
         now, most = self._clock(), min(enough, self._at_once)
         while said is not None:
             count += 1
-            self._hear(said[0], said[1:], now)
-            said = self._ear.hear(0) if count < most else None
+            self._dispatch(said[0], said[1:], now)
+            said = self._ear.receive(0) if count < most else None
         self._expire(now)
         return count
 
-    def tell(self, guest: SimulatorSession, message: Message) -> bool:
+    def send(self, guest: SimulatorSession, message: Message) -> bool:
         """Sends it; whether its connection is still there. If it is not, it is lost."""
         if self._send(guest.route, message, guest.schema_number):
             return True
-        self.dismiss(guest, "lost", "its connection ended")
+        self.disconnect(guest, "lost", "its connection ended")
         return False
 
     def give(self, guest: SimulatorSession, number: int, episode: int, waited: float, arrays: Sequence[bytes]) -> bool:
-        """`tell` for an `act` that answers `observe` number `number`."""
+        """`send` for an `act` that answers `observe` number `number`."""
         header = pack(ActHeader(guest.schema_number, number, episode, waited))
         if self._send_frames((guest.route, header, arrays[0] if len(arrays) == 1 else b"".join(arrays))):
             return True
-        self.dismiss(guest, "lost", "its connection ended")
+        self.disconnect(guest, "lost", "its connection ended")
         return False
 
-    def hold(self, guests: Iterable[SimulatorSession]) -> None:
+    def pause(self, guests: Iterable[SimulatorSession]) -> None:
         """These wait for actions, and there are none for now: tells each of them once, until `resume`."""
         for guest in guests:
             if guest.route not in self._held:
                 self._held.add(guest.route)
                 self.counts["held"] += 1
-                self.tell(guest, Pong(pace="waiting"))
+                self.send(guest, Pong(pace="waiting"))
 
     def resume(self) -> None:
         """Actions are given again."""
@@ -127,7 +127,7 @@ class SimulatorServer:
             self.waiting = False
             self._held.clear()
 
-    def blame(self, guest: SimulatorSession, fault: GuestFault) -> None:
+    def report_fault(self, guest: SimulatorSession, fault: GuestFault) -> None:
         """Tells a guest what it did wrong; one that does little else is quarantined."""
         guest.strikes += 1
         if guest.strikes >= STRIKES:
@@ -135,10 +135,10 @@ class SimulatorServer:
             fault = GuestFault("simulator_quarantined", "quarantined", True, **last)
         self._fault(guest.route, fault, guest.name, guest.schema_number)
         if fault.fatal:
-            self._quarantine.bar(guest.name)
-            self.dismiss(guest, "quarantined", fault.coded)
+            self._quarantine.block(guest.name)
+            self.disconnect(guest, "quarantined", fault.coded)
 
-    def dismiss(self, guest: SimulatorSession, count: str, reason: str) -> None:
+    def disconnect(self, guest: SimulatorSession, count: str, reason: str) -> None:
         """It is a guest no more: what is open of it is cut; what it said before counts, but not in quarantine."""
         if self.guests.pop(guest.route, None) is None:
             return
@@ -153,18 +153,18 @@ class SimulatorServer:
         """The process of this identity is known to be gone."""
         guest = self._named.get(name)
         if guest is not None:
-            self.dismiss(guest, "lost", reason)
+            self.disconnect(guest, "lost", reason)
 
     def close(self, reason: str, seconds: float) -> None:
         """Says farewell to all, and hears theirs: what is unread when a connection is closed takes along what was sent
         over it."""
         self._farewell, end = reason, self._clock() + seconds
         for guest in [*self.guests.values()]:
-            self.tell(guest, Bye(reason=reason))
+            self.send(guest, Bye(reason=reason))
         while self.guests and (left := end - self._clock()) > 0:
             self.receive(math.ceil(left * 1000))
 
-    def _hear(self, route: bytes, frames: list[bytes], now: float) -> None:
+    def _dispatch(self, route: bytes, frames: list[bytes], now: float) -> None:
         guest = self.guests.get(route)
         if guest is None and self._quarantine.ignores(route):
             self.counts["ignored"] += 1
@@ -198,9 +198,9 @@ class SimulatorServer:
                 raise GuestFault("simulator_inbox_full", "rate", True, limit=_INBOX)
             guest.inbox.append(Heard(message, rest, now))
         elif isinstance(message, Ping):
-            self.tell(guest, Pong(clock=message.clock, pace="waiting" if self.waiting else "going"))
+            self.send(guest, Pong(clock=message.clock, pace="waiting" if self.waiting else "going"))
         elif isinstance(message, Bye):
-            self.dismiss(guest, "left", message.reason or "it said bye")
+            self.disconnect(guest, "left", message.reason or "it said bye")
         else:
             raise GuestFault("message_not_for_simulators", "message", value=message.type)
 
@@ -222,7 +222,7 @@ class SimulatorServer:
                 value=hello.world,
                 expected=terms.admit.hash,
             )
-        if self._quarantine.bars(hello.name):
+        if self._quarantine.is_blocked(hello.name):
             raise GuestFault("simulator_still_in_quarantine", "quarantined", True, peer=hello.name)
         before = self.guests.get(route)
         self._make_room(route, hello)
@@ -231,26 +231,26 @@ class SimulatorServer:
         lease = min(hello.lease, _LONGEST_LEASE)
         guest = SimulatorSession(route, hello, incarnation, copy, lease, now, number)
         if before is not None:  # who says hello again and again is no other connection
-            guest.told, guest.second = before.told, before.second
+            guest.reported, guest.second = before.reported, before.second
         self.guests[route] = self._named[hello.name] = guest
-        self._quarantine.forgive(route)
+        self._quarantine.reset(route)
         self.counts["admitted"] += 1
         about = {"name": hello.name, "incarnation": incarnation, "copy_number": copy, "lease": lease}
         log.info(
             "event=simulator_admitted name=%s incarnation=%d copy=%d drives=%s software=%s",
             *(hello.name, incarnation, copy, hello.drives, _told(hello.software)),
         )
-        if self.tell(guest, terms.admit.model_copy(update=about)):
+        if self.send(guest, terms.admit.model_copy(update=about)):
             self._on_admit(guest)
 
     def _make_room(self, route: bytes, hello: Hello) -> None:
         """Whoever this was before is so no more; GuestFault if it is somebody else, or there is no copy left."""
         before = self.guests.get(route)
         if before is not None:
-            self.dismiss(before, "left", "it said hello again")
+            self.disconnect(before, "left", "it said hello again")
         namesake = self._named.get(hello.name)
         if namesake is not None and namesake.hello.token == hello.token:
-            self.dismiss(namesake, "lost", "it connected anew")
+            self.disconnect(namesake, "lost", "it connected anew")
         elif namesake is not None and self._answers(namesake):
             raise GuestFault("simulator_name_taken", "identity", peer=hello.name, seconds=namesake.lease)
         if len(self.guests) == self._terms.copies:
@@ -261,18 +261,18 @@ class SimulatorServer:
 
     def _answers(self, guest: SimulatorSession) -> bool:
         """Whether its connection is still there, as far as this end knows."""
-        return self.tell(guest, Pong(pace="waiting" if self.waiting else "going"))
+        return self.send(guest, Pong(pace="waiting" if self.waiting else "going"))
 
     def _limit(self, guest: SimulatorSession, now: float) -> None:
         if now - guest.second >= 1.0:
-            guest.second, guest.told = now, 0
-        guest.told += 1
-        if guest.told > self._terms.rate:
+            guest.second, guest.reported = now, 0
+        guest.reported += 1
+        if guest.reported > self._terms.rate:
             raise GuestFault("simulator_rate_exceeded", "rate", True, limit=self._terms.rate)
 
     def _wrong(self, route: bytes, guest: SimulatorSession | None, fault: GuestFault) -> None:
         if guest is not None and route in self.guests:
-            self.blame(guest, fault)
+            self.report_fault(guest, fault)
             return
         if self._quarantine.strike(route, fault.code in _AGAIN):
             self.counts["quarantined"] += 1
@@ -295,7 +295,7 @@ class SimulatorServer:
             if now - guest.heard_at > guest.lease:
                 ended = GuestFault("simulator_lease_ended", "unknown")
                 self._send(guest.route, Fault(code=ended.code, reason=ended.coded), SCHEMA)
-                self.dismiss(guest, "lost", f"it was silent for its lease of {guest.lease:g} s")
+                self.disconnect(guest, "lost", f"it was silent for its lease of {guest.lease:g} s")
 
     def _send(self, route: bytes, message: Message, number: int) -> bool:
         if number != message.schema_number:
@@ -304,7 +304,7 @@ class SimulatorServer:
 
     def _send_frames(self, frames: Sequence[bytes]) -> bool:
         try:
-            dispatch(self._socket, frames)
+            send_nowait(self._socket, frames)
         except zmq.ZMQError as fault:  # gone, or it does not read what it is told
             log.info("event=simulator_not_told route=%s reason=%s", frames[0].hex(), fault.strerror)
             return False

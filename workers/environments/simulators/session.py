@@ -91,7 +91,7 @@ class SimulatorSession:
     rows: list[tuple[int, int]] = field(default_factory=list)
     gone: bool = False
     """Whether nothing more is taken in of what it said."""
-    told: float = 0.0
+    reported: float = 0.0
     """Messages of the present second, and when that began."""
     second: float = 0.0
 

@@ -17,10 +17,10 @@ from protocol.config.run import EnvironmentConfig, Run
 from protocol.errors import ConfigurationError, WireError
 from protocol.messages.simulator import Fallback
 from protocol.spaces import World, parse_world
-from workers.environments.checks.payoff_check import is_bound
-from workers.environments.settings import validated
+from workers.environments.checks.payoff_check import declares_payoffs
+from workers.environments.settings import parse_settings
 
-__all__ = ["EXTERNAL", "SimulatorSettings", "played", "settings_of", "world_of"]
+__all__ = ["EXTERNAL", "SimulatorSettings", "environment_for_actor", "settings_of", "world_of"]
 
 EXTERNAL = "external"
 """The `environment.id` of simulators that connect."""
@@ -69,7 +69,7 @@ def settings_of(config: EnvironmentConfig) -> SimulatorSettings:
         raise ConfigurationError(
             "simulators_with_central_state", value=config.central_state, key="environment.central_state"
         )
-    settings = validated(config.id, SimulatorSettings, config.settings)
+    settings = parse_settings(config.id, SimulatorSettings, config.settings)
     if (settings.internal or settings.world_settings) and not _is_id(settings.world):
         raise ConfigurationError("simulator_world_not_playable", key=_WORLD)
     if settings.machines and "{machine}" not in (settings.command or ""):
@@ -77,7 +77,7 @@ def settings_of(config: EnvironmentConfig) -> SimulatorSettings:
     return settings
 
 
-def played(run: Run, index: int) -> EnvironmentConfig:
+def environment_for_actor(run: Run, index: int) -> EnvironmentConfig:
     """The environment of actor number `index`: where some play the world of simulators themselves, that of the first
     ones. ConfigurationError where nobody would serve."""
     config = run.environment
@@ -102,7 +102,7 @@ def world_of(settings: SimulatorSettings, describe: Callable[[EnvironmentConfig]
     world = _world(settings, describe)
     if world.common:
         raise ConfigurationError("simulators_with_common_observation", environment=world.id, key=_WORLD)
-    if is_bound(world):
+    if declares_payoffs(world):
         raise ConfigurationError("simulators_with_payoffs", environment=world.id, key=_WORLD)
     return world
 

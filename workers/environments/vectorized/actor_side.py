@@ -47,14 +47,14 @@ class TurnReader:
         key = self._sheet.tobytes()
         turn = self._plain.get(key)
         if turn is None:
-            turn = self._compose()
+            turn = self._build_turn()
             plain = all(p.copies is None and not len(p.final_index) for p in turn.present) and not turn.outcomes
             if plain and len(self._plain) < _PLAIN:
                 self._plain[key] = turn
         self._last = turn
         return turn
 
-    def hand(self, actions: Sequence[NDArray]) -> None:
+    def write_actions(self, actions: Sequence[NDArray]) -> None:
         """Actions [n, *shape] for each entry of the last turn's `present`, in that order."""
         for present, action in zip(self._last.present, actions, strict=True):
             columns = self._columns[present.agent]
@@ -62,7 +62,7 @@ class TurnReader:
             columns.action[where] = action
             columns.open[where] = True
 
-    def _compose(self) -> Turn:
+    def _build_turn(self) -> Turn:
         told: tuple[_Parts, _Parts] = ({}, {})
         env_steps = 0
         for process, (steps, presents, outcomes, *entries) in enumerate(self._sheet.tolist()):

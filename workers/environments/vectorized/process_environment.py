@@ -30,7 +30,7 @@ from workers.environments.vectorized.deadline import Deadline
 from workers.environments.vectorized.process_handle import ProcessDied, ProcessHandle
 from workers.environments.vectorized.shared_arrays import Partition, SharedTurns
 
-__all__ = ["ProcessEnvironment", "seed_of_share"]
+__all__ = ["ProcessEnvironment", "partition_seed"]
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class ProcessEnvironment(Environment):
         try:
             for index in range(config.processes):
                 self._children.append(ProcessHandle(config, index, self._episodes))
-            self.world = self._meet()
+            self.world = self._handshake()
             self._share()
         except BaseException:
             self.close()
@@ -98,19 +98,19 @@ class ProcessEnvironment(Environment):
 
     def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
         """Hands over actions for the turn returned last; the turn is the next group's."""
-        self._groups[self._now].hand(actions)
+        self._groups[self._now].write_actions(actions)
         for child in self._children:
             child.step(self._now)
         self._now = (self._now + 1) % self.groups
         return self._receive()
 
-    def hear(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
         """Handed on to all processes, unless they know it."""
         said = json.dumps(programme)
         if said != self._programme:
             self._programme = said
             for child in self._children:
-                child.hear(said)
+                child.set_curriculum(said)
 
     def take_episodes(self) -> Episodes:
         """What ended since the last call in all processes, whose shares of a collection know nothing of one another."""
@@ -133,9 +133,9 @@ class ProcessEnvironment(Environment):
             self._memory.close()
             self._memory = None
 
-    def _meet(self) -> World:
+    def _handshake(self) -> World:
         """Waits until all processes are ready; the world that all of them step."""
-        deadline = self._patience()
+        deadline = self._timeout()
         worlds = []
         for index, child in enumerate(self._children):
             try:
@@ -186,7 +186,7 @@ class ProcessEnvironment(Environment):
             self._count_restart(index, why)
             child = self._children[index] = ProcessHandle(self._config, index, self._episodes)
             try:
-                world = child.world(self._patience())
+                world = child.world(self._timeout())
             except ProcessDied as lost:
                 why = str(lost)
                 continue
@@ -194,7 +194,7 @@ class ProcessEnvironment(Environment):
             assert self._memory is not None
             child.attach(self._memory.descriptor)
             if self._programme:
-                child.hear(self._programme)
+                child.set_curriculum(self._programme)
             for group in sorted(owed, key=lambda group: (group - self._now) % self.groups):
                 self._reset(index, group)
             return
@@ -218,10 +218,10 @@ class ProcessEnvironment(Environment):
         time.sleep(min(_BACK_OFF * 2 ** (self._used[index] - 1), _LONGEST_BACK_OFF))
 
     def _reset(self, index: int, group: int) -> None:
-        seed = seed_of_share(self._seed, self._division.first(index, group), self._used[index])
+        seed = partition_seed(self._seed, self._division.first(index, group), self._used[index])
         self._children[index].reset(group, seed)
 
-    def _patience(self) -> Deadline:
+    def _timeout(self) -> Deadline:
         return Deadline(_START_SECONDS + self._config.step_timeout, "processes started")
 
     def _agree(self, world: World, other: World) -> None:
@@ -229,7 +229,7 @@ class ProcessEnvironment(Environment):
             raise EnvironmentFault("environment_processes_differ", environment=self._config.id)
 
 
-def seed_of_share(seed: int, first: int, restarts: int = 0) -> int:
+def partition_seed(seed: int, first: int, restarts: int = 0) -> int:
     """The seed of the environment whose first copy is `first`, of a process that was started again so often."""
     if not first and not restarts:
         return seed

@@ -108,7 +108,7 @@ class ProcessHandle:
         """Orders a step with the actions that are in the shared memory."""
         self._send(ProcessCommand.STEP, group, 0)
 
-    def hear(self, programme: str) -> None:
+    def set_curriculum(self, programme: str) -> None:
         """Hands on what is said of the members of a collection."""
         said = programme.encode()
         with suppress(BrokenPipeError, ConnectionResetError):  # the wait for its answer will tell

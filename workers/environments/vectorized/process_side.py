@@ -57,7 +57,7 @@ class TurnWriter:
         """The actions for those present in the last turn written, in its order."""
         return [self._columns[agent].action[where] for agent, where in self._acting]
 
-    def cut(self, turn: Turn) -> Turn:
+    def truncate_lost_episodes(self, turn: Turn) -> Turn:
         """`turn`, the first of an environment that takes a crashed one's place, with the ends of the episodes that went
         with that: every action still open is told as truncated, the last observation as the final one."""
         present = {one.agent: one for one in turn.present}

@@ -18,7 +18,7 @@ from protocol.experience.layout import common_of
 from protocol.spaces import Place, RowFormat, World, flatten, space_of, unflatten
 from workers.environments.adapters.space_conversion import batch_of, column_of
 from workers.environments.checks.row_checks import ActionRows
-from workers.environments.players import first_rows
+from workers.environments.players import first_legal
 
 __all__ = ["AgentView"]
 
@@ -46,9 +46,9 @@ class AgentView:
             told["common"] = np.zeros(*self._common) if common is None else common.copy()
         return told
 
-    def nothing(self) -> Any:
+    def empty(self) -> Any:
         """Before it has seen anything."""
-        return self.value(first_rows(self.place.observed, 1)[0, ...], None, None)
+        return self.value(first_legal(self.place.observed, 1)[0, ...], None, None)
 
     def batch(self, rows: NDArray[Any], masks: NDArray[Any] | None, common: NDArray[Any] | None) -> Any:
         """Of all copies at once, [E, ...], in arrays of their own."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from protocol.errors import ConfigurationError
 from protocol.spaces.pettingzoo import to_pettingzoo
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
-from workers.environments.players import first_rows
+from workers.environments.players import first_legal
 from workers.environments.views.agent_view import AgentView
 
 __all__ = ["SingleCopy"]
@@ -66,7 +66,7 @@ class SingleCopy:
         for present in self._turn.present:
             names = self._names(present)
             place = self.environment.world.places[present.agent]
-            first = first_rows(place.acted, len(names), present.action_mask)
+            first = first_legal(place.acted, len(names), present.action_mask)
             for row, name in enumerate(names):
                 if name in chosen and name not in self.ended:
                     first[row] = chosen[name][0]
@@ -78,7 +78,7 @@ class SingleCopy:
         """What the agent saw last, in arrays of its own, and what it may do now."""
         shown = self._shown[name]
         if name not in self._seen:
-            return shown.nothing()
+            return shown.empty()
         row, common = self._seen[name]
         return shown.value(row, None if name in self.ended else self._masks.get(name), common)
 

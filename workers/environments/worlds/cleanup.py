@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import Player
-from workers.environments.settings import validated
+from workers.environments.settings import parse_settings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 from workers.environments.worlds.base.grid import Grid, SparseBernoulli
 from workers.environments.worlds.cleanup_map import CleanupSettings, beams, regions
@@ -60,7 +60,7 @@ class Cleanup(FixedLengthWorld):
     """
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
-        s = self.settings = validated("cleanup", CleanupSettings, settings)
+        s = self.settings = parse_settings("cleanup", CleanupSettings, settings)
         view = 2 * s.radius + 1
         box = Box(shape=(len(PLANES), view, view), dtype="uint8", low=0, high=1)
         agents = tuple(Agent(name=f"agent_{i}", observation=box, action=Discrete(n=6)) for i in range(s.agents))
@@ -104,7 +104,7 @@ class Cleanup(FixedLengthWorld):
         self._grid[self._position[:, copies]] |= AGENT
         self._facing[:, copies] = self._generator.integers(4, size=(s.agents, copies.size))
 
-    def _change(self) -> None:
+    def _world_step(self) -> None:
         """Apples grow, then the river is polluted; both by the river as it was."""
         s, trees = self.settings, self._orchard.size
         dirt = self._waste / self._river.size
@@ -160,7 +160,7 @@ class Cleanup(FixedLengthWorld):
         self._earned[:, rows] += np.float32(self.settings.zapped) * hit
         self._earned[agent, rows] += np.float32(self.settings.zapping)
 
-    def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
+    def _observe(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         which = self._every if copies is None else copies
         position, n = self._position[agent, which], which.size
         seen, codes, parts = self._seen[:n], self._codes[:n], self._parts[:n]
@@ -188,7 +188,7 @@ class Cleanup(FixedLengthWorld):
         tops[(codes & AGENT) > 0] = PLANES.index("agent")
         return tops
 
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_]:
         """[height, width]: where agents are."""
         return np.asarray((self.contents(copy) & AGENT) > 0)
 

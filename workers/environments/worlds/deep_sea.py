@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import AgentTimeStep, Player
-from workers.environments.settings import validated
+from workers.environments.settings import parse_settings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 __all__ = ["DeepSea", "DeepSeaSettings"]
@@ -43,7 +43,7 @@ class DeepSea(FixedLengthWorld):
     """
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
-        s = self.settings = validated("deep_sea", DeepSeaSettings, settings)
+        s = self.settings = parse_settings("deep_sea", DeepSeaSettings, settings)
         box = Box(shape=(s.size, s.size), dtype="float32", low=0, high=1)
         agent = Agent(name="diver", observation=box, action=Discrete(n=2))
         world = World(id="deep_sea", agents=(agent,), episode_steps=s.size)
@@ -65,7 +65,7 @@ class DeepSea(FixedLengthWorld):
         self._column += np.where(right, 1, -1)
         self._column.clip(0, size - 1, out=self._column)
 
-    def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
+    def _observe(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         chosen = np.arange(self.copies) if copies is None else copies
         out[: len(chosen)] = 0
         out[np.arange(len(chosen)), self._row[chosen], self._column[chosen]] = 1
@@ -78,7 +78,7 @@ class DeepSea(FixedLengthWorld):
 
         return choose
 
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_]:
         """[size, size]: where the diver is."""
         cells = np.zeros((self.settings.size, self.settings.size), np.bool_)
         cells[int(self._row[copy]), int(self._column[copy])] = True

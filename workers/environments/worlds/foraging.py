@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import AgentTimeStep, Environment, Turn
-from workers.environments.settings import validated
+from workers.environments.settings import parse_settings
 from workers.environments.worlds.base.fixed_length import TurnMode
 
 __all__ = ["LOAD", "Foraging", "ForagingSettings"]
@@ -54,10 +54,10 @@ class Foraging(Environment):
     beside it, and brings 0.5, shared by level. An episode is terminated when all is loaded, or after `turns` turns.
     """
 
-    remembers = True
+    has_state = True
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
-        s = self.settings = validated("foraging", ForagingSettings, settings)
+        s = self.settings = parse_settings("foraging", ForagingSettings, settings)
         if turn_mode == "sequential":
             raise ConfigurationError(
                 "turn_mode_not_supported",
@@ -165,7 +165,7 @@ class Foraging(Environment):
             cell[again] = self._generator.integers(low, high, (int(again.sum()), 2))
         return cell
 
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_]:
         """[size, size]: where agents are."""
         cells = np.zeros((self.settings.size, self.settings.size), np.bool_)
         cells[tuple(self._place[copy].T)] = True

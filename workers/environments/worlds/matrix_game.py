@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, Payoff, World
 from workers.environments.base import AgentTimeStep, Player
-from workers.environments.settings import validated
+from workers.environments.settings import parse_settings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 __all__ = ["MatrixGame", "MatrixGameSettings", "payoffs"]
@@ -82,7 +82,7 @@ class MatrixGame(FixedLengthWorld):
     """`copies` tables; ConfigurationError for settings that cannot work, or if players are to act one after another."""
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
-        s = self.settings = validated("matrix_game", MatrixGameSettings, settings)
+        s = self.settings = parse_settings("matrix_game", MatrixGameSettings, settings)
         if turn_mode == "sequential":
             raise ConfigurationError(
                 "turn_mode_not_supported",
@@ -112,14 +112,14 @@ class MatrixGame(FixedLengthWorld):
     def _act(self, agent: int, action: NDArray[np.int64]) -> None:
         self._played[agent] = action
 
-    def _settle(self) -> None:
+    def _rewards(self) -> None:
         """Pays the joint action."""
         self._earned += self.payoffs[tuple(self._played)].T
         if self.settings.observe == "last":
             self._last.fill(0)
             self._last[self._every, self._played + self._starts[:, None]] = 1
 
-    def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
+    def _observe(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         seen = self._last if copies is None else self._last[copies]
         out[: len(seen)] = seen
 

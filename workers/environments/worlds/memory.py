@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import AgentTimeStep, Player
-from workers.environments.settings import validated
+from workers.environments.settings import parse_settings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 __all__ = ["MemoryTask", "MemoryTaskSettings"]
@@ -46,7 +46,7 @@ class MemoryTask(FixedLengthWorld):
     """
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
-        s = self.settings = validated("memory", MemoryTaskSettings, settings)
+        s = self.settings = parse_settings("memory", MemoryTaskSettings, settings)
         box = Box(shape=(s.cues + 2,), dtype="float32", low=0, high=1)
         agents = tuple(Agent(name=f"agent_{i}", observation=box, action=Discrete(n=s.cues)) for i in range(s.agents))
         world = World(id="memory", agents=agents, episode_steps=s.delay + 2)
@@ -58,7 +58,7 @@ class MemoryTask(FixedLengthWorld):
     def _begin(self, copies: NDArray[np.int64]) -> None:
         self._cue[:, copies] = self._generator.integers(self.settings.cues, size=(self.settings.agents, copies.size))
 
-    def _change(self) -> None:
+    def _world_step(self) -> None:
         """What is shown in this turn; all copies are in the same one."""
         s, left = self.settings, self._left[0]
         self._shown.fill(0)
@@ -76,7 +76,7 @@ class MemoryTask(FixedLengthWorld):
         if self._left[0] == 1:
             self._earned[agent] += action == self._cue[agent]
 
-    def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
+    def _observe(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         seen = self._shown[agent] if copies is None else self._shown[agent, copies]
         out[: len(seen)] = seen
 

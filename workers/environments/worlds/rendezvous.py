@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.environments.base import Player
-from workers.environments.settings import validated
+from workers.environments.settings import parse_settings
 from workers.environments.worlds.base.fixed_length import TurnMode
 from workers.environments.worlds.base.plane import PlaneWorld
 from workers.environments.worlds.scripted.rendezvous_player import RendezvousPlayer
@@ -58,7 +58,7 @@ class Rendezvous(PlaneWorld):
     """
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
-        s = self.settings = validated("rendezvous", RendezvousSettings, settings)
+        s = self.settings = parse_settings("rendezvous", RendezvousSettings, settings)
         if turn_mode == "sequential":
             raise ConfigurationError(
                 "turn_mode_not_supported",
@@ -93,7 +93,7 @@ class Rendezvous(PlaneWorld):
     def _act(self, agent: int, action: NDArray[Any]) -> None:
         self._thrust[agent] = action
 
-    def _settle(self) -> None:
+    def _rewards(self) -> None:
         """Moves the bodies, and pays for where they are then."""
         velocity, position = self._velocity, self._position
         velocity *= np.float32(DRAG)
@@ -106,7 +106,7 @@ class Rendezvous(PlaneWorld):
         touching = _length(position[one] - position[other]) < REACH
         self._earned -= np.float32(self.settings.touch) * touching.sum(axis=0)
 
-    def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
+    def _observe(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         where = slice(None) if copies is None else copies
         position, velocity = self._position[:, where], self._velocity[:, where]
         seen = out[: position.shape[1]]

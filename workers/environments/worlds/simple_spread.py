@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from workers.environments.base import Player
-from workers.environments.settings import validated
+from workers.environments.settings import parse_settings
 from workers.environments.worlds.base.fixed_length import TurnMode
 from workers.environments.worlds.base.plane import PlaneWorld
 from workers.environments.worlds.scripted.spread_player import SpreadPlayer
@@ -61,7 +61,7 @@ class Spread(PlaneWorld):
     _reach = 1.5  # nothing keeps a body within
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
-        s = self.settings = validated("spread", SpreadSettings, settings)
+        s = self.settings = parse_settings("spread", SpreadSettings, settings)
         if turn_mode == "sequential":
             raise ConfigurationError(
                 "turn_mode_not_supported",
@@ -90,7 +90,7 @@ class Spread(PlaneWorld):
     def _act(self, agent: int, action: NDArray[np.int64]) -> None:
         self._force[agent] = PUSH * MOVES[action]
 
-    def _settle(self) -> None:
+    def _rewards(self) -> None:
         """Moves the bodies, and pays for where they are then."""
         position, velocity, force = self._position, self._velocity, self._force
         count, ratio = self.settings.agents, self.settings.local_ratio
@@ -112,7 +112,7 @@ class Spread(PlaneWorld):
             near = (_length(position - position[agent]) < TOUCH).sum(axis=0) - 1  # near oneself one always is
             self._earned[agent] = shared * (1 - ratio) - near * ratio
 
-    def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
+    def _observe(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         where = slice(None) if copies is None else copies
         own, others = self._position[agent, where], [i for i in range(self.settings.agents) if i != agent]
         seen = out[: len(own)]

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, Payoff, World
 from workers.environments.base import AgentTimeStep, Environment, Player, Turn
-from workers.environments.settings import validated
+from workers.environments.settings import parse_settings
 
 __all__ = ["PERIOD", "SHOWN", "Synthetic", "SyntheticSettings"]
 
@@ -69,10 +69,10 @@ class Synthetic(Environment):
     `copy * A + place` of a template.
     """
 
-    remembers = True
+    has_state = True
 
     def __init__(self, copies: int = 64, turn_mode: str | None = None, **settings: Any) -> None:
-        s = self.settings = validated("synthetic", SyntheticSettings, settings)
+        s = self.settings = parse_settings("synthetic", SyntheticSettings, settings)
         if turn_mode == "sequential":
             raise ConfigurationError(
                 "turn_mode_not_supported",

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import Player
-from workers.environments.settings import fit_within_the_wall, validated
+from workers.environments.settings import check_grid_size, parse_settings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 from workers.environments.worlds.base.grid import Grid as Ground
 from workers.environments.worlds.scripted.tag_player import TagPlayer
@@ -52,7 +52,7 @@ class TagSettings(BaseModel):
 
     @model_validator(mode="after")
     def _room(self) -> Self:
-        fit_within_the_wall(self.agents, self.height, self.width)
+        check_grid_size(self.agents, self.height, self.width)
         return self
 
 
@@ -67,7 +67,7 @@ class Tag(FixedLengthWorld):
     """
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
-        s = self.settings = validated("tag", TagSettings, settings)
+        s = self.settings = parse_settings("tag", TagSettings, settings)
         view = 2 * s.radius + 1
         box = Box(shape=(_KINDS, view, view), dtype="uint8", low=0, high=1)
         agents = tuple(Agent(name=f"agent_{i}", observation=box, action=Discrete(n=4)) for i in range(s.agents))
@@ -110,11 +110,11 @@ class Tag(FixedLengthWorld):
         self._grid[position[rows]] = FREE
         self._grid[cell] = IT
 
-    def _settle(self) -> None:
+    def _rewards(self) -> None:
         self._earned += np.float32(self.settings.free)
         self._earned[self._it, self._every] = self.settings.it
 
-    def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
+    def _observe(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         position = self._position[agent] if copies is None else self._position[agent, copies]
         n = position.size
         codes = self._grid.take(position[:, None] + self._offsets)
@@ -129,7 +129,7 @@ class Tag(FixedLengthWorld):
         """[height, width]: what is in each cell of one copy."""
         return self._ground.crop(self._grid, copy)
 
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_]:
         """[height, width]: where agents are."""
         return np.asarray(self.contents(copy) >= IT)
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn
-from workers.environments.settings import fit_within_the_wall, validated
+from workers.environments.settings import check_grid_size, parse_settings
 from workers.environments.worlds.base.grid import SparseBernoulli
 from workers.environments.worlds.scripted.treasure_player import TreasurePlayer
 
@@ -60,7 +60,7 @@ class TreasureHuntSettings(BaseModel):
 
     @model_validator(mode="after")
     def _room(self) -> Self:
-        fit_within_the_wall(self.agents, self.height, self.width)
+        check_grid_size(self.agents, self.height, self.width)
         return self
 
 
@@ -72,12 +72,12 @@ class TreasureHunt(Environment):
     agent leaves the agent where it is. Observations are views of internal buffers, valid until the next `step`.
     """
 
-    remembers = True
+    has_state = True
 
     def __init__(
         self, copies: int = 64, turn_mode: Literal["sequential", "simultaneous"] | None = None, **settings: Any
     ) -> None:
-        self.settings = validated("treasure_hunt", TreasureHuntSettings, settings)
+        self.settings = parse_settings("treasure_hunt", TreasureHuntSettings, settings)
         self.copies = copies
         self.turn_mode = turn_mode or "sequential"
         s = self.settings
@@ -156,7 +156,7 @@ class TreasureHunt(Environment):
         self._entities_change()
         return Turn(self._present(), env_steps=self.copies, common=self._look_at_all())
 
-    def conclude(self) -> tuple[AgentOutcome, ...]:
+    def flush_ends(self) -> tuple[AgentOutcome, ...]:
         """Of an episode that has just ended, what those are owed whose turn comes later."""
         if self.turn_mode == "simultaneous":
             return ()
@@ -273,7 +273,7 @@ class TreasureHunt(Environment):
         """[height, width]: what lies in each cell of one copy."""
         return self._cells(slice(copy, copy + 1))[0].copy()
 
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_]:
         """[height, width]: where agents are."""
         return np.asarray(self.contents(copy) == AGENT)
 

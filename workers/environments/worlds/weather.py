@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from workers.environments.base import AgentTimeStep, Player
-from workers.environments.settings import validated
+from workers.environments.settings import parse_settings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 __all__ = ["Weather", "WeatherSettings"]
@@ -48,7 +48,7 @@ class Weather(FixedLengthWorld):
     """
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
-        s = self.settings = validated("weather", WeatherSettings, settings)
+        s = self.settings = parse_settings("weather", WeatherSettings, settings)
         seen = Observation(
             components={
                 "sign": Component(space=Box(shape=(s.signs + 1,), low=0, high=1)),
@@ -65,14 +65,14 @@ class Weather(FixedLengthWorld):
     def _begin(self, copies: NDArray[np.int64]) -> None:
         self._weather[self._generator.permutation(copies)] = np.resize([1, -1], copies.size)
 
-    def _change(self) -> None:
+    def _world_step(self) -> None:
         self._sign[:] = self._generator.integers(self.settings.signs, size=self._sign.shape)
 
     def _act(self, agent: int, action: NDArray[np.int64]) -> None:
         self._earned[agent] += action == self._sign[agent]
         self._earned[agent] += np.float32(self.settings.luck) * self._weather
 
-    def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
+    def _observe(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         where = self._every if copies is None else copies
         seen = out[: where.size]
         seen["sign"] = 0

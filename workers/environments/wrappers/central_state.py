@@ -16,7 +16,7 @@ from protocol.spaces import Agent, ArrayPopulation, Component, Dict, Observation
 from protocol.spaces.model import fault_of
 from protocol.spaces.tree import Population
 
-__all__ = ["CENTRAL", "OWN", "components", "field_within", "refuse_second", "tagged", "with_central"]
+__all__ = ["CENTRAL", "OWN", "components", "field_name", "refuse_second", "tagged", "with_central"]
 
 CENTRAL, OWN = "central", "own"
 
@@ -71,7 +71,7 @@ def components(observation: Any) -> dict[str, Component]:
     return {OWN: Component(space=observation)}
 
 
-def field_within(place: Place, field: str) -> str:
+def field_name(place: Place, field: str) -> str:
     """What `field` of the rows of an agent is called where its observation has a component `central` besides."""
     named = isinstance(place.agent.observation, Observation | Dict)
     return field if named else ".".join(part for part in (OWN, field) if part)

@@ -22,7 +22,7 @@ from protocol.spaces import Dict, MultiBinary, Place, Tuple, World
 from protocol.spaces.row_format import field_of
 from protocol.spaces.tree import space_of
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
-from workers.environments.wrappers.central_state import CENTRAL, field_within, with_central
+from workers.environments.wrappers.central_state import CENTRAL, field_name, with_central
 
 __all__ = ["JointObservation"]
 
@@ -48,15 +48,15 @@ class JointObservation(Environment):
         self._there.fill(0)
         for seen in self._seen:
             seen[...] = np.zeros((), seen.dtype)
-        return self._widened(self._inner.reset(seed))
+        return self._augment(self._inner.reset(seed))
 
     def step(self, actions: Sequence[NDArray]) -> Turn:
         """As the world's; all ends are told in the turn in which they come."""
-        return self._widened(self._inner.step(actions))
+        return self._augment(self._inner.step(actions))
 
-    def hear(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
         """Handed on."""
-        self._inner.hear(programme)
+        self._inner.set_curriculum(programme)
 
     def take_episodes(self) -> Episodes:
         """As the world's."""
@@ -81,17 +81,17 @@ class JointObservation(Environment):
         """As the environment's."""
         return self._inner.render_rgb(copy, scale)
 
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_] | None:
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_] | None:
         """As the environment's."""
-        return self._inner.occupied(copy)
+        return self._inner.agent_cells(copy)
 
     def close(self) -> None:
         """Closes the world."""
         self._inner.close()
 
-    def _widened(self, turn: Turn) -> Turn:
+    def _augment(self, turn: Turn) -> Turn:
         self.restarts = self._inner.restarts
-        late = self._inner.conclude()
+        late = self._inner.flush_ends()
         outcomes = (*turn.outcomes, *late) if late else turn.outcomes
         told: tuple[AgentTimeStep | AgentOutcome, ...] = (*outcomes, *turn.present)
         ended = [(one, done) for one in told if (done := one.terminated | one.truncated).any()]
@@ -151,7 +151,7 @@ class _View:
 
     def __init__(self, inner: Sequence[Place], agent: int, outer: Place) -> None:
         self._plain, self._record = not inner[agent].observed.nested, inner[agent].observed
-        self._own = [(field_within(inner[agent], field), field) for field in _fields(inner[agent])]
+        self._own = [(field_name(inner[agent], field), field) for field in _fields(inner[agent])]
         self._others = [
             (other, ".".join(part for part in (f"{CENTRAL}.others.{position}", field) if part), field)
             for position, other in enumerate(other for other in range(len(inner)) if other != agent)

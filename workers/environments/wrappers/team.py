@@ -58,13 +58,13 @@ class TeamEnvironment(Environment):
             given.append(actions[entry] if team is None else team.part(agent, actions[entry]))
         return self._turn(self._inner.step(given))
 
-    def conclude(self) -> tuple[AgentOutcome, ...]:
+    def flush_ends(self) -> tuple[AgentOutcome, ...]:
         """As the environment's, teams for their members."""
-        return self._outcomes(self._inner.conclude())
+        return self._outcomes(self._inner.flush_ends())
 
-    def hear(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
         """Handed on."""
-        self._inner.hear(programme)
+        self._inner.set_curriculum(programme)
 
     def take_episodes(self) -> Episodes:
         """As the environment's; a team's are those of its first member, with what all of them earned."""
@@ -102,9 +102,9 @@ class TeamEnvironment(Environment):
         """As the environment's."""
         return self._inner.render_rgb(copy, scale)
 
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_] | None:
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_] | None:
         """As the environment's."""
-        return self._inner.occupied(copy)
+        return self._inner.agent_cells(copy)
 
     def close(self) -> None:
         """Closes the environment."""

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from protocol.experience.layout import Field, Layout
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import LUMP, RECORD, Place, place_of
-from protocol.experience.validation import shown
+from protocol.experience.validation import observed_rows
 from protocol.memory.counters import Counters
 from protocol.weights.version import Version, lag
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch
 from workers.learning.buffers.device_transfer import DeviceTransfer
 from workers.learning.diagnostics.refused_batches import Origin
-from workers.learning.source import SegmentSource, take_in
+from workers.learning.source import SegmentSource, drain
 from workers.policies.interface import Interface
 from workers.policies.observation_encoding import ObservationEncoding
 from workers.runtime.state_capture import State
@@ -61,18 +61,22 @@ class BatchAssembler:
         self._layout, self._length, self._capacity = layout, layout.length, segments
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
-        self._shown, self._actions, self._many = interface.shown, interface.actions, interface.place.many
+        self._shown, self._actions, self._many = (
+            interface.observation_encoding,
+            interface.action_encoding,
+            interface.place.many,
+        )
         fields = {field.name: field for field in layout.fields}
         self._as_they_are = [name for name in (*_SCALARS, "final_row", "state") if name in fields]
         """Columns that are copied into the array of the same name."""
-        self._as_they_are += ["observation", "final_observation"] if self._shown.plain else []
+        self._as_they_are += ["observation", "final_observation"] if self._shown.is_identity else []
         self._as_they_are += ["action"] if self._actions.plain else []
-        self._made = not (self._shown.plain and self._actions.plain) or self._actions.masked
+        self._needs_conversion = not (self._shown.is_identity and self._actions.plain) or self._actions.masked
         """Whether anything is made of several columns."""
-        for name, (shape, kind) in self._forms(segments, fields).items():
-            tensor = self._carrier.memory(torch.from_numpy(np.zeros(shape, kind)))
+        for name, (shape, kind) in self._shapes(segments, fields).items():
+            tensor = self._carrier.pin(torch.from_numpy(np.zeros(shape, kind)))
             self._tensors[name], self._arrays[name] = tensor, tensor.numpy()
-        self._tensors["valid"] = self._carrier.memory(torch.zeros(segments, dtype=torch.int64))
+        self._tensors["valid"] = self._carrier.pin(torch.zeros(segments, dtype=torch.int64))
         self._valid = self._tensors["valid"].numpy()
         self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
         self._lumps = self._records.view(LUMP)
@@ -100,25 +104,25 @@ class BatchAssembler:
             if len(fresh):
                 self._copy(arrival, fresh, now)
 
-        take_in(self._source, self._policy, lambda: self._capacity - self.count, copy)
+        drain(self._source, self._policy, lambda: self._capacity - self.count, copy)
         self._counters.set(f"held.{self._policy}", self.count)
         if self.full:
-            self._source.answer()
+            self._source.flush_acks()
         return self.full
 
-    def take(self) -> SegmentBatch:
+    def take_batch(self) -> SegmentBatch:
         """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
         self.count, self._origins = 0, None
         if self._batch is not None:
             return self._batch
         sent, self._sent = self._sent or self._carrier.send(self._tensors), None
-        self._carrier.arrive(sent)
+        self._carrier.synchronize(sent)
         return self._segments(sent)
 
     def prepare(self, now: Version) -> None:
         """While the batch that was taken is trained on beside the host: the next one from what has arrived, on its way
         to the device once it is whole. Where an update reads the memory that fills up, nothing."""
-        if not self._carrier.beside or self._sent is not None:
+        if not self._carrier.overlaps or self._sent is not None:
             return
         if self._origins is None:
             self._origins = self.provenance()
@@ -128,7 +132,7 @@ class BatchAssembler:
     def empty(self) -> SegmentBatch:
         """A batch like any other, in which nothing is real; what waits stays."""
         sent = self._carrier.send(self._tensors)
-        self._carrier.arrive(sent)
+        self._carrier.synchronize(sent)
         batch = self._segments(sent)
         return replace(batch, valid=torch.zeros_like(batch.valid))
 
@@ -157,7 +161,7 @@ class BatchAssembler:
             return self._origins
         return [Origin.of(actor, record) for actor, record in zip(self._actors, self._records, strict=True)]
 
-    def _forms(self, segments: int, fields: Mapping[str, Field]) -> dict[str, tuple[tuple[int, ...], Any]]:
+    def _shapes(self, segments: int, fields: Mapping[str, Field]) -> dict[str, tuple[tuple[int, ...], Any]]:
         """Shape and dtype of every array of a batch."""
         rows, ends = (segments, self._layout.rows), fields["final_row"].shape
         actions, shown = self._actions, self._shown
@@ -167,11 +171,11 @@ class BatchAssembler:
         forms["observation"] = (*rows, *shown.shape), shown.dtype
         forms["final_observation"] = (segments, *ends, *shown.shape), shown.dtype
         forms["final_row"] = (segments, *ends), np.int64  # as an index is needed
-        forms["action"] = rows if actions.single else (*rows, len(actions.sizes)), np.int64
-        if actions.amounts:
-            forms["amount"] = (*rows, actions.amounts), np.float32
+        forms["action"] = rows if actions.single else (*rows, len(actions.head_sizes)), np.int64
+        if actions.continuous:
+            forms["amount"] = (*rows, actions.continuous), np.float32
         if actions.masked:
-            forms["legal"] = (*rows, sum(actions.sizes)), np.bool_
+            forms["legal"] = (*rows, sum(actions.head_sizes)), np.bool_
         if self._privileged is not None:
             forms["privileged"] = (*rows, self._privileged.width), np.float32
             forms["final_privileged"] = (segments, *ends, self._privileged.width), np.float32
@@ -191,7 +195,7 @@ class BatchAssembler:
         )
 
     def _copy(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> None:
-        self._carrier.rest()
+        self._carrier.wait()
         n, at = len(records), self.count
         source = place_of(records["slot"])
         mixed = records["version_min"] != records["version_max"]  # whose rows have to be looked at
@@ -203,13 +207,13 @@ class BatchAssembler:
                 else:
                     np.take(columns[name], source, axis=0, out=self._arrays[name][at : at + n])
             versions = columns["version"][records["slot"][mixed], : self._length] if mixed.any() else None
-            there = self._read(arrival, records, source, slice(at, at + n)) if self._made else None
+            there = self._read(arrival, records, source, slice(at, at + n)) if self._needs_conversion else None
             intact = arrival.ring.intact(records)
         if there is not None:
             intact &= there
         if not intact.all():
             versions = None if versions is None else versions[intact[mixed]]
-            self._squeeze(at, n, intact)
+            self._compact(at, n, intact)
             torn = n - int(intact.sum())
             self._counters.add(f"torn.{self._policy}", torn)
             self._counters.add(f"dropped.recycled.{self._policy}", torn)
@@ -242,15 +246,15 @@ class BatchAssembler:
 
         if not self._actions.plain:
             lead = arrays["action"].shape[:2]
-            arrays["action"][...] = self._actions.index(pick, lead)
-            if self._actions.amounts:
+            arrays["action"][...] = self._actions.encode_choices(pick, lead)
+            if self._actions.continuous:
                 arrays["amount"][...] = self._actions.amount(pick, lead)
         if self._actions.masked:
             arrays["legal"][...] = self._actions.legal(pick, arrays["legal"].shape[:2])
         if self._privileged is not None:
             self._privileged.write(pick, arrays["privileged"])
             self._privileged.write(lambda name: pick(f"final_{name}"), arrays["final_privileged"])
-        if self._shown.plain:
+        if self._shown.is_identity:
             return np.ones(len(records), np.bool_)
         found = np.ones(arrays["observation"].shape[:2], np.bool_)
         if arrival.common is not None:
@@ -265,9 +269,9 @@ class BatchAssembler:
         self._shown.write(seen, arrays["observation"])
         self._shown.write(lambda name: pick(f"final_{name}"), arrays["final_observation"])
         arrays["observation"][~found] = np.nan
-        return np.asarray((found | ~shown(records, self._layout)).all(1))
+        return np.asarray((found | ~observed_rows(records, self._layout)).all(1))
 
-    def _squeeze(self, at: int, n: int, intact: NDArray[np.bool_]) -> None:
+    def _compact(self, at: int, n: int, intact: NDArray[np.bool_]) -> None:
         for target in self._arrays.values():
             kept = target[at : at + n][intact]
             target[at : at + len(kept)] = kept
@@ -311,9 +315,9 @@ class ObservationAssembler:
         self._arrays: dict[str, NDArray] = {}
         for field in layout.fields:
             kind = np.int64 if field.name == "final_row" else np.dtype(field.dtype)
-            tensor = self._carrier.memory(torch.from_numpy(np.zeros(layout.shape(field, segments), kind)))
+            tensor = self._carrier.pin(torch.from_numpy(np.zeros(layout.shape(field, segments), kind)))
             self._tensors[field.name], self._arrays[field.name] = tensor, tensor.numpy()
-        self._tensors["valid"] = self._carrier.memory(torch.zeros(segments, dtype=torch.int64))
+        self._tensors["valid"] = self._carrier.pin(torch.zeros(segments, dtype=torch.int64))
         self._valid = self._tensors["valid"].numpy()
         self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
         self.count = 0
@@ -321,18 +325,18 @@ class ObservationAssembler:
     def fill(self, now: Version) -> bool:
         """Copies what has arrived until the batch is full; True if it is. What was seen does not grow old: `now`
         decides nothing."""
-        take_in(self._source, self._name, lambda: self._capacity - self.count, self._copy)
+        drain(self._source, self._name, lambda: self._capacity - self.count, self._copy)
         self._counters.set(f"held.{self._name}", self.count)
         full = self.count == self._capacity
         if full:
-            self._source.answer()
+            self._source.flush_acks()
         return full
 
-    def take(self) -> ObservationBatch:
+    def take_batch(self) -> ObservationBatch:
         """The full batch on the device; empty afterwards, and its memory reused by the next `fill`."""
         self.count = 0
         sent = self._carrier.send(self._tensors)
-        self._carrier.arrive(sent)
+        self._carrier.synchronize(sent)
         return ObservationBatch(**sent)
 
     def provenance(self) -> list[Origin]:
@@ -340,7 +344,7 @@ class ObservationAssembler:
         return [Origin.of(actor, record) for actor, record in zip(self._actors, self._records, strict=True)]
 
     def _copy(self, arrival: Arrival, records: NDArray[np.void]) -> None:
-        self._carrier.rest()
+        self._carrier.wait()
         source, at = place_of(records["slot"]), self.count
         with arrival.ring.reading():
             for name in _COLUMNS:

@@ -13,10 +13,10 @@ from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.seeds import seed_of
 
-__all__ = ["feed"]
+__all__ = ["build_buffer"]
 
 
-def feed(
+def build_buffer(
     plan: TrainingPlan, run: Run, source: SegmentSource, counters: Counters, incarnation: int, device: torch.device
 ) -> BatchAssembler | ObservationAssembler | ReplayBuffer:
     """The stage of a policy that uses each segment once, as an auxiliary uses what was sighted, or the replay of one

@@ -18,18 +18,18 @@ class DeviceTransfer:
     """To `device`. Without CUDA tensors are there at once."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self.beside = device, device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if self.beside else None
+        self._device, self.overlaps = device, device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if self.overlaps else None
         self._left: torch.cuda.Event | None = None
         self._held: dict[str, Tensor] = {}
         """What `send_copies` sends from."""
 
-    def memory(self, tensor: Tensor) -> Tensor:
+    def pin(self, tensor: Tensor) -> Tensor:
         """`tensor`, pinned where a GPU reads it."""
-        return tensor.pin_memory() if self.beside else tensor
+        return tensor.pin_memory() if self.overlaps else tensor
 
     def send(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """All of them, on their way; to be used after `arrive`."""
+        """All of them, on their way; to be used after `synchronize`."""
         if self._stream is None:
             return {name: tensor.to(self._device) for name, tensor in tensors.items()}
         with torch.cuda.stream(self._stream):
@@ -39,12 +39,12 @@ class DeviceTransfer:
 
     def send_copies(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """As `send`, but where they lie may be written again at once, except without CUDA."""
-        if self.beside:
-            self.rest()
+        if self.overlaps:
+            self.wait()
             tensors = {name: self._copied(name, tensor) for name, tensor in tensors.items()}
         return self.send(tensors)
 
-    def arrive(self, sent: Mapping[str, Tensor]) -> None:
+    def synchronize(self, sent: Mapping[str, Tensor]) -> None:
         """What is asked of the device from now on comes after `sent`."""
         if self._stream is None:
             return
@@ -53,7 +53,7 @@ class DeviceTransfer:
         for tensor in sent.values():
             tensor.record_stream(here)
 
-    def rest(self) -> None:
+    def wait(self) -> None:
         """Waits until what was sent has left."""
         if self._left is not None:
             self._left.synchronize()

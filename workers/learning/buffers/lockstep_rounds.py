@@ -69,8 +69,8 @@ class LockstepRounds:
     def end(self) -> None:
         """The present round is used: its senders may write over it, and the next one is waited for."""
         for arrival in self._taken:
-            self._source.settle(self._policy, arrival, int(arrival.records["number"][-1]), len(arrival.records))
-        self._source.answer()
+            self._source.acknowledge(self._policy, arrival, int(arrival.records["number"][-1]), len(arrival.records))
+        self._source.flush_acks()
         self._taken = []
         self.number += 1
 
@@ -85,16 +85,16 @@ class LockstepRounds:
         if self.log is not None:
             self.log.set_state(state)
 
-    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """Only with the whole round."""
 
-    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """As the source's."""
-        self._source.give_back(policy, slots)
+        self._source.release(policy, slots)
 
-    def answer(self) -> None:
+    def flush_acks(self) -> None:
         """As the source's."""
-        self._source.answer()
+        self._source.flush_acks()
 
     def _sort(self, arrival: Arrival) -> None:
         """Puts segments to their rounds."""

@@ -108,13 +108,13 @@ def gather(
         following[cut, -1] = seen.final(slots, entry)
     batch = {
         "observation": now,
-        "action": interface.actions.index(seen.at(base + row), (len(row),)),
+        "action": interface.action_encoding.encode_choices(seen.at(base + row), (len(row),)),
         "reward": total,
         "discount": np.where(terminated, np.float32(0), discount),
         "next_observation": following,
     }
-    actions = interface.actions
-    if actions.amounts:
+    actions = interface.action_encoding
+    if actions.continuous:
         batch["amount"] = actions.amount(seen.at(base + row), (len(row),))
     if actions.masked and isinstance(config, BC):
         batch["legal"] = actions.legal(seen.at(base + row), (len(row),))
@@ -145,7 +145,7 @@ class _FrameStack:
     """What the policy for `interface` of streams [b] saw."""
 
     def __init__(self, ring: Ring, interface: Interface, stream: NDArray[np.uint64], common: SharedObs | None) -> None:
-        self._columns, self._shown = ring.columns, interface.shown
+        self._columns, self._shown = ring.columns, interface.observation_encoding
         self._stream, self._common = stream // interface.place.many, common
         self.there = np.ones(len(stream), np.bool_)
         """[b]: whether everything asked for was there."""
@@ -171,8 +171,8 @@ class _FrameStack:
             self.there[which] &= found.all(1)
             return self._common.values[place]
 
-        return self._shown.join(pick, rows.shape)
+        return self._shown.encode(pick, rows.shape)
 
     def final(self, slots: NDArray[np.uint32], entry: NDArray[np.int64]) -> NDArray:
         """Entries [b] of the side tables of `slots`: [b, *shape]."""
-        return self._shown.join(lambda name: self._columns[f"final_{name}"][slots, entry], entry.shape)
+        return self._shown.encode(lambda name: self._columns[f"final_{name}"][slots, entry], entry.shape)

@@ -84,7 +84,7 @@ class PrioritizedSampler:
         self.rows = 0
         """Rows that may be drawn."""
 
-    def follow(self, head: int, tail: int, valid: NDArray[np.uint16]) -> None:
+    def sync(self, head: int, tail: int, valid: NDArray[np.uint16]) -> None:
         """There are now the records head..tail-1, no more than `segments`, with so many `valid` rows [tail - head]."""
         self.forget(np.arange(self._head, min(head, self._tail)))
         new = np.arange(max(head, self._tail), tail)

@@ -71,7 +71,7 @@ class _Prefetched(NamedTuple):
     and the rows that the governor knew of, both from before."""
 
     batch: _Batch
-    whence: _Whence
+    origins: _Whence
     random: NDArray[np.uint64]
     sampled: int
 
@@ -114,7 +114,7 @@ class ReplayBuffer:
         self._last: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         """Records and rows [b] of the batch that was drawn last."""
         self._ahead: _Prefetched | None = None
-        self._whence: _Whence | None = None
+        self._origins: _Whence | None = None
         """Of the last batch, where it was drawn ahead or another one has been since."""
         self._too_few = False
         """Whether the last batch that might have been drawn was not, as there are too few rows."""
@@ -126,7 +126,7 @@ class ReplayBuffer:
         """Rows that may be sampled."""
         return self._all.rows
 
-    def admit(self, everything: bool = False) -> None:
+    def insert(self, everything: bool = False) -> None:
         """Takes in what has arrived as far as the governor lets it, or (at the end) all of it. Where what is here makes
         no batch, more comes in all the same: segments may be so short, and both sides would wait for each other. So it
         does where most was written over while this learner was away: else a few rows would be replayed over and over.
@@ -150,8 +150,8 @@ class ReplayBuffer:
                 self._counters.add(f"torn.{self._policy}", torn)
                 self._counters.add(f"dropped.recycled.{self._policy}", torn)
             self._count(int(intact.sum()), self._all.append(records[intact], arrival))
-            self._source.settle(self._policy, arrival, int(records["number"][-1]), len(records))
-        self._source.answer()
+            self._source.acknowledge(self._policy, arrival, int(records["number"][-1]), len(records))
+        self._source.flush_acks()
         self._counters.set(f"held_back.{self._policy}", sum(len(arrival.records) for arrival in arrivals))
         self._evict()
         self._most = max(self._most, self.rows)
@@ -160,9 +160,9 @@ class ReplayBuffer:
         """A batch, or None: not ready. `progress` in [0, 1] is how much of the run is over: weights of prioritised rows
         make up for all of it at the end."""
         if self._ahead is not None:
-            batch, self._whence, self._ahead = self._ahead.batch, self._ahead.whence, None
+            batch, self._origins, self._ahead = self._ahead.batch, self._ahead.origins, None
         else:
-            found, self._whence = self._sample(progress), None
+            found, self._origins = self._sample(progress), None
             if found is None:
                 return None
             batch = found
@@ -170,15 +170,15 @@ class ReplayBuffer:
         self._counters.add(f"held.{self._policy}", -batch.fresh)
         if self._governor is not None:
             self._count_lag(lag(now, batch.versions))
-        self._carrier.arrive(batch.sent)
+        self._carrier.synchronize(batch.sent)
         return TransitionBatch(**batch.sent)
 
     def prepare(self) -> None:
         """While the last batch is trained on beside the host: the next one, on its way to the device. Nothing where the
         errors of the last one have a say in it."""
-        if not self._carrier.beside or self._ahead is not None or self._priorities is not None:
+        if not self._carrier.overlaps or self._ahead is not None or self._priorities is not None:
             return
-        self._whence = self._whence or self._places_of_last()
+        self._origins = self._origins or self._places_of_last()
         before = random_state(self._rng), self._governor.sampled if self._governor is not None else 0
         batch = self._sample(0.0)
         if batch is not None:
@@ -209,7 +209,7 @@ class ReplayBuffer:
 
     def provenance(self) -> list[Origin]:
         """Where each transition of the last batch came from; to be asked before anything more is admitted."""
-        actors, records, row, ends = self._whence or self._places_of_last()
+        actors, records, row, ends = self._origins or self._places_of_last()
         return [Origin.of(*one) for one in zip(actors, records, row.tolist(), ends, strict=True)]
 
     def _places_of_last(self) -> _Whence:
@@ -229,13 +229,13 @@ class ReplayBuffer:
         if self._priorities is not None:
             state["greatest"] = np.array([self._priorities.greatest])
         if self._governor is None:
-            every = self._all.gone + self._all.every
+            every = self._all.evicted_offset + self._all.every
             return state if self._priorities is None else {**state, "priority": self._follow().weights(every)}
         sampled = ahead.sampled if ahead is not None else self._governor.sampled
         state["governor"] = np.array([self._governor.inserted, sampled], np.int64)
         index = self._all.newest(rows)
         if len(index):
-            weights = self._follow().weights(self._all.gone + index) if self._priorities is not None else None
+            weights = self._follow().weights(self._all.evicted_offset + index) if self._priorities is not None else None
             state |= kept_arrays(self._all.kept(index, weights), self._all.rings)
         return state
 
@@ -247,10 +247,10 @@ class ReplayBuffer:
         if self._priorities is not None and greatest is not None:
             self._priorities.greatest = greatest
         if self._governor is None:
-            self.admit()
+            self.insert()
             if self._priorities is not None and "priority" in state:
                 weights = priorities_in(state, self._all.tail - self._all.head, self._layout.length)
-                self._follow().restore(self._all.gone + self._all.head, weights)
+                self._follow().restore(self._all.evicted_offset + self._all.head, weights)
             return
         inserted, sampled = counts_in(state)
         if "records" not in state:
@@ -260,7 +260,7 @@ class ReplayBuffer:
         self._all.restore(kept, ring)
         self._evict()
         if self._priorities is not None and kept.priority is not None:
-            self._follow().restore(self._all.gone + self._all.head, kept.priority[self._all.head :])
+            self._follow().restore(self._all.evicted_offset + self._all.head, kept.priority[self._all.head :])
 
     def get_state(self) -> State:
         """For a cut of lock-step: `state` with all rows, and what is known of the last attempt to draw a batch."""
@@ -274,7 +274,7 @@ class ReplayBuffer:
     @property
     def _emptied(self) -> bool:
         """Whether less is left than it takes to start with, and less than half of what there was."""
-        return self._governor is not None and self.rows < min(self._governor.start, self._most // 2)
+        return self._governor is not None and self.rows < min(self._governor.min_size_to_sample, self._most // 2)
 
     def uses(self, ring: Ring) -> bool:
         """Whether anything of `ring` may still be sampled."""
@@ -297,22 +297,24 @@ class ReplayBuffer:
             count = len(gone) if gone.all() else int(np.argmin(gone))
             if count == 0:
                 return
-            slots = self._all.leave(count)
+            slots = self._all.evict(count)
             if len(slots):
-                self._source.give_back(self._policy, slots)
+                self._source.release(self._policy, slots)
 
     def _places(self, size: int, progress: float) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """Records and rows [b] of a batch; None if too few are usable."""
         if self._priorities is None:
             return self._choose(size)
         self._drawn = self._draw(self._priorities, size, progress)
-        return None if self._drawn is None else (self._drawn.record - self._all.gone, self._drawn.row)
+        return None if self._drawn is None else (self._drawn.record - self._all.evicted_offset, self._drawn.row)
 
     def _follow(self) -> PrioritizedSampler:
         """The priorities, of the records that there are now."""
         assert self._priorities is not None
         valid = self._all.records["valid"][self._all.alive]
-        self._priorities.follow(self._all.gone + self._all.head, self._all.gone + self._all.tail, valid)
+        self._priorities.sync(
+            self._all.evicted_offset + self._all.head, self._all.evicted_offset + self._all.tail, valid
+        )
         return self._priorities
 
     def _draw(self, priorities: PrioritizedSampler, size: int, progress: float) -> PrioritizedSample | None:
@@ -321,9 +323,9 @@ class ReplayBuffer:
         start = self._config.priority_beta
         beta = start + (1 - start) * progress
         drawn = priorities.draw(size, beta, self._rng)
-        if drawn is not None and not self._all.usable(drawn.record - self._all.gone).all():
+        if drawn is not None and not self._all.usable(drawn.record - self._all.evicted_offset).all():
             every = self._all.every  # a faster actor's older ones lie in the middle
-            priorities.forget(self._all.gone + every[~self._all.usable(every)])
+            priorities.forget(self._all.evicted_offset + every[~self._all.usable(every)])
             drawn = priorities.draw(size, beta, self._rng)
         if drawn is None or priorities.rows < size:
             return None

@@ -27,7 +27,7 @@ class SegmentIndex:
     def __init__(self, rings: RingTable) -> None:
         self.rings = rings
         self.head = self.tail = 0
-        self.gone = 0
+        self.evicted_offset = 0
         """Records that lay in front of those in the arrays."""
         self.forgotten = 0
         """Rows of records that were left behind."""
@@ -75,7 +75,7 @@ class SegmentIndex:
         self.tail += n
         return int(self.ends[self.tail - 1]) - before
 
-    def leave(self, count: int) -> NDArray[np.uint32]:
+    def evict(self, count: int) -> NDArray[np.uint32]:
         """Forgets the oldest `count` records; the slots among theirs that are a pool's, to be given back."""
         leaving = slice(self.head, self.head + count)
         pooled = self.rings.pooled(self.ring[leaving])
@@ -114,14 +114,14 @@ class SegmentIndex:
 
     def kept(self, index: NDArray[np.int64], priority: NDArray[np.float64] | None) -> SavedSegments:
         """The records at `index` [n] for a checkpoint, with the priorities of their rows."""
-        first = self.gone + int(index[0])
+        first = self.evicted_offset + int(index[0])
         return SavedSegments(first, self.records[index], self.ring[index], self.actor[index], self.actors, priority)
 
     def restore(self, kept: SavedSegments, ring: Ring) -> None:
         """Begins with `kept`, which lies in `ring`; before anything else is there."""
         n = len(kept.records)
         self._make_room(n)
-        self.tail, self.gone, self.actors = n, kept.first, kept.actors
+        self.tail, self.evicted_offset, self.actors = n, kept.first, kept.actors
         self.records[:n], self.ring[:n], self.actor[:n] = kept.records, kept.ring, kept.actor
         self.ends[:n] = np.cumsum(kept.records["valid"], dtype=np.int64)
         self.sampled[:n] = True  # an earlier incarnation has counted them
@@ -136,7 +136,7 @@ class SegmentIndex:
             new = np.zeros(size, old.dtype)
             new[:alive] = old[self.alive]
             setattr(self, name, new)
-        self.gone += self.head
+        self.evicted_offset += self.head
         self.head, self.tail = 0, alive
 
     def _actor_number(self, actor: tuple[str, int]) -> int:

@@ -96,17 +96,17 @@ class SegmentRecorder:
                 self._note(arrival, arrival.records[arrival.records["number"] > newest])
         return arrivals
 
-    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """As the source's."""
-        self._source.settle(policy, arrival, upto, count)
+        self._source.acknowledge(policy, arrival, upto, count)
 
-    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """As the source's."""
-        self._source.give_back(policy, slots)
+        self._source.release(policy, slots)
 
-    def answer(self) -> None:
+    def flush_acks(self) -> None:
         """As the source's."""
-        self._source.answer()
+        self._source.flush_acks()
 
     def close(self) -> None:
         """Writes what is left and waits for it; raises what went wrong with writing."""

@@ -22,7 +22,7 @@ from workers.learning.datasets.reader import SegmentFile, read_segments
 from workers.learning.datasets.update_log import ORDER, read_order
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["ReplayedRun", "load_tape"]
+__all__ = ["ReplayedRun", "load_replayed_run"]
 
 
 class ReplayedRun:
@@ -51,17 +51,17 @@ class ReplayedRun:
         """What was given and not taken yet."""
         return self._now
 
-    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """Nobody is owed an answer."""
 
-    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Nothing is pooled here."""
 
-    def answer(self) -> None:
+    def flush_acks(self) -> None:
         """Nobody waits for it."""
 
 
-def load_tape(plan: TrainingPlan, run: Run) -> ReplayedRun:
+def load_replayed_run(plan: TrainingPlan, run: Run) -> ReplayedRun:
     """What the learner of `plan`'s policy recorded in the folder `run.replay`; ConfigurationError in one sentence if
     that does not tell what it learned from."""
     folder = Path(run.replay or "") / "datasets" / plan.name

@@ -27,7 +27,7 @@ from workers.learning.datasets.reader import RecordedDataset
 from workers.learning.datasets.trajectory import Trajectory, TrajectoryReader, pieces, write
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["DatasetSource", "load"]
+__all__ = ["DatasetSource", "load_dataset"]
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +47,17 @@ class DatasetSource:
         """What was not taken yet."""
         return self._arrivals
 
-    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """Nobody is owed an answer."""
 
-    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Nothing is pooled here."""
 
-    def answer(self) -> None:
+    def flush_acks(self) -> None:
         """Nobody waits for it."""
 
 
-def load(plan: TrainingPlan, counters: Counters) -> DatasetSource:
+def load_dataset(plan: TrainingPlan, counters: Counters) -> DatasetSource:
     """The dataset of `plan`'s policy; ConfigurationError in one sentence if there is none that it can learn from."""
     reader = _open(plan)
     _check_agent(reader, plan.interface.place.agent, plan.name)

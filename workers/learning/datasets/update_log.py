@@ -13,7 +13,7 @@ from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["ORDER", "UpdateLog", "keep_order", "read_order"]
+__all__ = ["ORDER", "UpdateLog", "open_update_log", "read_order"]
 
 ORDER = "order.jsonl"
 
@@ -36,7 +36,7 @@ class UpdateLog:
         self._file.close()
 
 
-def keep_order(plan: TrainingPlan, run: Run, incarnation: int, folder: Path | None) -> UpdateLog | None:
+def open_update_log(plan: TrainingPlan, run: Run, incarnation: int, folder: Path | None) -> UpdateLog | None:
     """The order of `plan`'s policy, beside its recorded segments or, of a run that replays some, in `replayed`; none
     where nothing is recorded, or where an earlier incarnation of the learner has taken a part of it along."""
     if folder is None or not (plan.recorded or run.replay):

@@ -68,11 +68,11 @@ def sample(batch: SegmentBatch | TransitionBatch | ObservationBatch, interface: 
 
     present = {name: getattr(batch, name, None) for name in (*_SCALARS, "terminated", "truncated")}
     columns = {name: rows(column) for name, column in present.items() if column is not None}
-    heads = len(interface.actions.sizes)
-    amounts = interface.actions.amounts
+    heads = len(interface.action_encoding.head_sizes)
+    amounts = interface.action_encoding.continuous
     legal, privileged = (getattr(batch, name, None) for name in ("legal", "privileged"))
     # of replayed rows only what was legal later is known
-    known = torch.full((count,), not (interface.actions.masked and legal is None))
+    known = torch.full((count,), not (interface.action_encoding.masked and legal is None))
     return Sample(
         rows(batch.observation).reshape(count, -1).float(),
         rows(batch.action).reshape(count, heads) if heads else torch.empty(count, 0, dtype=torch.int64),
@@ -119,8 +119,8 @@ def statistics(seen: Sample, interface: Interface) -> dict[str, float]:
         found |= _moments(name, column)
     if "reward" in seen.scalars:
         found["reward_distinct"] = float(len(seen.scalars["reward"].unique()))
-    for head, size in enumerate(interface.actions.sizes if seen.action.shape[1] else ()):
-        prefix = "action" if interface.actions.single else f"action_{head}"
+    for head, size in enumerate(interface.action_encoding.head_sizes if seen.action.shape[1] else ()):
+        prefix = "action" if interface.action_encoding.single else f"action_{head}"
         counts = torch.bincount(seen.action[:, head].clamp(0, size - 1), minlength=size).float()
         found[f"{prefix}_distinct"] = float((counts > 0).sum())
         if size <= _MOST_SHARES:

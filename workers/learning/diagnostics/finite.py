@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["FiniteWeights", "broken_rows", "not_finite"]
+__all__ = ["FiniteWeights", "non_finite_items", "not_finite"]
 
 
 _SEEN = ("observation", "privileged")
@@ -36,10 +36,10 @@ class FiniteWeights:
 
 def not_finite(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> list[str]:
     """Names of the fields of `batch` with a number that is not finite in a row that is real."""
-    return [name for name, rows in broken_rows(batch).items() if bool(rows.any())]
+    return [name for name, rows in non_finite_items(batch).items() if bool(rows.any())]
 
 
-def broken_rows(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> dict[str, Tensor]:
+def non_finite_items(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> dict[str, Tensor]:
     """Of each field of floats: [B], whether a segment or transition has a number there that is not finite."""
     found = {}
     for field in fields(batch):

@@ -18,11 +18,11 @@ from safetensors.torch import save_file
 
 from protocol.weights.version import unpack
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
-from workers.learning.diagnostics.finite import broken_rows
+from workers.learning.diagnostics.finite import non_finite_items
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.seeds import seed_of
 
-__all__ = ["MOST_FILES", "Origin", "keep", "whereabouts"]
+__all__ = ["MOST_FILES", "Origin", "origin_fields", "save_refused"]
 
 MOST_FILES = 8
 """Files of each policy; the first faults say most."""
@@ -67,18 +67,18 @@ class Origin:
         )
 
 
-def whereabouts(origin: Origin, plan: TrainingPlan, seed: int) -> dict[str, int]:
+def origin_fields(origin: Origin, plan: TrainingPlan, seed: int) -> dict[str, int]:
     """Which world a row is from: what the actor's environment was reset with in a run of `seed`, and in it the number
     of the agent, its copy, and its place where the agent stands for many."""
     return {
         "environment_seed": seed_of(seed, "environment", origin.actor, origin.incarnation),
-        "agent": plan.agents[origin.stream // (plan.copies * plan.many)],
-        "copy": origin.stream // plan.many % plan.copies,
-        "place": origin.stream % plan.many,
+        "agent": plan.agents[origin.stream // (plan.copies * plan.agents_per_copy)],
+        "copy": origin.stream // plan.agents_per_copy % plan.copies,
+        "place": origin.stream % plan.agents_per_copy,
     }
 
 
-def keep(
+def save_refused(
     folder: Path,
     policy: str,
     step: int,
@@ -92,7 +92,7 @@ def keep(
     if path.exists() or len(list(folder.glob(f"{policy}-*.safetensors"))) >= MOST_FILES:
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    broken = torch.stack([rows.cpu() for rows in broken_rows(batch).values()]).any(0)
+    broken = torch.stack([rows.cpu() for rows in non_finite_items(batch).values()]).any(0)
     chosen = broken.nonzero()[:, 0] if broken.any() else torch.arange(len(broken))
     chosen = chosen[:_MOST_ITEMS]
     columns = {field.name: getattr(batch, field.name) for field in fields(batch)}

@@ -22,7 +22,7 @@ from protocol.experience.receiver import Arrival
 from protocol.memory.counters import Counters
 from protocol.spaces import Box
 from protocol.spaces.primitive import Discrete
-from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch, foreign
+from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch, non_tensor_field
 from workers.learning.diagnostics.batch_statistics import Sample, distinct_rows, sample, statistics
 from workers.learning.diagnostics.finite import not_finite
 from workers.metrics.diagnostics import FINDINGS, LAYERS, LOOKED_AT, counter
@@ -119,7 +119,7 @@ class TrainingHealth:
         if other.any():
             self.find("memory_disagrees", f"segments={int(other.sum())}")
 
-    def starved(self) -> None:
+    def on_no_data(self) -> None:
         """There was too little for a batch: has nothing that was announced ever been there?"""
         received, torn = (self._counters[f"{name}.{self._policy}"] for name in ("received", "torn"))
         if received and self._holds("nothing_whole"):
@@ -130,7 +130,7 @@ class TrainingHealth:
     def check(self, batch: SegmentBatch | TransitionBatch | ObservationBatch) -> None:
         """Raises TrainingFault for a batch that no update should see: no tensors, or not of the layout's shape."""
         self._usable = False
-        strange = foreign(batch)
+        strange = non_tensor_field(batch)
         if strange is not None:
             self.find("not_tensors", f"field={strange.field}")
             raise strange
@@ -141,7 +141,7 @@ class TrainingHealth:
             raise TrainingFault("shape_differs_from_layout", field=name, value=list(found), expected=list(expected))
         self._usable = True
 
-    def look(
+    def analyse(
         self, batch: SegmentBatch | TransitionBatch | ObservationBatch, metrics: Mapping[str, float]
     ) -> dict[str, float]:
         """Judges `batch` and what its update said of itself; returns the batch's measurements."""
@@ -222,7 +222,7 @@ class TrainingHealth:
     def _one_action(self, seen: Sample) -> bool:
         """Whether all that was done, where something else might have been, is the same."""
         done = torch.cat([seen.action.float(), seen.amount], 1)[seen.free]
-        several = max(self._interface.actions.sizes, default=2) > 1
+        several = max(self._interface.action_encoding.head_sizes, default=2) > 1
         return several and bool((done == done[0]).all())
 
     def _computation(self, metrics: Mapping[str, float]) -> dict[str, bool]:
@@ -239,7 +239,7 @@ class TrainingHealth:
         self, batch: SegmentBatch | TransitionBatch | ObservationBatch
     ) -> tuple[str, Sequence[int], Sequence[int]] | None:
         """The first field of another shape than its layout's: name, shape found and expected."""
-        shown = self._interface.shown.shape
+        shown = self._interface.observation_encoding.shape
         expected: dict[str, tuple[int, ...]] = {}
         rows: tuple[int, ...]
         if isinstance(batch, TransitionBatch):
@@ -261,8 +261,8 @@ class TrainingHealth:
                 expected["privileged"] = (n, length + 1, width)
                 expected["final_privileged"] = (*batch.final_row.shape, width)
         if not isinstance(batch, ObservationBatch):
-            heads = len(self._interface.actions.sizes)
-            expected["action"] = rows if self._interface.actions.single else (*rows, heads)
+            heads = len(self._interface.action_encoding.head_sizes)
+            expected["action"] = rows if self._interface.action_encoding.single else (*rows, heads)
         for name, shape in expected.items():
             found = tuple(getattr(batch, name).shape)
             if found != shape:

@@ -81,7 +81,7 @@ class DataParallelLearner(PolicyLearner):
     def step(self) -> bool:
         """Takes in what has arrived; makes an update as soon as all ranks can."""
         self._fill()
-        if not self._group.asked:
+        if not self._group.poll_ready:
             if self._given is None and self.attended:
                 return False
             self._ask(ends=False)
@@ -96,7 +96,7 @@ class DataParallelLearner(PolicyLearner):
         end = time.monotonic() + 2 * self._run.learner_timeout  # others may drain for as long as one of these
         while not self._ended:
             self._fill()
-            if not self._group.asked:
+            if not self._group.poll_ready:
                 self._ask(ends=True)
             if self._agree(0.1) and self._all_end:
                 end = time.monotonic() + self._run.learner_timeout
@@ -109,7 +109,7 @@ class DataParallelLearner(PolicyLearner):
         self._group.gather(torch.ones(1))  # who ended before the first rank has saved could not begin again with it
         return done
 
-    def look_for_others(self, routes: Sequence[Route]) -> None:
+    def check_peers(self, routes: Sequence[Route]) -> None:
         """RankLost when another rank's learner is no member any more, or a later incarnation of it is: a process whose
         machine is cut off ends no connection."""
         alive = {route.learner: route.incarnation for route in routes if route.policy == self.name}
@@ -137,7 +137,7 @@ class DataParallelLearner(PolicyLearner):
     def _fill(self) -> None:
         """A batch of what has arrived, if there is enough, in hand."""
         if self._given is None and self.take():
-            given = self.offer()
+            given = self.checked_batch()
             assert given is None or isinstance(given, SegmentBatch)
             self._given = given
         self.waits_for = "data" if self._given is None else "ranks"
@@ -145,7 +145,7 @@ class DataParallelLearner(PolicyLearner):
     def _ask(self, ends: bool) -> None:
         self._asked_with = self._given
         weights = float(self.weights.parameters.sum(dtype=torch.float64))
-        self._group.ask([self._given is not None, self._own_rows, ends, weights])
+        self._group.announce_ready([self._given is not None, self._own_rows, ends, weights])
 
     def _agree(self, seconds: float) -> bool:
         """If all ranks have told how they stand, within `seconds`: one update with what they have. Whether one was
@@ -164,7 +164,7 @@ class DataParallelLearner(PolicyLearner):
             self._join_in()
         else:
             self._given = None
-            self.settle(self._updated(given))
+            self.finish_update(self._updated(given))
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
 

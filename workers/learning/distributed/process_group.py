@@ -54,7 +54,7 @@ class ProcessGroup:
             self._gloo = _gloo(dist.PrefixStore("gloo", store), rank, size, host, patience)
             self._gpus = _nccl(dist.PrefixStore("nccl", store), rank, size, patience, device) if nccl else None
 
-    def total(self, x: Tensor) -> Tensor:
+    def all_reduce(self, x: Tensor) -> Tensor:
         """The sum of every rank's `x`, which may be changed in place."""
         with self._together():
             if self._gpus is not None and x.is_cuda:
@@ -84,11 +84,11 @@ class ProcessGroup:
                     tensor.copy_(there)
 
     @property
-    def asked(self) -> bool:
+    def poll_ready(self) -> bool:
         """Whether an answer is still to come."""
         return self._work is not None
 
-    def ask(self, facts: Sequence[float]) -> None:
+    def announce_ready(self, facts: Sequence[float]) -> None:
         """Tells all others `facts` [F], without waiting for theirs."""
         self._facts = torch.zeros(self.size, len(facts), dtype=torch.float64)
         self._facts[self.rank] = torch.tensor(facts, dtype=torch.float64)
@@ -111,7 +111,7 @@ class ProcessGroup:
 
     def close(self) -> None:
         """Leaves the others, also while they owe an answer: torch waits for that, which is no reason to stay."""
-        left, asked = [self._work, self._gloo, self._gpus], self.asked
+        left, asked = [self._work, self._gloo, self._gpus], self.poll_ready
         self._work = self._gloo = self._gpus = None
         if asked:
             threading.Thread(target=left.clear, name="leaving", daemon=True).start()

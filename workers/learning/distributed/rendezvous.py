@@ -30,7 +30,7 @@ from workers.learning.distributed.process_group import ProcessGroup, RankLost
 from workers.planning.data_parallel import rank_names, rank_of_learner
 from workers.runtime.process import WorkerProcess
 
-__all__ = ["check_meeting", "claimed", "meet", "wait_for_name"]
+__all__ = ["check_meeting", "rendezvous", "requested_name", "wait_for_name"]
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ _TRY_SECONDS = timedelta(seconds=5)
 _BUSY_SECONDS = 20.0
 
 
-def claimed(name: str) -> str:
+def requested_name(name: str) -> str:
     """The name that a learner asks for: among ranks that `torchrun` started, that of its rank of the policy that
     `name`, learner-POLICY, says; or of the run's first learners."""
     return f"{name or 'learner'}-{os.environ['RANK']}" if _torchrun() else name
@@ -74,7 +74,7 @@ def wait_for_name(host: str, patience: float, beat: Callable[[], None]) -> None:
             time.sleep(_LOOK_EVERY)
 
 
-def meet(
+def rendezvous(
     life: WorkerProcess,
     welcome: Welcome,
     policy: str,
@@ -127,7 +127,7 @@ def _store(life: WorkerProcess, policy: str, rank: int, size: int, address: str)
     first = rank_names(policy, size)[0]
     while True:
         _alive(life)
-        pulse = life.client.pulse if life.client is not None else None
+        pulse = life.client.status if life.client is not None else None
         for route in pulse.routes if pulse is not None else ():
             if route.learner == first:
                 return dist.TCPStore(*_door(route.experience), wait_for_workers=False, timeout=_TRY_SECONDS)
@@ -160,7 +160,7 @@ def _torchrun() -> bool:
 
 def _alive(life: WorkerProcess) -> None:
     """Who waits is not hung, and may be told to stop."""
-    life.vitals.beat()
+    life.vitals.tick()
     life.check()
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from workers.policies.backends.cuda_graphs import GraphCache
-from workers.policies.distributions import Noise, draw
+from workers.policies.distributions import Noise, sample
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import evaluate
 from workers.policies.tensors.flat_weights import flatten_
@@ -63,7 +63,7 @@ class CudaActor:
         outputs, value = said[:-1], said[-1].copy()
         log_std = None if policy.log_std is None else policy.log_std.detach().cpu().numpy()
         after = {} if state is None else {"state": held.after_here.numpy().copy()}
-        return {**draw(outputs, policy.heads, log_std, None if greedy else noise, legal), "value": value, **after}
+        return {**sample(outputs, policy.heads, log_std, None if greedy else noise, legal), "value": value, **after}
 
     def _pass(self, held: _StaticBuffers) -> None:
         """From pinned memory to pinned memory, without a word to the host between."""
@@ -77,7 +77,7 @@ class CudaActor:
             held.after_here.copy_(after, non_blocking=True)
         weights = [tensor.detach() for tensor in policy.tower_parameters()]
         logits, values, _ = evaluate(x, weights, policy.activation, held.scratch)
-        held.said_here.copy_(torch.cat([logits, policy.real_value(values)[None]]), non_blocking=True)
+        held.said_here.copy_(torch.cat([logits, policy.denormalize(values)[None]]), non_blocking=True)
 
 
 class _StaticBuffers:
@@ -88,7 +88,7 @@ class _StaticBuffers:
             with torch.inference_mode(False):
                 return torch.zeros(shape, pin_memory=device.type == "cuda")
 
-        numbers = 0 if policy.core is None else policy.core.numbers
+        numbers = 0 if policy.core is None else policy.core.state_size
         self.seen_here, self.state_here, self.after_here = (
             here(rows, width) for width in (policy.features, numbers, numbers)
         )

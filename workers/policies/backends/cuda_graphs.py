@@ -36,7 +36,7 @@ class GraphCache:
         self._broken = False
 
     @property
-    def recorded(self) -> int:
+    def captured(self) -> int:
         """Graphs so far."""
         return len(self._graphs)
 

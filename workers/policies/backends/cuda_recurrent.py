@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from workers.policies.networks.recurrent_context import RecurrentContext
-from workers.policies.tensors.kernels import whole
+from workers.policies.tensors.kernels import to_float32
 
 __all__ = ["unroll"]
 
@@ -43,7 +43,7 @@ def unroll(x: Tensor, recall: RecurrentContext, weights: Sequence[Tensor]) -> Te
     state = torch.cat([begun, begun.new_zeros(columns - len(begun), begun.shape[1])])
     with torch.autocast(x.device.type, enabled=False):  # as in Core.unroll
         found = _run(given[:-1], state, weights)
-    return whole(found).flatten(0, 1).index_select(0, step.clamp(max=length) * columns + column)
+    return to_float32(found).flatten(0, 1).index_select(0, step.clamp(max=length) * columns + column)
 
 
 def _places(recall: RecurrentContext) -> tuple[Tensor, Tensor]:

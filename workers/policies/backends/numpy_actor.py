@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from workers.policies.backends.numpy_recurrent import NumpyRecurrentCore
-from workers.policies.distributions import Noise, draw
+from workers.policies.distributions import Noise, sample
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.layers import CLIP, STD_FLOOR
 
-__all__ = ["NumpyActor", "host_actor"]
+__all__ = ["NumpyActor", "numpy_actor"]
 
 Array = NDArray[np.float32]
 
@@ -31,7 +31,7 @@ _ROOMS = 256
 """Numbers of rows of which it is remembered where memory lies for them."""
 
 
-def host_actor(module: nn.Module) -> NumpyActor | None:
+def numpy_actor(module: nn.Module) -> NumpyActor | None:
     """What acts in the place of `module`, if that is an `ActorCritic` in host memory."""
     if not isinstance(module, ActorCritic) or module.value_weight.device.type != "cpu":
         return None
@@ -71,8 +71,8 @@ class NumpyActor:
             self._moments = (module.observations.mean.numpy(), module.observations.variance.numpy())
             self._seen_floor = module.observations.floor
         self._returns, self._floor = (
-            (module.returns.mean.numpy(), module.returns.variance.numpy()),
-            module.returns.floor,
+            (module.return_moments.mean.numpy(), module.return_moments.variance.numpy()),
+            module.return_moments.floor,
         )
         self._held: list[Array] = []
         """Memory of the inputs and of each layer, of as many rows as there ever were."""
@@ -104,7 +104,7 @@ class NumpyActor:
         mean, variance = self._returns[0].item(), self._returns[1].item()
         values *= max(math.sqrt(variance), self._floor * abs(mean), STD_FLOOR)
         values += mean
-        drawn = draw(logits, self._heads, self._log_std, None if greedy else noise, legal)
+        drawn = sample(logits, self._heads, self._log_std, None if greedy else noise, legal)
         return {**drawn, "value": values[:, 0], **after}
 
     def _inputs(self, rows: NDArray, room: _Buffers) -> Array:

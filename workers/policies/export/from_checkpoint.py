@@ -22,10 +22,10 @@ from workers.policies.export.module import ExportedModule
 from workers.policies.interface import Interface
 from workers.policies.network_spec import network_facts
 
-__all__ = ["deployed", "describe", "find", "read"]
+__all__ = ["describe", "export_module", "find_checkpoint", "read"]
 
 
-def find(run: Path, policy: str, which: str) -> tuple[int, ExportManifest, Policy]:
+def find_checkpoint(run: Path, policy: str, which: str) -> tuple[int, ExportManifest, Policy]:
     """Train step, manifest and policy of the checkpoint `which` in a run's folder: `newest`, `best` or a train step; of
     another newest one, if a run that goes on removed it meanwhile. ConfigurationError in one sentence."""
     while True:
@@ -74,7 +74,7 @@ def describe(name: str, world: World, config: PolicyConfig, policy: Policy, sour
     """The manifest of `policy`, which acts as the first agent of `world`."""
     seen = world.deployed()
     interface = Interface.at(seen, seen.places[0])
-    module = deployed(interface, config, policy)
+    module = export_module(interface, config, policy)
     return ExportManifest(
         policy=name,
         world=world.id,
@@ -89,13 +89,13 @@ def describe(name: str, world: World, config: PolicyConfig, policy: Policy, sour
     )
 
 
-def deployed(interface: Interface, config: PolicyConfig, policy: Policy) -> ExportedModule:
+def export_module(interface: Interface, config: PolicyConfig, policy: Policy) -> ExportedModule:
     """The policy as it acts outside."""
     return ExportedModule(interface, policy, frames_of(config), config.network.state)
 
 
 def _step(run: Path, policy: str, which: str) -> int:
-    steps = checkpoint.steps(run / "checkpoints" / policy)
+    steps = checkpoint.list_steps(run / "checkpoints" / policy)
     if not steps:
         raise ConfigurationError("policy_without_checkpoint", file=run, policy=policy)
     if which == "newest":

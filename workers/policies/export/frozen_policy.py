@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from workers.policies.backends.numpy_actor import host_actor
+from workers.policies.backends.numpy_actor import numpy_actor
 from workers.policies.build import Policy
 from workers.policies.distributions import Noise
 from workers.policies.export import safetensors
@@ -39,7 +39,7 @@ class ExportedPolicy:
         """S; 0 where it remembers nothing."""
         self.frames, self.shared = manifest.frames, manifest.common is not None
         flatten_(policy)
-        self._host = host_actor(policy)
+        self._host = numpy_actor(policy)
         """The same without torch, where that can be."""
         self._undrawn = np.random.default_rng(0)
         """Stands for noise where nothing is drawn."""
@@ -47,7 +47,7 @@ class ExportedPolicy:
     @classmethod
     def load(cls, path: Path | str) -> Self:
         """The policy that `rookery export` put there; ConfigurationError for anything else."""
-        return cls(*safetensors.read(Path(path)))
+        return cls(*safetensors.load_policy(Path(path)))
 
     def act(self, columns: Mapping[str, NDArray], noise: Noise | None = None) -> dict[str, NDArray]:
         """Actions for `columns`, one of n rows for each of `inputs`: the likeliest, or drawn with `noise`.
@@ -58,14 +58,18 @@ class ExportedPolicy:
         """
         rows = self._check(columns)
         stack = (self.frames,) if self.frames > 1 else ()
-        seen = self.interface.shown.join(columns.__getitem__, (rows, *stack))
-        legal = self.interface.actions.legal(columns.__getitem__, (rows,)) if self.interface.actions.masked else None
-        acted = self.decide(seen, noise, legal, columns.get(STATE))
-        _, done = self.interface.actions.rows(acted["action"], acted.get("amount"))
+        seen = self.interface.observation_encoding.encode(columns.__getitem__, (rows, *stack))
+        legal = (
+            self.interface.action_encoding.legal(columns.__getitem__, (rows,))
+            if self.interface.action_encoding.masked
+            else None
+        )
+        acted = self.infer(seen, noise, legal, columns.get(STATE))
+        _, done = self.interface.action_encoding.decode(acted["action"], acted.get("amount"))
         found = dict(self.interface.place.parts("action", done))
         return {**found, NEXT_STATE: acted["state"]} if self.state else found
 
-    def decide(
+    def infer(
         self,
         seen: NDArray,
         noise: Noise | None,

@@ -32,7 +32,7 @@ def ports_in(interface: Interface, frames: int, state: int) -> tuple[ArraySpec, 
     """What a policy that stacks `frames` and remembers `state` numbers has to be given."""
     leaves = {"common" if leaf.common else leaf.name: leaf for leaf in interface.place.leaves}
     stacked = (frames,) if frames > 1 else ()
-    ports = [_port(part.column, leaves[part.column], stacked) for part in interface.shown.parts]
+    ports = [_port(part.column, leaves[part.column], stacked) for part in interface.observation_encoding.parts]
     ports += [_port(leaf.name, leaf) for leaf in interface.place.leaves if leaf.role == "action_mask"]
     if state:
         ports.append(ArraySpec(name=STATE, dtype="<f4", shape=(state,)))
@@ -66,9 +66,9 @@ class ExportedModule(nn.Module):
         self.inputs = ports_in(interface, frames, state)
         self._held = {leaf.name: (_dtype(leaf), leaf.space.shape) for leaf in interface.place.acted.leaves}
         self._choices, self._numbers = _leaves(interface)
-        self._values = {part.column: _values(part) for part in interface.shown.parts if part.choices}
+        self._values = {part.column: _values(part) for part in interface.observation_encoding.parts if part.choices}
         with torch.no_grad():
-            told = self.tell(self.example(2))
+            told = self.describe(self.example(2))
         self.outputs = tuple(_told(name, column) for name, column in told.items())
 
     def example(self, rows: int) -> tuple[Tensor, ...]:
@@ -79,9 +79,9 @@ class ExportedModule(nn.Module):
 
     def forward(self, *columns: Tensor) -> tuple[Tensor, ...]:
         """Columns [n, *shape] as in `inputs` -> columns as in `outputs`."""
-        return tuple(self.tell(columns).values())
+        return tuple(self.describe(columns).values())
 
-    def tell(self, columns: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    def describe(self, columns: tuple[Tensor, ...]) -> dict[str, Tensor]:
         """The same by name."""
         given = {port.name: column for port, column in zip(self.inputs, columns, strict=True)}
         said = evaluate(self.policy, self._shown(given), given.get(STATE))
@@ -94,11 +94,11 @@ class ExportedModule(nn.Module):
 
     def _shown(self, given: dict[str, Tensor]) -> Tensor:
         """[n, F * I] float32."""
-        columns = [(part, given[part.column]) for part in self.interface.shown.parts]
+        columns = [(part, given[part.column]) for part in self.interface.observation_encoding.parts]
         if self.frames > 1:
             columns = [(part, column.flatten(0, 1)) for part, column in columns]
         x = torch.cat([self._vector(part, column) for part, column in columns], 1)
-        return x.reshape(-1, self.frames * self.interface.shown.width)
+        return x.reshape(-1, self.frames * self.interface.observation_encoding.width)
 
     def _vector(self, part: EncodedField, column: Tensor) -> Tensor:
         """[m, *shape] -> [m, width] float32, as `EncodedField.write` fills it."""
@@ -157,7 +157,7 @@ class ExportedModule(nn.Module):
 
 def _leaves(interface: Interface) -> tuple[dict[str, _Choice], dict[str, _Number]]:
     choices, numbers = {}, {}
-    for told in interface.actions.describe():
+    for told in interface.action_encoding.describe():
         name = told["column"]
         if "sizes" in told:
             mask = name.replace("action", "action_mask", 1) if told["masked"] else None

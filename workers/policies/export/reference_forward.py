@@ -59,7 +59,7 @@ def _actor_critic(policy: ActorCritic, x: Tensor, state: Tensor | None) -> Netwo
     p, v = _towers(policy, x)
     outputs = p @ policy.get_parameter("policy_weight") + policy.get_parameter("policy_bias")
     value = (v @ policy.value_weight + policy.value_bias)[:, 0]
-    return _chances(outputs, policy, policy.real_value(value), state)
+    return _chances(outputs, policy, policy.denormalize(value), state)
 
 
 def _central(policy: CentralActorCritic, x: Tensor, state: Tensor | None) -> NetworkOutput:
@@ -88,7 +88,7 @@ def _chances(
     return NetworkOutput(
         scores=outputs[:, :choices] if choices else None,
         chances=True,
-        amount=outputs[:, choices:] if policy.heads.amounts else None,
+        amount=outputs[:, choices:] if policy.heads.continuous else None,
         log_std=policy.log_std,
         value=value,
         state=state,

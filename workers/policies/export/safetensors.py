@@ -15,11 +15,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from protocol.errors import ConfigurationError
-from workers.policies.build import Policy, build, published
+from workers.policies.build import Policy, build, published_weights
 from workers.policies.export.export_manifest import KEY, ExportManifest, parse_manifest
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["acting_weights", "read", "to_bytes", "write", "write_beside"]
+__all__ = ["acting_weights", "load_policy", "save_policy", "to_bytes", "write_beside"]
 
 
 def acting_weights(policy: Policy) -> dict[str, torch.Tensor]:
@@ -31,10 +31,10 @@ def acting_weights(policy: Policy) -> dict[str, torch.Tensor]:
         if not parameter.requires_grad or name.startswith("online.mixer.")
     }
     tensors = {**dict(policy.named_parameters()), **dict(policy.named_buffers())}
-    return {e.name: tensors[e.name].detach() for e in published(policy).entries if e.name not in idle}
+    return {e.name: tensors[e.name].detach() for e in published_weights(policy).entries if e.name not in idle}
 
 
-def write(path: Path, manifest: ExportManifest, policy: Policy) -> None:
+def save_policy(path: Path, manifest: ExportManifest, policy: Policy) -> None:
     """Puts the file in place, whole, and its manifest beside it."""
     aside = path.with_name(f".{path.name}.new")
     aside.write_bytes(to_bytes(manifest, policy))
@@ -53,8 +53,8 @@ def write_beside(path: Path, manifest: ExportManifest) -> None:
     path.with_suffix(".json").write_text(manifest.text())
 
 
-def read(path: Path) -> tuple[ExportManifest, Policy]:
-    """What `write` wrote, and the policy with its weights; ConfigurationError in one sentence for anything else."""
+def load_policy(path: Path) -> tuple[ExportManifest, Policy]:
+    """What `save_policy` wrote, and the policy with its weights; ConfigurationError in one sentence for anything else."""
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(KEY)

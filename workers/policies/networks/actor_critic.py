@@ -22,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.distributions import Heads, Noise, draw
-from workers.policies.networks.actor_critic_mlp import evaluate, towers
+from workers.policies.distributions import Heads, Noise, sample
+from workers.policies.networks.actor_critic_mlp import actor_critic_mlp, evaluate
 from workers.policies.networks.layers import CLIP, HIDDEN_GAIN, RunningMoments, orthogonal
-from workers.policies.networks.popart import PopArtValue, returns
+from workers.policies.networks.popart import PopArtValue, return_moments
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import Activation
@@ -65,9 +65,9 @@ class ActorCritic(PopArtValue):
         self._add("policy", orthogonal((sizes[-1], heads.outputs), 0.01), torch.zeros(heads.outputs))
         self._add("value", orthogonal((sizes[-1], 1), 1.0), torch.zeros(1))
         # the same everywhere, and 1 at first: half the range of a bounded action
-        self.log_std = nn.Parameter(torch.zeros(heads.amounts)) if heads.amounts else None
+        self.log_std = nn.Parameter(torch.zeros(heads.continuous)) if heads.continuous else None
         self.observations = RunningMoments(self.features) if normalize_observation else None
-        self.returns = returns()
+        self.return_moments = return_moments()
         self.core = core
 
     def _add(self, name: str, weight: Tensor, bias: Tensor) -> None:
@@ -101,7 +101,7 @@ class ActorCritic(PopArtValue):
         if self.core is not None:
             assert recall is not None
             x = torch.cat([x, self.core.unroll(x, recall)], 1)
-        return towers(x, self.tower_parameters(), self.activation, self.scratch)
+        return actor_critic_mlp(x, self.tower_parameters(), self.activation, self.scratch)
 
     @torch.inference_mode()
     def act(
@@ -119,7 +119,7 @@ class ActorCritic(PopArtValue):
         Returns `action` int64 [B] (or [B, K] where there is more than one head or an amount), `amount` float32 [B, D]
         if there are any, `log_probability` float32 [B], `value` float32 [B] in the unit of the reward and, where the
         policy is recurrent, the `state` float32 [B, S] after it.
-        Takes numbers from `noise` as `draw` says, or none when `greedy` (then the likeliest action is chosen).
+        Takes numbers from `noise` as `sample` says, or none when `greedy` (then the likeliest action is chosen).
         """
         weights = [tensor.detach() for tensor in self.tower_parameters()]
         x, after = self.inputs(observation), {}
@@ -128,8 +128,8 @@ class ActorCritic(PopArtValue):
             features, next_state = self.core.step(x, torch.from_numpy(state).to(x.device))
             x, after = torch.cat([x, features], 1), {"state": next_state.cpu().numpy()}
         logits, values, _ = evaluate(x, weights, self.activation, self.scratch)
-        mean, std = self.returns.scalars()
+        mean, std = self.return_moments.scalars()
         value = values.mul_(std).add_(mean).cpu().numpy()
         log_std = None if self.log_std is None else self.log_std.detach().cpu().numpy()
-        drawn = draw(logits.cpu().numpy(), self.heads, log_std, None if greedy else noise, legal)
+        drawn = sample(logits.cpu().numpy(), self.heads, log_std, None if greedy else noise, legal)
         return {**drawn, "value": value, **after}

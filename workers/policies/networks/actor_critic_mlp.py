@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.policies.tensors.kernels import Activation, activate_, activation_gradient_, matmul, tanh, whole
+from workers.policies.tensors.kernels import Activation, activate_, activation_gradient_, matmul, tanh, to_float32
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["evaluate", "hidden_layers", "towers"]
+__all__ = ["actor_critic_mlp", "evaluate", "hidden_layers"]
 
 
 def hidden_layers(
@@ -59,7 +59,7 @@ def evaluate(
     return logits.add_(policy_bias[..., None]), values[..., 0], layers
 
 
-def towers(
+def actor_critic_mlp(
     x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: ScratchBuffers
 ) -> tuple[Tensor, Tensor]:
     """logits [A, N] and values [N] with gradients for `parameters`, and for `x` where it wants one.
@@ -80,8 +80,8 @@ def _recorded(x: Tensor, parameters: Sequence[Tensor], activation: Activation) -
         y = _added(top, weight, bias) if index else _added(x, weight, bias.view(*weight.shape[:-2], 1, -1))
         y = tanh(y) if activation == "tanh" else y.relu()
         top = y if index else _apart(y, many)
-    logits = whole(_added(top.select(-3, 0), policy, policy_bias[..., None, :])).mT
-    return logits, whole(_added(top.select(-3, -1), value, value_bias.view(*value.shape[:-2], 1, 1)))[..., 0]
+    logits = to_float32(_added(top.select(-3, 0), policy, policy_bias[..., None, :])).mT
+    return logits, to_float32(_added(top.select(-3, -1), value, value_bias.view(*value.shape[:-2], 1, 1)))[..., 0]
 
 
 def _added(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class _Towers(torch.autograd.Function):
             d_value.addcmul_(d_values, parameters[-2].mT)
         else:
             torch.mul(d_values, parameters[-2].mT, out=d_value)
-        hidden, d_both = _into_hidden(ctx.x, d_layers, layers, parameters, ctx.activation)
+        hidden, d_both = _hidden_gradients(ctx.x, d_layers, layers, parameters, ctx.activation)
         d_x = matmul(d_both, parameters[0].mT, torch.empty_like(ctx.x)) if ctx.needs_input_grad[0] else None
         return (d_x, None, None, *hidden, *gradients)
 
@@ -129,7 +129,7 @@ def _heads(top: Tensor, d_logits: Tensor, d_values: Tensor, parameters: Sequence
     return [d_policy, d_logits.sum(-1), d_value, d_values.sum(-2).view(value_bias.shape)]
 
 
-def _into_hidden(
+def _hidden_gradients(
     x: Tensor, d_layers: list[Tensor], layers: list[Tensor], parameters: Sequence[Tensor], activation: Activation
 ) -> tuple[list[Tensor], Tensor]:
     """Gradients of the hidden layers' parameters, and of the first layer before its activation. `d_layers` is memory

@@ -12,7 +12,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from workers.policies.networks.layers import Perceptron, dueled, head_of, headed
+from workers.policies.networks.layers import Perceptron, apply_head, dueling, head_of
 from workers.policies.networks.q_policy import QNetwork, QPolicy
 from workers.policies.tensors.kernels import Activation
 
@@ -40,9 +40,9 @@ class CategoricalTower(QNetwork):
     def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, I] float32 -> logarithms of the chances of each atom [B, Z, A]. `noise`: normal numbers for a noisy head,
         which is taken at its means without them."""
-        heads = headed(self.head, self.perceptron(x), noise)
+        heads = apply_head(self.head, self.perceptron(x), noise)
         heads = heads.view(-1, self.atoms, heads.shape[1] // self.atoms)
-        return (dueled(heads) if self.dueling else heads).log_softmax(1)
+        return (dueling(heads) if self.dueling else heads).log_softmax(1)
 
 
 class C51Policy(QPolicy):

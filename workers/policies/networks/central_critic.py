@@ -20,13 +20,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.distributions import Heads, Noise, draw
-from workers.policies.networks.layers import Perceptron, RunningMoments, input_rows
-from workers.policies.networks.popart import PopArtValue, returns
+from workers.policies.distributions import Heads, Noise, sample
+from workers.policies.networks.layers import Perceptron, RunningMoments, flatten_inputs
+from workers.policies.networks.popart import PopArtValue, return_moments
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext
-from workers.policies.tensors.collectives import ALONE, Collective
-from workers.policies.tensors.kernels import Activation, whole
+from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
+from workers.policies.tensors.kernels import Activation, to_float32
 
 __all__ = ["CentralActorCritic"]
 
@@ -48,12 +48,12 @@ class _Actor(nn.Module):
         self.perceptron = Perceptron(inputs + (core.size if core is not None else 0), hidden, activation)
         self.head = _head(self.perceptron.outputs, heads.outputs, 0.01)
         # the same everywhere, and 1 at first: half the range of a bounded action
-        self.log_std = nn.Parameter(torch.zeros(heads.amounts)) if heads.amounts else None
+        self.log_std = nn.Parameter(torch.zeros(heads.continuous)) if heads.continuous else None
         self.observations = RunningMoments(inputs) if normalize else None
 
     def forward(self, features: Tensor) -> Tensor:
         """[N, I], or [N, I + U] with what is remembered -> outputs [A, N]."""
-        return whole(self.head(self.perceptron(features))).T
+        return to_float32(self.head(self.perceptron(features))).T
 
 
 class _Critic(nn.Module):
@@ -66,7 +66,7 @@ class _Critic(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, I + P] -> normalised values [N]."""
-        return whole(self.head(self.perceptron(x)))[:, 0]
+        return to_float32(self.head(self.perceptron(x)))[:, 0]
 
 
 class CentralActorCritic(PopArtValue):
@@ -90,7 +90,7 @@ class CentralActorCritic(PopArtValue):
         self.critic = _Critic(inputs + privileged, hidden, activation)
         self.actor = _Actor(inputs, heads, hidden, activation, normalize_observation, core)
         self.privileged = RunningMoments(privileged) if normalize_observation else None
-        self.returns = returns()
+        self.return_moments = return_moments()
 
     @property
     def observations(self) -> RunningMoments | None:
@@ -109,7 +109,7 @@ class CentralActorCritic(PopArtValue):
 
     def inputs(self, observation: Tensor) -> Tensor:
         """[..., *shape] -> [N, I] float32, normalised where the policy does that."""
-        x = input_rows(observation, self.shape)
+        x = flatten_inputs(observation, self.shape)
         return x if self.observations is None else self.observations.standard(x)
 
     def forward(self, x: Tensor, privileged: Tensor, recall: RecurrentContext | None = None) -> tuple[Tensor, Tensor]:
@@ -122,7 +122,7 @@ class CentralActorCritic(PopArtValue):
             x = torch.cat([x, self.actor.core.unroll(x, recall)], 1)
         return self.actor(x), values
 
-    def update_privileged(self, rows: Tensor, ranks: Collective = ALONE) -> None:
+    def update_privileged(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds what only learners saw [N, P] in all `ranks` to its statistics, where these are kept."""
         if self.privileged is not None:
             self.privileged.update(rows, ranks)
@@ -144,7 +144,7 @@ class CentralActorCritic(PopArtValue):
             features, next_state = self.actor.core.step(x, torch.from_numpy(state).to(x.device))
             x, after = torch.cat([x, features], 1), {"state": next_state.cpu().numpy()}
         log_std = None if self.log_std is None else self.log_std.cpu().numpy()
-        return {**draw(self.actor(x).cpu().numpy(), self.heads, log_std, None if greedy else noise, legal), **after}
+        return {**sample(self.actor(x).cpu().numpy(), self.heads, log_std, None if greedy else noise, legal), **after}
 
 
 def _head(inputs: int, outputs: int, gain: float) -> nn.Linear:

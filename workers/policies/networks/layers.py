@@ -13,21 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from workers.policies.tensors.collectives import ALONE, Collective, moments
-from workers.policies.tensors.kernels import Activation, tanh, whole
+from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective, merged_moments
+from workers.policies.tensors.kernels import Activation, tanh, to_float32
 
 __all__ = [
     "CLIP",
     "NoisyLinear",
     "Perceptron",
     "RunningMoments",
-    "dueled",
+    "apply_head",
+    "dueling",
+    "factorised_noise",
+    "flatten_inputs",
     "head_of",
-    "headed",
-    "input_rows",
-    "numbers",
+    "noise_size",
     "orthogonal",
-    "shaped",
 ]
 
 CLIP = 10.0
@@ -36,12 +36,12 @@ HIDDEN_GAIN = sqrt(2.0)
 STD_FLOOR = 1e-4
 
 
-def input_rows(observation: Tensor, shape: Sequence[int]) -> Tensor:
+def flatten_inputs(observation: Tensor, shape: Sequence[int]) -> Tensor:
     """[..., *shape] of any dtype -> [N, I] float32, flat and in C order."""
     return observation.reshape(-1, prod(shape)).to(torch.float32)
 
 
-def dueled(heads: Tensor) -> Tensor:
+def dueling(heads: Tensor) -> Tensor:
     """A value and advantages [..., 1 + A] -> values of actions [..., A] (Wang et al. 2016, equation 9)."""
     value, advantage = heads[..., :1], heads[..., 1:]
     return value + advantage - advantage.mean(-1, keepdim=True)
@@ -97,12 +97,12 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     @torch.no_grad()
-    def update(self, rows: Tensor, ranks: Collective = ALONE) -> None:
+    def update(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds `rows` [N, *features] of all `ranks`, some of which may have none, by the parallel formula (Chan, Golub
         & LeVeque 1979); no rows change nothing."""
         if ranks.size == 1 and not len(rows):
             return
-        added, mean, variance = moments(rows, ranks)
+        added, mean, variance = merged_moments(rows, ranks)
         held = self.count if self.memory is None else self.count.clamp(max=self.memory * added)
         total = held + added
         delta = mean - self.mean
@@ -130,7 +130,7 @@ SPREAD = 0.5
 """Of the first scales: times 1 / sqrt(I) (the paper's sigma_0)."""
 
 
-def shaped(noise: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
+def factorised_noise(noise: Tensor, inputs: int) -> tuple[Tensor, Tensor]:
     """Normal numbers [..., I + O] -> factors of a row's inputs [..., I] and outputs [..., O]: sign(z) * sqrt(|z|)
     (section 3(b), factorised noise)."""
     factors = noise.sign() * noise.abs().sqrt()
@@ -147,19 +147,19 @@ class NoisyLinear(nn.Linear):
 
     def noisy(self, x: Tensor, noise: Tensor) -> Tensor:
         """Inputs [B, I] and normal numbers [B, I + O] -> [B, O]; without noise the layer is a plain one."""
-        entering, leaving = shaped(noise, self.in_features)
+        entering, leaving = factorised_noise(noise, self.in_features)
         return self(x) + leaving * linear(x * entering, self.weight_scale, self.bias_scale)
 
 
-def headed(head: nn.Linear, x: Tensor, noise: Tensor | None) -> Tensor:
+def apply_head(head: nn.Linear, x: Tensor, noise: Tensor | None) -> Tensor:
     """What `head` gives, with `noise` where there is some."""
     if noise is None:
-        return whole(head(x))
+        return to_float32(head(x))
     assert isinstance(head, NoisyLinear)
-    return whole(head.noisy(x, noise))
+    return to_float32(head.noisy(x, noise))
 
 
-def numbers(head: nn.Linear) -> int:
+def noise_size(head: nn.Linear) -> int:
     """Normal numbers that `head` takes for a row: I + O, or none."""
     return head.in_features + head.out_features if isinstance(head, NoisyLinear) else 0
 

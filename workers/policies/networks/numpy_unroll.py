@@ -23,12 +23,12 @@ from torch import Tensor
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import sigmoid_
 
-__all__ = ["can", "unroll"]
+__all__ = ["is_supported", "unroll"]
 
 Array = NDArray[np.float32]
 
 
-def can(x: Tensor) -> bool:
+def is_supported(x: Tensor) -> bool:
     """Whether inputs `x` are where numpy sees them; it computes in float32, also where products are rounded to less."""
     return x.device.type == "cpu" and x.dtype == torch.float32 and not torch.compiler.is_compiling()
 
@@ -71,13 +71,13 @@ class _Unrolled(torch.autograd.Function):
         lstm = inner[1].shape[1] == 4 * inner[1].shape[2]
         ends = _Ends.of(recall, member, place, len(x))
         ctx.memory = memory = (_LSTM if lstm else _GRU)(x.detach().numpy(), inner, ends)
-        memory.walk(recall.state.numpy())
+        memory.forward(recall.state.numpy())
         return torch.from_numpy(memory.output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         memory, ctx.memory = ctx.memory, None  # there is one gradient to take: it uses up what was kept
-        found = memory.back(gradients[0].numpy())
+        found = memory.backward(gradients[0].numpy())
         return (None, None, None, None, *(torch.from_numpy(gradient) for gradient in found))
 
 
@@ -85,17 +85,17 @@ class _Memory:
     """All that a gradient needs of every row."""
 
     def __init__(self, x: Array, weights: Sequence[Array], ends: _Ends) -> None:
-        self._x, (self._entering, self._staying, self._bias, self._staying_bias) = x, weights
+        self._x, (self.weight_ih, self.weight_hh, self._bias, self._staying_bias) = x, weights
         self._ends, (self._steps, _, self._width, _) = ends, ends.kept.shape
-        self._own, self._units = (self._steps + 1) * self._width, self._staying.shape[2]
+        self._own, self._units = (self._steps + 1) * self._width, self.weight_hh.shape[2]
         many, rows, _ = x.shape
-        self.gates = np.matmul(x, self._entering.swapaxes(1, 2))
+        self.gates = np.matmul(x, self.weight_ih.swapaxes(1, 2))
         """[K, M, G]: what inputs say, then each gate."""
         self.gates += self._bias[:, None]
         self.output, self._before = (np.empty((many, rows, self._units), np.float32) for _ in range(2))
         """[K, M, U] after each row, and before it."""
 
-    def walk(self, state: Array) -> None:
+    def forward(self, state: Array) -> None:
         """Forward, from `state` [K * b, S]."""
         self._begin(state.reshape(len(self._x), self._width, -1))
         for step in range(self._steps + 1):
@@ -106,7 +106,7 @@ class _Memory:
             self._follow_finals(slice(self._own, None))
             self._step(slice(self._own, None))
 
-    def back(self, gradient: Array) -> tuple[Array, Array, Array, Array]:
+    def backward(self, gradient: Array) -> tuple[Array, Array, Array, Array]:
         """Gradients of the weights, of that of `output`; uses up the gates."""
         onto, own, ends = gradient.copy(), self._own, self._ends
         onto_cell = np.zeros_like(onto)
@@ -147,7 +147,7 @@ class _Memory:
 
     def _stayed(self, here: slice) -> Array:
         """What the output before says to the gates of rows `here`, [K, n, G]."""
-        said = np.matmul(self._before[:, here], self._staying.swapaxes(1, 2))
+        said = np.matmul(self._before[:, here], self.weight_hh.swapaxes(1, 2))
         said += self._staying_bias[:, None]
         return said
 
@@ -204,7 +204,7 @@ class _LSTM(_Memory):
         entered = (1 - new * new) * enter * onto_cell
         enter *= (1 - enter) * new * onto_cell
         new[:] = entered
-        return np.matmul(self.gates[:, here], self._staying), before
+        return np.matmul(self.gates[:, here], self.weight_hh), before
 
     def _onto_staying(self) -> Array:
         return self.gates
@@ -246,8 +246,8 @@ class _GRU(_Memory):
         through = entered * reset
         reset *= (1 - reset) * held * entered
         held[:] = through
-        before += np.matmul(self.gates[:, here, : 2 * units], self._staying[:, : 2 * units])
-        before += np.matmul(held, self._staying[:, 2 * units :])
+        before += np.matmul(self.gates[:, here, : 2 * units], self.weight_hh[:, : 2 * units])
+        before += np.matmul(held, self.weight_hh[:, 2 * units :])
         return before, onto_cell
 
     def _onto_staying(self) -> Array:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from workers.policies.networks.layers import RunningMoments
-from workers.policies.tensors.collectives import ALONE, Collective
+from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 
-__all__ = ["PopArtValue", "returns"]
+__all__ = ["PopArtValue", "return_moments"]
 
 RETURN_MEMORY = 10.0
 """Updates whose returns are remembered: returns grow while the policy learns."""
@@ -24,7 +24,7 @@ RETURN_FLOOR = 0.01
 value errors in its unit would drown the policy's gradient in the common norm."""
 
 
-def returns() -> RunningMoments:
+def return_moments() -> RunningMoments:
     """Of returns, before there are any."""
     return RunningMoments(memory=RETURN_MEMORY, floor=RETURN_FLOOR)
 
@@ -32,27 +32,27 @@ def returns() -> RunningMoments:
 class PopArtValue(nn.Module):
     """A policy with a value head and the moments of its returns."""
 
-    returns: RunningMoments
+    return_moments: RunningMoments
 
     @property
     @abstractmethod
     def value_head(self) -> tuple[Tensor, Tensor]:
         """Weight and bias of the head, which is linear."""
 
-    def real_value(self, value: Tensor) -> Tensor:
+    def denormalize(self, value: Tensor) -> Tensor:
         """Normalised values in the unit of the reward, float32."""
-        return value * self.returns.std.float() + self.returns.mean.float()
+        return value * self.return_moments.std.float() + self.return_moments.mean.float()
 
-    def normal_value(self, value: Tensor) -> Tensor:
+    def normalize(self, value: Tensor) -> Tensor:
         """Values in the unit of the reward as the value head would say them, float32."""
-        return (value - self.returns.mean.float()) / self.returns.std.float()
+        return (value - self.return_moments.mean.float()) / self.return_moments.std.float()
 
     @torch.no_grad()
-    def update_returns(self, targets: Tensor, ranks: Collective = ALONE) -> None:
+    def update_returns(self, targets: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds value targets [N] (unit of the reward) of all `ranks` to the return statistics and rescales the value
         head so that every value stays what it was (PopArt: van Hasselt et al. 2016, section 2.2)."""
-        mean, std = self.returns.mean.clone(), self.returns.std
-        self.returns.update(targets, ranks)
+        mean, std = self.return_moments.mean.clone(), self.return_moments.std
+        self.return_moments.update(targets, ranks)
         weight, bias = self.value_head
-        weight.mul_((std / self.returns.std).float())
-        bias.copy_((bias * std + mean - self.returns.mean) / self.returns.std)
+        weight.mul_((std / self.return_moments.std).float())
+        bias.copy_((bias * std + mean - self.return_moments.mean) / self.return_moments.std)

@@ -11,7 +11,7 @@ from math import prod
 
 from torch import Tensor
 
-from workers.policies.networks.layers import Perceptron, dueled, head_of, headed
+from workers.policies.networks.layers import Perceptron, apply_head, dueling, head_of
 from workers.policies.networks.q_policy import QNetwork, QPolicy
 from workers.policies.tensors.kernels import Activation
 
@@ -32,8 +32,8 @@ class ValueTower(QNetwork):
     def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, I] float32 -> mean returns [B, A]. `noise`: normal numbers for a noisy head, which is taken at its means
         without them."""
-        heads = headed(self.head, self.perceptron(x), noise)
-        return dueled(heads) if self.dueling else heads
+        heads = apply_head(self.head, self.perceptron(x), noise)
+        return dueling(heads) if self.dueling else heads
 
 
 class DQNPolicy(QPolicy):

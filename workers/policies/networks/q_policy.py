@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workers.policies.distributions import Noise
-from workers.policies.networks.layers import input_rows, numbers
+from workers.policies.networks.layers import flatten_inputs, noise_size
 
-__all__ = ["QNetwork", "QPolicy", "best", "choose", "stacked_rows"]
+__all__ = ["QNetwork", "QPolicy", "choose", "greedy_action", "stacked_rows"]
 
 
 def stacked_rows(observation: Tensor, frames: int, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -26,10 +26,10 @@ def stacked_rows(observation: Tensor, frames: int, shape: Sequence[int], device:
             f"the policy stacks {frames} frames but was given {observation.shape[1]}; "
             "pass [B, F, *shape], newest frame last"
         )
-    return input_rows(observation, (frames, *shape)).to(device)
+    return flatten_inputs(observation, (frames, *shape)).to(device)
 
 
-def best(means: Tensor, legal: Tensor | None) -> Tensor:
+def greedy_action(means: Tensor, legal: Tensor | None) -> Tensor:
     """The action [..., B] of greatest mean return [..., B, A] among the `legal` ones [..., B, A]; among all where none
     is known."""
     return (means if legal is None else means.masked_fill(~legal, -torch.inf)).argmax(-1)
@@ -48,7 +48,7 @@ def choose(
     it nothing is explored.
     """
     among = None if legal is None else torch.from_numpy(legal).to(means.device)
-    action: NDArray[np.int64] = best(means, among).cpu().numpy()
+    action: NDArray[np.int64] = greedy_action(means, among).cpu().numpy()
     if noise is not None:
         explores = noise.random(len(action), np.float32) < epsilon
         np.copyto(action, _any(len(action), means.shape[1], legal, noise), where=explores)
@@ -74,7 +74,7 @@ class QNetwork(nn.Module):
     @property
     def numbers(self) -> int:
         """Normal numbers that a noisy head takes for each row; 0 where it is a plain one."""
-        return numbers(self.head)
+        return noise_size(self.head)
 
 
 class QPolicy(nn.Module):

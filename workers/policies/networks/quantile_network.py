@@ -18,9 +18,9 @@ from math import pi, prod
 import torch
 from torch import Tensor, nn
 
-from workers.policies.networks.layers import NoisyLinear, Perceptron, dueled, head_of, headed, shaped
+from workers.policies.networks.layers import NoisyLinear, Perceptron, apply_head, dueling, factorised_noise, head_of
 from workers.policies.networks.q_policy import QNetwork, QPolicy
-from workers.policies.tensors.kernels import Activation, whole
+from workers.policies.tensors.kernels import Activation, to_float32
 
 __all__ = ["IQNPolicy", "QuantileTower"]
 
@@ -56,22 +56,22 @@ class QuantileTower(QNetwork):
         heads = _mixed(psi, phi, head.weight) + head.bias
         if noise is not None:
             assert isinstance(head, NoisyLinear)
-            entering, leaving = shaped(noise, head.in_features)
+            entering, leaving = factorised_noise(noise, head.in_features)
             heads = heads + leaving[:, None] * (_mixed(psi * entering, phi, head.weight_scale) + head.bias_scale)
         return self._combined(heads)
 
     def means(self, psi: Tensor, fractions: Tensor, noise: Tensor | None = None) -> Tensor:
         """psi [B, H] and fractions [N] -> mean returns [B, A] over these fractions; `noise` as for `quantiles`."""
-        return self._combined(headed(self.head, psi * self.embed(fractions).mean(0), noise))
+        return self._combined(apply_head(self.head, psi * self.embed(fractions).mean(0), noise))
 
     def _combined(self, heads: Tensor) -> Tensor:
-        return dueled(heads) if self.dueling else heads
+        return dueling(heads) if self.dueling else heads
 
 
 def _mixed(psi: Tensor, phi: Tensor, weight: Tensor) -> Tensor:
     """sum_h psi[b, h] * phi[n, h] * weight[a, h], [B, N, A]."""
     mixed = (phi[:, None] * weight).flatten(0, 1)
-    return whole(psi @ mixed.T).view(len(psi), len(phi), -1)
+    return to_float32(psi @ mixed.T).view(len(psi), len(phi), -1)
 
 
 class IQNPolicy(QPolicy):

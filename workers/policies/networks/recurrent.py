@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from workers.policies.networks import numpy_unroll
 from workers.policies.networks.recurrent_context import RecurrentContext
-from workers.policies.tensors.kernels import whole
+from workers.policies.tensors.kernels import to_float32
 
 __all__ = ["Kind", "RecurrentCore"]
 
@@ -45,7 +45,7 @@ class RecurrentCore(nn.Module):
                 self.cell.get_parameter("bias_ih_l0")[size : 2 * size] = 1.0
 
     @property
-    def numbers(self) -> int:
+    def state_size(self) -> int:
         """S."""
         return 2 * self.size if self.kind == "lstm" else self.size
 
@@ -62,21 +62,21 @@ class RecurrentCore(nn.Module):
         none, and a true last observation is one more step of its own. Runs of like length are one call, which is many
         times faster than step by step; but of a GRU not in host memory, where torch itself goes step by step.
         """
-        if self.kind == "gru" and numpy_unroll.can(x):
+        if self.kind == "gru" and numpy_unroll.is_supported(x):
             return self._unrolled_here(x, recall)
-        order, begin, length = _runs(recall, len(x))
+        order, begin, length = _episode_runs(recall, len(x))
         first, segments = order[begin], recall.ended.shape[1]
         state = recall.state[first % segments].masked_fill((first >= segments)[:, None], 0.0)
         # not every processor has one of less, and on CUDA torch would make it float16, in which small gradients vanish
         in_float32 = torch.autocast(x.device.type, enabled=False)
         parts, places = [], []
-        for runs, steps in _alike(length):
+        for runs, steps in _length_buckets(length):
             step = torch.arange(steps, device=x.device)[:, None]
             real = step < length[runs]
             place = order[(begin[runs] + step).clamp(max=len(x) - 1)]
             with in_float32:
                 found, _ = self._run(x[place], state[runs])
-            parts.append(whole(found[real]))
+            parts.append(to_float32(found[real]))
             places.append(place[real])
         features = torch.empty(len(x), self.size, dtype=x.dtype, device=x.device)
         return features.index_copy(0, torch.cat(places), torch.cat(parts))
@@ -98,7 +98,7 @@ class RecurrentCore(nn.Module):
         return found, torch.cat([output[0], cell[0]], 1)
 
 
-def _runs(recall: RecurrentContext, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+def _episode_runs(recall: RecurrentContext, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     """The places [N] of all rows, run after run; where in these each run begins [r]; and its steps [r]."""
     (length, segments), device = recall.ended.shape, recall.ended.device
     time = torch.arange(length + 1, device=device)[:, None]
@@ -112,7 +112,7 @@ def _runs(recall: RecurrentContext, rows: int) -> tuple[Tensor, Tensor, Tensor]:
     return order, begin, torch.diff(begin, append=begin.new_tensor([rows]))
 
 
-def _alike(length: Tensor) -> Iterator[tuple[Tensor, int]]:
+def _length_buckets(length: Tensor) -> Iterator[tuple[Tensor, int]]:
     """Runs in groups, each with its most steps, of which none has less than half."""
     ordered, index = length.sort(descending=True)
     steps = ordered.tolist()

@@ -13,8 +13,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RunningMoments, input_rows
-from workers.policies.tensors.kernels import Activation, whole
+from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RunningMoments, flatten_inputs
+from workers.policies.tensors.kernels import Activation, to_float32
 
 __all__ = ["RNDNetworks"]
 
@@ -38,13 +38,13 @@ class RNDNetworks(nn.Module):
 
     def inputs(self, observation: Tensor) -> Tensor:
         """[..., *shape] -> [N, I] float32, normalised by all that was seen and cut at +-5."""
-        rows = input_rows(observation, self.shape)
+        rows = flatten_inputs(observation, self.shape)
         moments = self.observations
         return ((rows - moments.mean.float()) / moments.std.float()).clamp(-CLIP, CLIP)
 
     def forward(self, x: Tensor) -> Tensor:
         """`inputs(...)` [N, I] -> [N]: mean squared difference of the two networks' features."""
-        return (whole(self.predictor(x)) - whole(self.target(x))).square().mean(-1)
+        return (to_float32(self.predictor(x)) - to_float32(self.target(x))).square().mean(-1)
 
     @torch.no_grad()
     def bonus(self, observation: Tensor) -> Tensor:

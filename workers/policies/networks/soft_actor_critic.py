@@ -23,15 +23,15 @@ from torch.nn.functional import softplus
 from workers.policies.distributions import Noise
 from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, orthogonal
 from workers.policies.networks.q_policy import stacked_rows
-from workers.policies.tensors.kernels import Activation, tanh, whole
+from workers.policies.tensors.kernels import Activation, tanh, to_float32
 
-__all__ = ["LOG_STD", "SoftActorCritic", "TwinCritics", "squashed"]
+__all__ = ["LOG_STD", "SoftActorCritic", "TwinCritics", "sample_tanh_normal"]
 
 LOG_STD = (-20.0, 2.0)
 """Bounds of the logarithm of the standard deviation."""
 
 
-def squashed(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def sample_tanh_normal(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """Amounts [B, D] = tanh(mean + std * noise) and their log-probability [B] (Haarnoja et al. 2018, equation 21).
 
     log(1 - tanh(u)^2) = 2 * (log 2 - u - softplus(-2 u)), which does not lose the digits that the left side loses for
@@ -65,7 +65,7 @@ class TwinCritics(nn.Module):
             z = torch.baddbmm(bias, y, weight)
             y = tanh(z) if self.activation == "tanh" else z.relu()
         weight, bias = layers[-1]
-        return whole(torch.baddbmm(bias, y, weight))[..., 0]
+        return to_float32(torch.baddbmm(bias, y, weight))[..., 0]
 
 
 class SACActor(nn.Module):
@@ -80,7 +80,7 @@ class SACActor(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[B, I] float32 -> means and log standard deviations [B, D]."""
-        mean, log_std = whole(self.head(self.perceptron(x))).chunk(2, 1)
+        mean, log_std = to_float32(self.head(self.perceptron(x))).chunk(2, 1)
         return mean, log_std.clamp(*LOG_STD)
 
 

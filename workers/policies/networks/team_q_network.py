@@ -24,7 +24,7 @@ from workers.policies.distributions import Noise
 from workers.policies.networks.q_network import ValueTower
 from workers.policies.networks.q_policy import QNetwork, QPolicy, choose
 from workers.policies.team_layout import TeamMember
-from workers.policies.tensors.kernels import Activation, whole
+from workers.policies.tensors.kernels import Activation, to_float32
 
 __all__ = ["MemberTower", "MonotonicMixer", "TeamLayout", "TeamQPolicy"]
 
@@ -44,7 +44,7 @@ class MonotonicMixer(nn.Module):
         """Values [B, M] in states [B, S] -> [B]: `elu(q |W1(s)| + b1(s)) |w2(s)| + b2(s)` (section 4.1, figure 2)."""
         weight = self.first(state).abs().view(len(values), self.members, -1)
         hidden = elu(torch.bmm(values[:, None], weight)[:, 0] + self.first_bias(state))
-        return whole((hidden * self.last(state).abs()).sum(1) + self.last_bias(state)[:, 0])
+        return to_float32((hidden * self.last(state).abs()).sum(1) + self.last_bias(state)[:, 0])
 
 
 class TeamLayout(NamedTuple):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.actor_critic_mlp import towers
+from workers.policies.networks.actor_critic_mlp import actor_critic_mlp
 from workers.policies.networks.layers import CLIP, RunningMoments
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.stacked.stacked_recurrent import StackedCore
@@ -42,9 +42,9 @@ class StackedActorCritic:
         self.towers = [self._views[name] for name in names if name != "log_std" and not name.startswith("core.")]
         self.core = None if first.core is None else StackedCore(first.core, self._views)
         self.observations = None if first.observations is None else self._moments("observations", first.observations)
-        self.returns = self._moments("returns", first.returns)
+        self.returns = self._moments("returns", first.return_moments)
 
-    def said(
+    def forward(
         self,
         observation: Tensor,
         final_place: Tensor,
@@ -62,7 +62,7 @@ class StackedActorCritic:
         if self.core is not None:
             assert recall is not None
             x = torch.cat([x, self.core.unroll(x, recall, member, place)], 2)
-        logits, values = towers(x, self.towers, self.activation, self._scratch)
+        logits, values = actor_critic_mlp(x, self.towers, self.activation, self._scratch)
         own = rows // self.members
         width = segments // self.members
         steps = own // width
@@ -82,7 +82,7 @@ class StackedActorCritic:
         rows = observation.reshape(*observation.shape[:2], self._features)
         return self._normal(self._scratch.take("acting", tuple(rows.shape), self.weights.parameters).copy_(rows))
 
-    def normal_value(self, value: Tensor) -> Tensor:
+    def normalize(self, value: Tensor) -> Tensor:
         """Values [T, K * b] in the unit of the reward as the value heads would say them, float32."""
         width = value.shape[1] // self.members
         mean, std = (of.float().repeat_interleave(width) for of in (self.returns.mean, self.returns.std))

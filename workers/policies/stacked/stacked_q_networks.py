@@ -15,12 +15,12 @@ from math import pi
 import torch
 from torch import Tensor
 
-from workers.policies.networks.layers import dueled, shaped
+from workers.policies.networks.layers import dueling, factorised_noise
 from workers.policies.networks.q_network import DQNPolicy, ValueTower
 from workers.policies.networks.q_policy import QPolicy, stacked_rows
 from workers.policies.networks.quantile_network import IQNPolicy, QuantileTower
 from workers.policies.stacked.stacked_weights import StackedWeights
-from workers.policies.tensors.kernels import tanh, whole
+from workers.policies.tensors.kernels import tanh, to_float32
 
 __all__ = ["StackedQuantiles", "StackedValues"]
 
@@ -48,9 +48,9 @@ class _Tower:
 
     def headed(self, x: Tensor, noise: Tensor | None) -> Tensor:
         """What the heads give for x [K, B, H], with normal numbers `noise` [K, B, H + A] where there are some."""
-        heads = whole(_linear(x, *self.head))
+        heads = to_float32(_linear(x, *self.head))
         if noise is not None:
-            entering, leaving = shaped(noise, x.shape[-1])
+            entering, leaving = factorised_noise(noise, x.shape[-1])
             heads = heads + leaving * _linear(x * entering, *self.scale)
         return self.combined(heads)
 
@@ -61,7 +61,7 @@ class _Tower:
 
     def combined(self, heads: Tensor) -> Tensor:
         """[..., 1 + A] -> [..., A], where a value and advantages are told."""
-        return dueled(heads) if self._dueling else heads
+        return dueling(heads) if self._dueling else heads
 
     def _named(self, layer: str) -> tuple[Tensor, Tensor]:
         return self._views[f"{self._prefix}{layer}.weight"], self._views[f"{self._prefix}{layer}.bias"]
@@ -126,7 +126,7 @@ class _Quantiles(_Tower):
         phi, (weight, bias) = self._embed(fractions), self.head
         heads = _mixed(psi, phi, weight) + bias[:, :, None]
         if noise is not None:
-            entering, leaving = shaped(noise, psi.shape[-1])
+            entering, leaving = factorised_noise(noise, psi.shape[-1])
             spread, spread_bias = self.scale
             heads = heads + leaving[:, :, None] * (_mixed(psi * entering, phi, spread) + spread_bias[:, :, None])
         return self.combined(heads)
@@ -144,4 +144,4 @@ class _Quantiles(_Tower):
 def _mixed(psi: Tensor, phi: Tensor, weight: Tensor) -> Tensor:
     """sum_h psi[k, b, h] * phi[k, n, h] * weight[k, a, h], [K, B, N, A]."""
     mixed = (phi[:, :, None] * weight[:, None]).flatten(1, 2)
-    return whole(psi @ mixed.mT).view(*psi.shape[:2], phi.shape[1], -1)
+    return to_float32(psi @ mixed.mT).view(*psi.shape[:2], phi.shape[1], -1)

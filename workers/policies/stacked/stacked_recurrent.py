@@ -19,7 +19,7 @@ from workers.policies.backends import cuda_recurrent
 from workers.policies.networks import numpy_unroll
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext
-from workers.policies.tensors.kernels import whole
+from workers.policies.tensors.kernels import to_float32
 
 __all__ = ["StackedCore"]
 
@@ -39,7 +39,7 @@ class StackedCore:
         memory, where no product is rounded, numpy does it."""
         if recall.runs:
             return cuda_recurrent.unroll(x[0], recall, [weight.squeeze(0) for weight in self._weights])[None]
-        if numpy_unroll.can(x) and not torch.is_autocast_enabled("cpu"):
+        if numpy_unroll.is_supported(x) and not torch.is_autocast_enabled("cpu"):
             return numpy_unroll.unroll(x, recall, member, place, self._weights)
         (length, segments), many = recall.ended.shape, len(x)
         width, own = segments // many, (length + 1) * (segments // many)
@@ -73,11 +73,11 @@ class StackedCore:
         defines them."""
         staying = torch.baddbmm(self._staying_bias[:, None], output, self._staying.mT)
         if self._lstm:
-            enter, forget, new, leave = whole(gates + staying).chunk(4, 2)
+            enter, forget, new, leave = to_float32(gates + staying).chunk(4, 2)
             cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
             return leave.sigmoid() * cell.tanh(), cell
-        reset, update, new = whole(gates).chunk(3, 2)
-        held_reset, held_update, held_new = whole(staying).chunk(3, 2)
+        reset, update, new = to_float32(gates).chunk(3, 2)
+        held_reset, held_update, held_new = to_float32(staying).chunk(3, 2)
         share = (update + held_update).sigmoid()
         fresh = (new + (reset + held_reset).sigmoid() * held_new).tanh()
         return fresh + share * (output - fresh), cell

@@ -1,7 +1,7 @@
 """The weights of several policies of equal shape side by side in one memory, and gradients for each.
 
-In flows: the policies' weights (`gather`). Out flows: all of them as one tensor a layer, with a policy in each row, and
-the weights back (`scatter`). No number of one policy reaches another.
+In flows: the policies' weights (`load`). Out flows: all of them as one tensor a layer, with a policy in each row, and
+the weights back (`store`). No number of one policy reaches another.
 
 Legend: `K` policies, `P` numbers of the trainable parameters of each.
 """
@@ -21,7 +21,7 @@ _DTYPES = {"<f4": torch.float32, "<f8": torch.float64, "<i8": torch.int64}
 
 
 class StackedWeights:
-    """Of `policies`, which stay where they are and as they are until `scatter`. Entries of whose names `rows` says so
+    """Of `policies`, which stay where they are and as they are until `store`. Entries of whose names `rows` says so
     are added to rows: [K, 1, ...] here."""
 
     def __init__(self, policies: Sequence[nn.Module], rows: Callable[[str], bool]) -> None:
@@ -40,7 +40,7 @@ class StackedWeights:
         }
         """[K, *shape] of every entry, by name; parameters are leaves."""
 
-    def gather(self) -> None:
+    def load(self) -> None:
         """The policies' weights of this moment."""
         torch.stack([flat.storage for flat in self._flat], out=self._storage)
 
@@ -52,13 +52,13 @@ class StackedWeights:
         """The weights of one, from `policy`, which is like it."""
         self._storage[member].copy_(flatten_(policy).storage)
 
-    def scatter(self, member: int) -> None:
+    def store(self, member: int) -> None:
         """What has become of them, to one policy."""
         self._flat[member].storage.copy_(self._storage[member])
 
     def span(self, prefix: str) -> Tensor:
         """[K, n]: the adjacent float32 entries of each whose names start with `prefix`."""
-        one = self._flat[0].span(prefix)
+        one = self._flat[0].slice(prefix)
         start = one.data_ptr() - self._flat[0].storage.data_ptr()
         return self._storage[:, start : start + 4 * len(one)].view(torch.float32)
 

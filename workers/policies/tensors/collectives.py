@@ -1,7 +1,7 @@
 """What the processes that train one policy together (its ranks) have in common, as their arithmetic sees it.
 
 In flow: a tensor of each rank. Out flow: on every rank the same: their sum, or all of them. A policy that one process
-trains is `ALONE`, which costs nothing. How tensors travel is the affair of
+trains is `SINGLE_PROCESS`, which costs nothing. How tensors travel is the affair of
 workers/learning/distributed/process_group.py.
 
 Legend: `R` ranks.
@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["ALONE", "Collective", "moments"]
+__all__ = ["SINGLE_PROCESS", "Collective", "merged_moments"]
 
 
 class Collective(Protocol):
@@ -28,7 +28,7 @@ class Collective(Protocol):
     def rank(self) -> int:
         """Which of them this one is: 0..R-1."""
 
-    def total(self, x: Tensor) -> Tensor:
+    def all_reduce(self, x: Tensor) -> Tensor:
         """The sum of every rank's `x`, which may be changed in place."""
 
     def gather(self, x: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ class _Alone:
 
     size, rank = 1, 0
 
-    def total(self, x: Tensor) -> Tensor:
+    def all_reduce(self, x: Tensor) -> Tensor:
         """`x` itself."""
         return x
 
@@ -49,10 +49,10 @@ class _Alone:
         return x[None]
 
 
-ALONE: Collective = _Alone()
+SINGLE_PROCESS: Collective = _Alone()
 
 
-def moments(rows: Tensor, ranks: Collective) -> tuple[int, Tensor, Tensor]:
+def merged_moments(rows: Tensor, ranks: Collective) -> tuple[int, Tensor, Tensor]:
     """How many rows [N, *features] all ranks have, and their mean and variance [*features] in float64, from those of
     each by the parallel formula (Chan, Golub & LeVeque 1979)."""
     count = len(rows)

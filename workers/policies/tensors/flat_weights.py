@@ -66,7 +66,7 @@ class FlatWeights:
         """All trainable parameters as one float32 view (padding included: it is zero and has no gradient)."""
         return self.storage[: self._trainable].view(torch.float32)
 
-    def span(self, prefix: str) -> Tensor:
+    def slice(self, prefix: str) -> Tensor:
         """The view on the adjacent float32 entries whose names start with `prefix`; ValueError if it is not one."""
         chosen = [entry for entry in self.entries if entry.name.startswith(prefix) and entry.dtype == "<f4"]
         return self._block(chosen, prefix).view(torch.float32)

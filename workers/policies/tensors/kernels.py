@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Activation", "activate_", "activation_gradient_", "matmul", "sigmoid_", "tanh", "whole"]
+__all__ = ["Activation", "activate_", "activation_gradient_", "matmul", "sigmoid_", "tanh", "to_float32"]
 
 Activation = Literal["tanh", "relu"]
 
@@ -73,6 +73,6 @@ def tanh(x: Tensor) -> Tensor:
     return _Tanh.apply(x)
 
 
-def whole(x: Tensor) -> Tensor:
+def to_float32(x: Tensor) -> Tensor:
     """`x` in float32, where products are rounded to less."""
     return x if x.dtype == torch.float32 else x.float()

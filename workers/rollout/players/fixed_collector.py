@@ -25,10 +25,10 @@ class FixedPlayer(Protocol):
     def __call__(self, present: AgentTimeStep) -> NDArray[Any]:
         """n actions."""
 
-    def receive(self, outcome: AgentOutcome) -> None:
+    def add_outcome(self, outcome: AgentOutcome) -> None:
         """Rewards and ends between its turns."""
 
-    def look(self, common: NDArray[Any]) -> None:
+    def set_shared_observation(self, common: NDArray[Any]) -> None:
         """What all agents see in this turn, before it acts."""
 
 
@@ -46,7 +46,7 @@ class Collector(Protocol):
     def act(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray[Any]:
         """n actions."""
 
-    def receive(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
+    def add_outcome(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
         """What arrived between the agent's turns."""
 
 
@@ -59,9 +59,9 @@ class FixedCollector:
         """Actions so far."""
         self._tally = EpisodeReturns(streams)
 
-    def look(self, common: NDArray[Any]) -> None:
+    def set_shared_observation(self, common: NDArray[Any]) -> None:
         """What all agents see in this turn."""
-        self.performer.look(common)
+        self.performer.set_shared_observation(common)
 
     def act(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray[Any]:
         """n actions; never waits."""
@@ -71,10 +71,10 @@ class FixedCollector:
         self.steps += len(actions)
         return actions
 
-    def receive(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
+    def add_outcome(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
         """What arrived between the agent's turns."""
         self._tally.add(outcome.copies, outcome.reward, outcome.terminated | outcome.truncated)
-        self.performer.receive(outcome)
+        self.performer.add_outcome(outcome)
 
     def take_episodes(self) -> tuple[int, float]:
         """(episodes, sum of their returns) since the last call."""

@@ -42,7 +42,7 @@ class InferencePolicy(Protocol):
     def shared(self) -> bool:
         """Whether it sees something that all agents see."""
 
-    def decide(
+    def infer(
         self,
         seen: NDArray[Any],
         noise: Noise | None,
@@ -83,20 +83,20 @@ class FrozenPlayer:
         """n actions."""
         streams: Index = slice(None) if present.copies is None else present.copies
         self._forget(streams, present.terminated | present.truncated)
-        seen = self._sight.show(streams, present.observation)
+        seen = self._sight.encode(streams, present.observation)
         legal = self._sight.legal(present.action_mask)
         state = None if self._memory is None else self._memory.of(streams)
-        acted = self.policy.decide(seen, self._noise, legal, state)
+        acted = self.policy.infer(seen, self._noise, legal, state)
         if self._memory is not None:
             self._memory.keep(streams, acted["state"])
-        _, actions = self.policy.interface.actions.rows(acted["action"], acted.get("amount"))
+        _, actions = self.policy.interface.action_encoding.decode(acted["action"], acted.get("amount"))
         return actions
 
-    def receive(self, outcome: AgentOutcome) -> None:
+    def add_outcome(self, outcome: AgentOutcome) -> None:
         """Ends that came between its turns."""
         self._forget(outcome.copies, outcome.terminated | outcome.truncated)
 
-    def look(self, common: NDArray[Any]) -> None:
+    def set_shared_observation(self, common: NDArray[Any]) -> None:
         """What all agents see in this turn: [E, *shape]."""
         if self._scene is not None:
             self._scene.newest = common
@@ -104,6 +104,6 @@ class FrozenPlayer:
     def _forget(self, streams: Index, ended: NDArray[np.bool_]) -> None:
         if ended.any():
             which = self._everyone[streams][ended]
-            self._sight.begin(which)
+            self._sight.reset_streams(which)
             if self._memory is not None:
-                self._memory.forget(which)
+                self._memory.reset(which)

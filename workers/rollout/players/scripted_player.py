@@ -23,9 +23,9 @@ from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL
 from workers.planning.fixed_policy_plan import check_frozen, plan_fixed
-from workers.runtime.entry_points import find, said
+from workers.runtime.entry_points import import_entry_point, one_line
 
-__all__ = ["Script", "check_fixed", "script"]
+__all__ = ["Script", "build_scripted_player", "check_fixed"]
 
 _FORMS = "random, constant, world or module:class of your own"
 
@@ -35,8 +35,8 @@ class Script:
 
     def __init__(self, entry: str, policy: str, place: Place, player: Any) -> None:
         self._who, self._player, self._acted = f"policy {policy!r}: {entry}", player, ActionRows(place)
-        self._receive = getattr(player, "receive", None)
-        self._look = getattr(player, "look", None)
+        self._receive = getattr(player, "add_outcome", None)
+        self._look = getattr(player, "set_shared_observation", None)
 
     def __call__(self, present: AgentTimeStep) -> NDArray[Any]:
         """n actions; EnvironmentFault where it raises, or does what is not in the agent's space or not legal."""
@@ -48,12 +48,12 @@ class Script:
             )
         return actions
 
-    def receive(self, outcome: AgentOutcome) -> None:
+    def add_outcome(self, outcome: AgentOutcome) -> None:
         """Rewards and ends that came between its turns, if it wants to know."""
         if self._receive is not None:
             self._run(self._receive, outcome)
 
-    def look(self, common: NDArray[Any]) -> None:
+    def set_shared_observation(self, common: NDArray[Any]) -> None:
         """What all agents see in this turn, if it wants to know."""
         if self._look is not None:
             self._run(self._look, common)
@@ -64,10 +64,10 @@ class Script:
         except RookeryError:
             raise
         except (Exception, SystemExit) as fault:
-            raise EnvironmentFault("script_raised", player=self._who, reason=said(fault)) from fault
+            raise EnvironmentFault("script_raised", player=self._who, reason=one_line(fault)) from fault
 
 
-def script(
+def build_scripted_player(
     policy: str,
     algorithm: ScriptedPolicy,
     place: Place,
@@ -105,7 +105,9 @@ def check_fixed(run: Run, world: World) -> None:
             continue
         for agent in plan.agents:
             place = world.places[agent]
-            script(plan.name, plan.algorithm, place, place.many, np.random.default_rng(0), run.environment)
+            build_scripted_player(
+                plan.name, plan.algorithm, place, place.many, np.random.default_rng(0), run.environment
+            )
 
 
 def _constant(policy: str, place: Place, settings: dict[str, Any]) -> Player:
@@ -153,7 +155,7 @@ def _users_own(
     policy: str, algorithm: ScriptedPolicy, place: Place, streams: int, generator: np.random.Generator
 ) -> Player:
     entry, settings = algorithm.entry, algorithm.settings
-    make_player = find(entry, f"policies.{policy}.algorithm.entry", _FORMS)
+    make_player = import_entry_point(entry, f"policies.{policy}.algorithm.entry", _FORMS)
     try:
         player = make_player(place, streams, generator, **settings)
     except RookeryError:
@@ -164,7 +166,7 @@ def _users_own(
             policy=policy,
             entry=entry,
             settings=settings,
-            reason=said(fault),
+            reason=one_line(fault),
             key=f"policies.{policy}.algorithm.settings",
         ) from fault
     if not callable(player):

@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.runtime import torch_setup
 from workers.tools.bench.pipeline.workloads import WORKLOADS
 
@@ -20,7 +20,7 @@ __all__ = ["main"]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Measures this machine, each figure beside the limit or the raw primitive in the same run."""
-    torch_setup.prepare()
+    torch_setup.configure_torch()
 
 
 @main.command()
@@ -99,5 +99,5 @@ def _tell(figures: dict[str, float], as_json: bool) -> None:
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     main()

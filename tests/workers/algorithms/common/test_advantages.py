@@ -13,13 +13,13 @@ from tests.workers.algorithms.test_ppo import experience, setting
 from workers.algorithms.common.advantages import (
     BatchAdvantages,
     PolicyEvaluation,
-    annealed,
+    annealed_beta,
     draw,
-    importance,
+    importance_weights,
     priorities,
 )
 from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.time_major import prepare
+from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.ppo import PPOUpdate
 from workers.policies.tensors.scratch import ScratchBuffers
 
@@ -44,10 +44,10 @@ def segments(reward: Tensor, terminated: Tensor) -> SegmentBatch:
 
 def standing(reward: Tensor, terminated: Tensor, value: Tensor, ratio: Tensor, **options: Any) -> BatchAdvantages:
     """Of segments [B, T] with values [B, T + 1]."""
-    found = BatchAdvantages(prepare(segments(reward, terminated)), PPO(**options))
+    found = BatchAdvantages(to_time_major(segments(reward, terminated)), PPO(**options))
     after = value[:, 1:].masked_fill(terminated, 0.0)
     every = torch.arange(len(reward))
-    found.enter(every, PolicyEvaluation(ratio.T, value[:, :-1].T, after.T))
+    found.update(every, PolicyEvaluation(ratio.T, value[:, :-1].T, after.T))
     return found
 
 
@@ -71,9 +71,9 @@ def test_priorities_and_importance_by_hand_K9() -> None:
     torch.testing.assert_close(advantage.T, expected, atol=1e-6, rtol=0)
     priority = priorities(advantage, torch.ones(3, 2), 0.5)
     assert priority.tolist() == pytest.approx([0.5008794084, 0.4991209041], abs=1e-6)
-    beta = annealed(0.6, 0.5, 0.25)
+    beta = annealed_beta(0.6, 0.5, 0.25)
     assert beta == pytest.approx(0.65)
-    assert importance(priority, beta).tolist() == pytest.approx([0.9988584253, 1.0011444849], abs=1e-6)
+    assert importance_weights(priority, beta).tolist() == pytest.approx([0.9988584253, 1.0011444849], abs=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -104,8 +104,8 @@ def test_without_zero_last_the_last_row_looks_beyond_the_segment_K9() -> None:
 def test_a_short_segments_last_row_is_its_last_real_one() -> None:
     cut = segments(torch.ones(1, 4), torch.zeros(1, 4, dtype=torch.bool))
     cut.valid[0] = 2
-    stand = BatchAdvantages(prepare(cut), PPO(zero_last=True, gamma=0.5, gae_lambda=1.0))
-    stand.enter(torch.tensor([0]), PolicyEvaluation(*torch.ones(3, 4, 1)))
+    stand = BatchAdvantages(to_time_major(cut), PPO(zero_last=True, gamma=0.5, gae_lambda=1.0))
+    stand.update(torch.tensor([0]), PolicyEvaluation(*torch.ones(3, 4, 1)))
     assert stand.advantages().advantage[:2, 0].tolist() == [0.5, 0.0]
 
 
@@ -124,7 +124,9 @@ def test_no_reward_behind_an_end_reaches_what_is_before_it_K7(row: int) -> None:
 def test_alpha_zero_is_uniform_with_weights_one_K9() -> None:
     priority = priorities(torch.randn(8, 5), torch.ones(8, 5), 0.0)
     torch.testing.assert_close(priority, torch.full((5,), 0.2), atol=1e-5, rtol=0)
-    torch.testing.assert_close(importance(priority, annealed(0.6, 0.0, 1.0)), torch.ones(5), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        importance_weights(priority, annealed_beta(0.6, 0.0, 1.0)), torch.ones(5), atol=1e-5, rtol=0
+    )
     assert PPO().priority_alpha == 0
 
 
@@ -153,9 +155,9 @@ def test_an_updates_draws_follow_what_was_seen_last_K9(monkeypatch: pytest.Monke
     """As many updates as minibatches and epochs say; each segment's part of a minibatch is weighted."""
     policy, config = setting(minibatches=4, epochs=2, priority_alpha=1.0, priority_beta=0.5)
     update = PPOUpdate(policy, config)
-    batch = prepare(experience(policy))
+    batch = to_time_major(experience(policy))
     batch.reward[:, 3] = 1000.0
-    stand = update._standing(batch)
+    stand = update._evaluate_all(batch)
     drawn = []
     for index, minibatch in update._minibatches(batch, torch.ones(1, batch.mask.shape[1]), stand, 0.0):
         drawn.append(index.tolist())
@@ -164,15 +166,15 @@ def test_an_updates_draws_follow_what_was_seen_last_K9(monkeypatch: pytest.Monke
     assert sum(3 in part for part in drawn) == len(drawn) == 4
     before = stand.advantages().advantage[:, 3].clone()
     calm = PolicyEvaluation(torch.ones(16, 1), torch.zeros(16, 1), torch.full((16, 1), -1000.0))
-    stand.enter(torch.tensor([3]), calm)
+    stand.update(torch.tensor([3]), calm)
     assert (stand.advantages().advantage[:, 3] != before).all()
-    entered, enter = [], BatchAdvantages.enter
+    entered, enter = [], BatchAdvantages.update
 
     def watched(stand: BatchAdvantages, index: Tensor, seen: PolicyEvaluation) -> None:
         entered.append(len(index))
         enter(stand, index, seen)
 
-    monkeypatch.setattr(BatchAdvantages, "enter", watched)
+    monkeypatch.setattr(BatchAdvantages, "update", watched)
     metrics = update.update(experience(policy))
     assert entered == [2] * (4 + 8), "all segments once, and then those of each step as they looked in it"
     assert update.train_steps == 8
@@ -206,7 +208,7 @@ def test_the_importance_is_in_the_loss_K9() -> None:
 
     policy, config = setting(normalize_advantage=False, entropy_coefficient=0.0, value_coefficient=0.0)
     assert isinstance(config.algorithm, PPO)
-    batch, every = prepare(experience(policy)), torch.arange(8)
+    batch, every = to_time_major(experience(policy)), torch.arange(8)
     alone = []
     for weight in torch.eye(8):
         found = objective(policy, batch.minibatch(every, ScratchBuffers(), weight), config.algorithm)

@@ -24,20 +24,20 @@ def ends(one: int, other: int) -> Tensor:
 def test_the_first_batch_makes_room_for_twice_its_ends_and_what_needs_less_changes_nothing() -> None:
     for count, size in ((0, 2), (4, 2), (5, 4), (20, 4), (21, 8), (112, 8)):
         room = RunCapacity()
-        assert room.grow(ends(0, count), PARTS)
+        assert room.ensure(ends(0, count), PARTS)
         assert (room.size, room.runs(16)) == (size, 16 * size)
-        assert not room.grow(ends(count, 0), PARTS)
-        assert not room.grow(ends(0, 0), PARTS)
+        assert not room.ensure(ends(count, 0), PARTS)
+        assert not room.ensure(ends(0, 0), PARTS)
         assert room.size == size
 
 
 def test_room_grows_for_what_there_is_no_room_for_and_is_not_taken_back() -> None:
     room = RunCapacity()
-    room.grow(ends(0, 0), PARTS)
-    assert not room.grow(ends(16, 16), PARTS), "both minibatches are full"
-    assert room.grow(ends(16, 17), PARTS)
+    room.ensure(ends(0, 0), PARTS)
+    assert not room.ensure(ends(16, 16), PARTS), "both minibatches are full"
+    assert room.ensure(ends(16, 17), PARTS)
     assert room.size == 4
-    assert not room.grow(ends(0, 0), PARTS)
+    assert not room.ensure(ends(0, 0), PARTS)
     assert room.size == 4
 
 
@@ -46,9 +46,9 @@ def test_too_many_ends_are_unrolled_row_by_row_from_then_on_and_the_log_says_so_
 ) -> None:
     caplog.set_level(logging.INFO)
     room = RunCapacity()
-    assert room.grow(ends(113, 0), PARTS)
+    assert room.ensure(ends(113, 0), PARTS)
     assert (room.size, room.runs(16)) == (0, 0)
-    assert not room.grow(ends(0, 0), PARTS)
+    assert not room.ensure(ends(0, 0), PARTS)
     assert room.size == 0
     assert [record.getMessage() for record in caplog.records] == [
         "event=memory_unrolled way=row_by_row room=0 ends_a_segment=7.1"
@@ -57,5 +57,5 @@ def test_too_many_ends_are_unrolled_row_by_row_from_then_on_and_the_log_says_so_
 
 def test_minibatches_of_unlike_sizes_all_find_room() -> None:
     room = RunCapacity()
-    room.grow(ends(0, 0), [torch.arange(16, 32), torch.arange(2, 4)])
+    room.ensure(ends(0, 0), [torch.arange(16, 32), torch.arange(2, 4)])
     assert room.size == 8, "two segments, and 8 ends to spare"

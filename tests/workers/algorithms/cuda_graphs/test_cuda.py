@@ -18,8 +18,8 @@ from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
 from tests.workers.algorithms.stacked.test_stacked_ppo import K, U, difference, segments, updates
 from tests.workers.policies.backends.test_cuda_recurrent import Asked
 from workers.algorithms.common import run_capacity
-from workers.algorithms.common.batches import SegmentBatch, TransitionBatch, joined
-from workers.algorithms.common.update import one_by_one
+from workers.algorithms.common.batches import SegmentBatch, TransitionBatch, concatenate
+from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
 from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
 from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
@@ -44,7 +44,7 @@ def there(update: AnyUpdate, device: torch.device) -> AnyUpdate:
 
 def moved(batch: Batch, device: torch.device) -> Batch:
     """The same on the GPU."""
-    return joined([batch], lambda columns: columns[0].to(device))
+    return concatenate([batch], lambda columns: columns[0].to(device))
 
 
 def all_as_one(members: Sequence[DQNUpdate | IQNUpdate]) -> list[GraphableUpdate]:
@@ -70,12 +70,12 @@ def test_branches_are_equal_to_the_bit_to_graphs_in_turn_and_stacks_and_eager_up
     state = {None: 0, "gru": U, "lstm": 2 * U}[core]
     for _ in range(ROUNDS):
         given = [moved(segments(noise, 0, state), cuda) for _ in range(K)]
-        one_by_one(eager, given, [0.0] * K)
+        update_each(eager, given, [0.0] * K)
         for one, batch in zip(in_turn, given, strict=True):
             one.update([batch], [0.0])
         beside.update(given, [0.0] * K)
         stacked.update(given, [0.0] * K)
-    assert recorder.recorded, "nothing was recorded"
+    assert recorder.captured, "nothing was recorded"
     assert difference(turns, sides) == 0
     assert difference(eager, turns) < 1e-4
     assert difference(eager, stacks) < 1e-4
@@ -107,7 +107,7 @@ def test_branches_with_memories_of_unlike_kinds_are_equal_to_the_bit_while_the_r
         [0, 2, None],
         [0, 2, None],
     ]
-    assert recorder.recorded == 1, "of the graphs one is left"
+    assert recorder.captured == 1, "of the graphs one is left"
 
 
 @pytest.mark.parametrize("way", [all_as_one, side_by_side])
@@ -129,9 +129,9 @@ def test_values_learn_in_graphs_what_they_would_here_alone_each_by_its_own_sched
     for number in range(2 * ROUNDS):
         given = [replayed.transitions(noise, True, "priority_alpha" in algorithm) for _ in range(K)]
         progress = [number / ROUNDS / 2 * (member + 1) / K for member in range(K)]
-        expected = one_by_one(here, given, progress)
+        expected = update_each(here, given, progress)
         found = together.update([moved(batch, cuda) for batch in given], progress)
-    assert recorder.recorded == 1
+    assert recorder.captured == 1
     assert len({update.policy.epsilon.item() for update in beyond}) > 1, "no schedule of its own was followed"
     for a, b in zip(here, beyond, strict=True):
         assert torch.allclose(a.optimizer.parameters, b.optimizer.parameters.cpu(), atol=1e-4)
@@ -154,7 +154,7 @@ def test_who_fails_in_a_graph_stays_as_it_is_and_the_others_go_on(cuda: torch.de
         found = together.update(given, [0.0] * K)
         assert [isinstance(outcome, TrainingFault) for outcome in found] == [False, number == ROUNDS, False]
         weights.append([update.optimizer.parameters.clone() for update in updates_there])
-    assert recorder.recorded == 1
+    assert recorder.captured == 1
     before, failed, after = weights[-3:]
     assert [torch.equal(*pair) for pair in zip(before, failed, strict=True)] == [False, True, False]
     assert [torch.equal(*pair) for pair in zip(failed, after, strict=True)] == [False, False, False]
@@ -167,8 +167,8 @@ def test_a_memory_is_one_call_of_cudnn_which_copies_no_weights(core: Kind) -> No
         GraphedPPO([there(updates(Heads((3,)), core)[0], torch.device("cuda"))]),
         torch.Generator().manual_seed(0),
     )
-    stack.begin([moved(ending(noise, 0.1, STATE[core]), torch.device("cuda"))], [0.0])
-    stack.aim(0)
+    stack.load([moved(ending(noise, 0.1, STATE[core]), torch.device("cuda"))], [0.0])
+    stack.select_minibatch(0)
     with warnings.catch_warnings(), Asked() as asked:
         warnings.filterwarnings("error", message="RNN module weights")
         stack.step()

@@ -10,8 +10,8 @@ import torch
 
 from protocol.errors import TrainingFault
 from tests.workers.algorithms.stacked.test_stacked_ppo import B, K, T, U, difference, segments, updates
-from workers.algorithms.common.batches import joined
-from workers.algorithms.common.update import Outcome, one_by_one
+from workers.algorithms.common.batches import concatenate
+from workers.algorithms.common.update import Outcome, update_each
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
 from workers.algorithms.group_update import GroupUpdate
@@ -62,11 +62,11 @@ def test_fixed_steps_make_of_policies_what_they_would_be_alone(
     fixed, noise = way(together), torch.Generator().manual_seed(0)
     state = {None: 0, "gru": U, "lstm": 2 * U}[core]
     for number in range(rounds):
-        given = [segments(noise, heads.amounts, state) for _ in range(K)]
+        given = [segments(noise, heads.continuous, state) for _ in range(K)]
         for one in given:  # what nobody wrote may be anything
             one.final_observation[one.final_row < 0] = float("nan")
         progress = [number / rounds * (member + 1) / K for member in range(K)]
-        expected, found = one_by_one(alone, given, progress), fixed.update(given, progress)
+        expected, found = update_each(alone, given, progress), fixed.update(given, progress)
     assert difference(alone, together) < 1e-5
     alike(expected, found)
 
@@ -84,7 +84,7 @@ def test_branches_may_differ_in_shape_steps_and_batches() -> None:
     fixed, noise = branches(together), torch.Generator().manual_seed(0)
     for _ in range(3):
         given = [segments(noise), segments(noise, 0, U), segments(noise, 1)]
-        expected, found = one_by_one(alone, given, [0.0] * K), fixed.update(given, [0.0] * K)
+        expected, found = update_each(alone, given, [0.0] * K), fixed.update(given, [0.0] * K)
     alike(expected, found)
     assert [update.train_steps for update in together] == [6, 12, 12]
     assert difference(alone, together) < 1e-5
@@ -96,7 +96,7 @@ def test_who_fails_stops_where_it_would_alone_and_the_others_go_on(way: Way) -> 
     noise = torch.Generator().manual_seed(0)
     given = [segments(noise) for _ in range(K)]
     given[1].reward[0, 0] = float("nan")
-    one_by_one(alone, given, [0.0] * K)
+    update_each(alone, given, [0.0] * K)
     found = way(together).update(given, [0.0] * K)
     assert isinstance(found[1], TrainingFault)
     assert isinstance(found[0], dict)
@@ -111,7 +111,7 @@ def test_batches_with_short_segments_are_trained_on_one_by_one_and_others_after_
     for valid in ([T, 1, T, 2], [T] * B):
         given = [segments(noise) for _ in range(K)]
         given[0] = replace(given[0], valid=torch.tensor(valid))
-        one_by_one(alone, given, [0.0] * K)
+        update_each(alone, given, [0.0] * K)
         fixed.update(given, [0.0] * K)
     assert difference(alone, together) < 1e-6
 
@@ -122,8 +122,8 @@ def test_another_size_of_batch_gets_memory_of_its_own() -> None:
     for half in (False, True, False):
         given = [segments(noise) for _ in range(K)]
         if half:
-            given[0] = joined([given[0]], lambda columns: columns[0][: B // 2])
-        one_by_one(alone, given, [0.0] * K)
+            given[0] = concatenate([given[0]], lambda columns: columns[0][: B // 2])
+        update_each(alone, given, [0.0] * K)
         fixed.update(given, [0.0] * K)
     assert difference(alone, together) < 1e-6
 
@@ -144,7 +144,7 @@ def test_a_rank_of_several_makes_its_updates_with_the_others() -> None:
 
         size, rank, asked = 2, 0, 0
 
-        def total(self, x: torch.Tensor) -> torch.Tensor:
+        def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
             self.asked += 1
             return 2 * x
 

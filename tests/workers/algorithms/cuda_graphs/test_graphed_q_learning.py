@@ -15,8 +15,8 @@ from protocol.errors import TrainingFault
 from tests.workers.algorithms.cuda_graphs.test_graphed_ppo import HOST, alike
 from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
 from tests.workers.algorithms.stacked.test_stacked_q_learning import B, K, Updates, difference, transitions, updates
-from workers.algorithms.common.batches import joined
-from workers.algorithms.common.update import Update, one_by_one
+from workers.algorithms.common.batches import concatenate
+from workers.algorithms.common.update import Update, update_each
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
 from workers.algorithms.group_update import GroupUpdate
@@ -55,7 +55,7 @@ def test_fixed_updates_make_of_policies_what_they_would_be_alone(
     for number in range(rounds):
         given = [transitions(noise, True, "priority_alpha" in algorithm) for _ in range(K)]
         progress = [number / rounds * (member + 1) / K for member in range(K)]
-        expected, found = one_by_one(alone, given, progress), fixed.update(given, progress)
+        expected, found = update_each(alone, given, progress), fixed.update(given, progress)
         for a, b in zip(alone, together, strict=True):
             assert a.policy.epsilon.item() == b.policy.epsilon.item()
     assert len({update.policy.epsilon.item() for update in together}) > 1, "no schedule of its own was followed"
@@ -72,13 +72,13 @@ def test_who_fails_stays_as_it_is_with_its_schedules_and_the_others_go_on(way: W
     given[1] = replace(given[1], reward=torch.full((B,), float("nan")))
     before = {name: value.clone() for name, value in together[1].policy.state_dict().items()}
     fixed = way(together)
-    one_by_one(alone, given, [0.0] * K)
+    update_each(alone, given, [0.0] * K)
     found = fixed.update(given, [0.0] * K)
     assert isinstance(found[1], TrainingFault)
     assert (found[1].kind, math.isnan(found[1].loss)) == ("update_not_finite", True)
     assert all(torch.equal(value, before[name]) for name, value in together[1].policy.state_dict().items())
     given = [transitions(noise) for _ in range(K)]
-    alike(one_by_one(alone, given, [0.0] * K), fixed.update(given, [0.0] * K))
+    alike(update_each(alone, given, [0.0] * K), fixed.update(given, [0.0] * K))
     assert [update.train_steps for update in together] == [2, 1, 2]
     assert difference(alone, together) < 1e-6
 
@@ -100,8 +100,8 @@ def test_other_sizes_of_batches_get_memory_of_their_own_and_unequal_ones_are_tra
     for halves in ((), (0, 1, 2), (1,), ()):
         given = [transitions(noise) for _ in range(K)]
         for member in halves:
-            given[member] = joined([given[member]], lambda columns: columns[0][: B // 2])
-        one_by_one(alone, given, [0.0] * K)
+            given[member] = concatenate([given[member]], lambda columns: columns[0][: B // 2])
+        update_each(alone, given, [0.0] * K)
         fixed.update(given, [0.0] * K)
     assert difference(alone, together) < 1e-6
 
@@ -118,7 +118,7 @@ def test_branches_of_ppo_iqn_and_dqn_step_side_by_side() -> None:
     for _ in range(3):
         given: list[Any] = [transitions(noise), streamed.segments(noise), transitions(noise)]
         alone: list[Update[Any]] = [values[0], ppo, values[1]]
-        expected = one_by_one(alone, given, [0.0] * 3)
+        expected = update_each(alone, given, [0.0] * 3)
         found = stack.update(given, [0.0] * 3)
         alike(expected, found)
     assert difference(values, other_values) < 1e-6

@@ -13,7 +13,7 @@ from tests.workers.algorithms.stacked.test_stacked_ppo import B, T, U, differenc
 from tests.workers.policies.backends.test_cuda_recurrent import Asked
 from workers.algorithms.common import run_capacity
 from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.update import one_by_one
+from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
 from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
@@ -61,7 +61,7 @@ def test_updates_are_those_of_the_policy_alone_while_room_grows_and_when_there_i
     fixed, sizes = Branches([stack], GraphCache(HOST)), []
     for chance in (0.0, 0.3, 1.0, 0.1):
         given = [ending(noise, chance, STATE[core])]
-        expected, found = one_by_one(alone, given, [0.0]), fixed.update(given, [0.0])
+        expected, found = update_each(alone, given, [0.0]), fixed.update(given, [0.0])
         assert found[0] == pytest.approx(expected[0], rel=1e-3, abs=1e-4)
         assert difference(alone, together) < 1e-5
         sizes.append(stack._room.size)  # type: ignore[union-attr] # there is one
@@ -75,8 +75,8 @@ def test_what_a_step_asks_of_a_device_does_not_depend_on_where_episodes_end_K6(c
     stack, noise = GraphedPPO(updates(core=core)[:1]), torch.Generator().manual_seed(0)
     asked = []
     for chance in (0.3, 0.0, 0.3, 0.1):
-        stack.begin([ending(noise, chance, STATE[core])], [0.0])
-        key = stack.aim(0)
+        stack.load([ending(noise, chance, STATE[core])], [0.0])
+        key = stack.select_minibatch(0)
         with Asked() as found:
             stack.step()
         asked.append((key, found.operations))
@@ -105,8 +105,8 @@ def test_room_is_the_policys_in_whatever_company_and_who_was_away_while_it_grew_
     first, second = GraphedPPO([member]), GraphedPPO([member])
     keys, sizes = [], []
     for stack, chance in ((first, 0.0), (first, 0.0), (second, 0.3), (first, 0.0), (first, 0.0)):
-        stack.begin([ending(noise, chance, STATE["lstm"])], [0.0])
-        keys.append(stack.aim(0))
+        stack.load([ending(noise, chance, STATE["lstm"])], [0.0])
+        keys.append(stack.select_minibatch(0))
         sizes.append(member.room.size)
     assert sizes == [2, 2, 8, 8, 8]
     assert keys[0] == keys[1] != keys[3] == keys[4]

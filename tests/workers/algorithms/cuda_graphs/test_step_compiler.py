@@ -17,10 +17,10 @@ from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
 from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
-from workers.algorithms.common.update import one_by_one
+from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs import step_compiler
 from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
-from workers.algorithms.group_update import GroupUpdate, recordable
+from workers.algorithms.group_update import GroupUpdate, graphable
 from workers.policies.networks.recurrent import Kind
 from workers.runtime.torch_setup import Precision
 from workers.sequential import Sequential
@@ -48,7 +48,7 @@ def compiled(updates: list[Any]) -> list[Any]:
     """The same, to be compiled."""
     for update in updates:
         update.arithmetic = Precision(compiled=True)
-        assert recordable(update)
+        assert graphable(update)
     return updates
 
 
@@ -78,7 +78,7 @@ def test_without_a_compiler_steps_are_made_as_they_are_and_the_log_says_so_once(
     made, found = StepCompiler(), []
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
-            made.attempt(lambda: found.append(made.call(_doubled, torch.ones(1)).item()))
+            made.run_or_fall_back(lambda: found.append(made.call(_doubled, torch.ones(1)).item()))
     assert found == [2.0, 2.0]
     (said,) = [record.getMessage() for record in caplog.records if "compile" in record.getMessage()]
     assert said.startswith("event=compile_failed reason=")
@@ -91,7 +91,7 @@ def test_what_is_no_fault_of_the_compiler_is_raised() -> None:
         raise RuntimeError("shapes differ")
 
     with pytest.raises(RuntimeError, match="shapes differ"):
-        StepCompiler().attempt(broken)
+        StepCompiler().run_or_fall_back(broken)
 
 
 def test_the_reference_of_one_process_compiles_nothing(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def compare(core: Kind | None = None, branches: bool = False, rounds: int = 3) -
     made: list[int] = []
     for _ in range(rounds):
         given = [streamed.segments(noise, 0, CORES[core]) for _ in range(K)]
-        one_by_one(alone, given, [0.0] * K)
+        update_each(alone, given, [0.0] * K)
         stack.update(given, [0.0] * K)
         made.append(graphs() - before)
     assert made == [2] * rounds, "loss and Adam's step are a graph each, for all policies and batches of one shape"
@@ -133,8 +133,8 @@ def test_compiled_graphs_round_products_where_that_is_asked_for(monkeypatch: pyt
     for update in together:
         update.arithmetic = Precision("bfloat16", compiled=True)
     given = [streamed.segments(torch.Generator().manual_seed(i)) for i in range(K)]
-    one_by_one(exact, given, [0.0] * K)
-    one_by_one(alone, given, [0.0] * K)
+    update_each(exact, given, [0.0] * K)
+    update_each(alone, given, [0.0] * K)
     before = graphs()
     GroupUpdate(together, compiler=StepCompiler()).update(given, [0.0] * K)
     assert graphs() == before + 2
@@ -160,7 +160,7 @@ def test_where_no_compiler_is_installed_policies_learn_all_the_same(
     alone, together = streamed.updates(), compiled(streamed.updates())
     stack, noise = GroupUpdate(together, compiler=StepCompiler()), torch.Generator().manual_seed(0)
     given = [streamed.segments(noise) for _ in range(K)]
-    one_by_one(alone, given, [0.0] * K)
+    update_each(alone, given, [0.0] * K)
     with caplog.at_level(logging.WARNING):
         stack.update(given, [0.0] * K)
     told = [said for record in caplog.records if (said := record.getMessage()).startswith("event=")]
@@ -177,7 +177,7 @@ def test_values_are_compiled_as_well(kind: type[DQN | IQN], monkeypatch: pytest.
     made: list[int] = []
     for _ in range(3):
         given = [replayed.transitions(noise) for _ in range(K)]
-        one_by_one(alone, given, [0.0] * K)
+        update_each(alone, given, [0.0] * K)
         stack.update(given, [0.0] * K)
         made.append(graphs() - before)
     assert made == [2] * 3, "loss and Adam's step are a graph each, for all policies and batches of one shape"

@@ -10,7 +10,7 @@ import torch
 from protocol.config.run import PPO, PolicyConfig
 from protocol.errors import TrainingFault
 from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.update import one_by_one
+from workers.algorithms.common.update import update_each
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.policies.distributions import Heads
@@ -91,9 +91,9 @@ def test_a_stack_is_what_its_policies_would_be_alone(
     stack, noise = PPOStack(together), torch.Generator().manual_seed(0)
     state = {None: 0, "gru": U, "lstm": 2 * U}[core]
     for number in range(rounds):
-        given = [segments(noise, heads.amounts, state) for _ in range(K)]
+        given = [segments(noise, heads.continuous, state) for _ in range(K)]
         progress = [number / rounds * (member + 1) / K for member in range(K)]
-        expected, found = one_by_one(alone, given, progress), stack.update(given, progress)
+        expected, found = update_each(alone, given, progress), stack.update(given, progress)
     assert difference(alone, together) < 1e-5
     for one, other in zip(expected, found, strict=True):
         assert isinstance(one, dict)
@@ -107,7 +107,7 @@ def test_a_policy_of_a_stack_that_fails_stops_where_it_would_alone_and_the_other
     stack, noise = PPOStack(together), torch.Generator().manual_seed(0)
     given = [segments(noise) for _ in range(K)]
     given[1].reward[0, 0] = float("nan")
-    one_by_one(alone, given, [0.0] * K)
+    update_each(alone, given, [0.0] * K)
     found = stack.update(given, [0.0] * K)
     assert isinstance(found[1], TrainingFault)
     assert isinstance(found[0], dict)
@@ -119,9 +119,9 @@ def test_members_of_a_stack_may_be_at_different_steps() -> None:
     alone, together = updates(), updates()
     noise = torch.Generator().manual_seed(0)
     first = segments(noise)
-    one_by_one([alone[0], together[0]], [first, first], [0.0, 0.0])
+    update_each([alone[0], together[0]], [first, first], [0.0, 0.0])
     given = [segments(noise) for _ in range(K)]
-    one_by_one(alone, given, [0.0] * K)
+    update_each(alone, given, [0.0] * K)
     PPOStack(together).update(given, [0.0] * K)
     assert [update.train_steps for update in together] == [4, 2, 2]
     assert difference(alone, together) < 1e-6
@@ -132,6 +132,6 @@ def test_batches_with_short_segments_are_trained_on_one_by_one() -> None:
     noise = torch.Generator().manual_seed(0)
     given = [segments(noise) for _ in range(K)]
     given[0] = replace(given[0], valid=torch.tensor([T, 1, T, 2]))
-    one_by_one(alone, given, [0.0] * K)
+    update_each(alone, given, [0.0] * K)
     PPOStack(together).update(given, [0.0] * K)
     assert difference(alone, together) == 0

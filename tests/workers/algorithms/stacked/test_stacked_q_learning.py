@@ -12,7 +12,7 @@ from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.common.update import one_by_one
+from workers.algorithms.common.update import update_each
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
@@ -96,7 +96,7 @@ def test_e1_a_stack_is_what_its_policies_would_be_alone(
     for number in range(rounds):
         given = [transitions(noise, number % 2 == 0, "priority_alpha" in algorithm) for _ in range(K)]
         progress = [number / rounds * (member + 1) / K for member in range(K)]
-        expected, found = one_by_one(alone, given, progress), stack.update(given, progress)
+        expected, found = update_each(alone, given, progress), stack.update(given, progress)
     assert difference(alone, together) < 1e-5
     for one, other in zip(expected, found, strict=True):
         assert isinstance(one, dict)
@@ -112,7 +112,7 @@ def test_a_policy_of_a_stack_that_fails_stays_as_it_is_and_the_others_go_on(kind
     given = [transitions(noise) for _ in range(K)]
     given[1] = replace(given[1], reward=torch.full((B,), float("nan")))
     before = {name: value.clone() for name, value in together[1].policy.state_dict().items()}
-    one_by_one(alone, given, [0.0] * K)
+    update_each(alone, given, [0.0] * K)
     found = stack.update(given, [0.0] * K)
     assert isinstance(found[1], TrainingFault)
     assert isinstance(found[0], dict)
@@ -125,10 +125,10 @@ def test_a_policy_of_a_stack_that_fails_stays_as_it_is_and_the_others_go_on(kind
 def test_members_of_a_stack_may_be_at_different_steps_and_away_for_a_while(kind: type[DQN | IQN]) -> None:
     alone, together = updates(kind), updates(kind)
     noise = torch.Generator().manual_seed(0)
-    one_by_one([alone[0], together[0]], [transitions(noise)] * 2, [0.0, 0.0])
+    update_each([alone[0], together[0]], [transitions(noise)] * 2, [0.0, 0.0])
     for members in ([0, 1, 2], [1, 2], [0, 1, 2]):
         given = [transitions(noise) for _ in members]
-        one_by_one([alone[i] for i in members], given, [0.0] * len(members))
+        update_each([alone[i] for i in members], given, [0.0] * len(members))
         StackedQLearning([together[i] for i in members]).update(given, [0.0] * len(members))
     assert [update.train_steps for update in together] == [3, 3, 3]
     assert difference(alone, together) < 1e-6

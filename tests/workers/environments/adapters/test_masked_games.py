@@ -23,7 +23,7 @@ from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironm
 from workers.environments.adapters.space_conversion import translate
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import first_rows, random_player
+from workers.environments.players import first_legal, random_player
 
 Make = Callable[[Callable[[], Any], int], Environment]
 
@@ -40,7 +40,7 @@ def played(environment: Environment, turns: int, first: bool = False, seed: int 
             assert one.action_mask is not None
             place = places[one.agent]
             actions.append(
-                first_rows(place.acted, len(one.observation), one.action_mask) if first else players[one.agent](one)
+                first_legal(place.acted, len(one.observation), one.action_mask) if first else players[one.agent](one)
             )
         turn = checked.step(actions)
     checked.close()
@@ -210,7 +210,7 @@ def unmasked(environment: Environment, turns: int) -> None:
     turn = environment.reset(0)
     for _ in range(turns):
         places = environment.world.places
-        turn = environment.step([first_rows(places[one.agent].acted, len(one.observation)) for one in turn.present])
+        turn = environment.step([first_legal(places[one.agent].acted, len(one.observation)) for one in turn.present])
 
 
 class Newcomer(Together):

@@ -13,7 +13,7 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.adapters.adapter_checks import copy_seeds
-from workers.environments.adapters.pettingzoo_parallel import wrap
+from workers.environments.adapters.pettingzoo_parallel import wrap_pettingzoo
 from workers.environments.base import AgentOutcome, AgentTimeStep
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
@@ -26,7 +26,7 @@ def test_simple_spread_shows_learners_its_state_and_policies_what_they_saw() -> 
     config = EnvironmentConfig(id=SPREAD, copies=2, settings={"max_cycles": 4}, central_state="state")
     environment = CheckedEnvironment(make(config))
     interface = Interface.at(environment.world, environment.world.places[0])
-    assert [part.column for part in interface.shown.parts] == ["observation.own"]
+    assert [part.column for part in interface.observation_encoding.parts] == ["observation.own"]
     assert interface.privileged is not None
     assert [(part.column, part.width) for part in interface.privileged.parts] == [("observation.central", 54)]
     plain = [simple_spread_v3.parallel_env(max_cycles=4) for _ in range(2)]
@@ -92,7 +92,7 @@ class Counting(AECEnv[str, Any, int]):
 
 
 def test_agents_in_turn_with_masks_have_it_as_well() -> None:
-    environment = CheckedEnvironment(wrap("counting", Counting(), Counting, 1, None, True))
+    environment = CheckedEnvironment(wrap_pettingzoo("counting", Counting(), Counting, 1, None, True))
     turn, counted, final = environment.reset(0), [], []
     for _ in range(10):
         (present,) = turn.present
@@ -118,6 +118,6 @@ class Stateless(ParallelEnv[str, Any, int]):
 
 def test_without_a_state_it_is_refused_in_a_sentence() -> None:
     with raises(ConfigurationError, "state_method_missing", environment="lone", key="environment.central_state"):
-        wrap("lone", Stateless(), Stateless, 1, None, True)
+        wrap_pettingzoo("lone", Stateless(), Stateless, 1, None, True)
     with raises(ConfigurationError, "state_needs_pettingzoo", environment="tag", key="environment.central_state"):
         make(EnvironmentConfig(id="tag", copies=2, central_state="state"))

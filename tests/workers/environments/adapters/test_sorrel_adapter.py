@@ -160,9 +160,9 @@ def test_every_reward_lies_in_one_row_of_the_segments_K5(settings: dict[str, Any
         assert block is not None
         written = block.columns["reward"]
         in_block = sum(
-            float(written[i, : (block.at(slice(None)) if block.even else block.rows[i]) + 0].sum()) for i in range(3)
+            float(written[i, : (block.at(slice(None)) if block.aligned else block.rows[i]) + 0].sum()) for i in range(3)
         )
-        assert in_segments + in_block + environment._board.held[k].sum() == sum(pay[k] for pay in paid)
+        assert in_segments + in_block + environment._board.pending_reward[k].sum() == sum(pay[k] for pay in paid)
 
 
 def test_a_world_that_stops_when_it_is_done_has_terminated_for_all() -> None:

@@ -235,19 +235,19 @@ def test_what_is_answered_at_once_is_checked_once_and_before_anybody_has_it() ->
     had: list[Any] = []
 
     class Waited(Fake):
-        waits = True
+        wants_preview = True
 
-        def answer(self, actions: Sequence[NDArray[np.int64]]) -> None:
+        def preview_actions(self, actions: Sequence[NDArray[np.int64]]) -> None:
             had.append(actions)
 
     environment = CheckedEnvironment(Waited())
-    assert environment.waits
+    assert environment.wants_preview
     environment.reset(0)
     with raises(EnvironmentFault, "action_invalid", environment="fake", agent="bird", field="action"):
-        environment.answer([np.full(E, 2)])
+        environment.preview_actions([np.full(E, 2)])
     assert not had
     actions = [np.ones(E, np.int64)]
-    environment.answer(actions)
+    environment.preview_actions(actions)
     assert had == [actions]
     environment.step(actions)
     with raises(EnvironmentFault, "action_invalid", environment="fake", agent="bird", field="action"):

@@ -28,9 +28,9 @@ def changed(array: Any, at: Any, value: Any) -> Any:
 
 def test_what_is_as_always_passes_also_where_an_episode_ended_for_good() -> None:
     glance = FastCheck(WORLD.places[0], 5)
-    assert glance.sees(usual())
-    assert glance.sees(replace(usual(), terminated=~NONE))
-    assert glance.does(np.array([0, 1, 2, 3, 0]))
+    assert glance.is_valid_turn(usual())
+    assert glance.is_valid_turn(replace(usual(), terminated=~NONE))
+    assert glance.are_valid_actions(np.array([0, 1, 2, 3, 0]))
 
 
 def some(copies: Any) -> AgentTimeStep:
@@ -40,12 +40,12 @@ def some(copies: Any) -> AgentTimeStep:
 
 def test_whoever_is_present_in_some_copies_only_passes_as_well() -> None:
     glance, copies = FastCheck(WORLD.places[0], 5), np.array([0, 2, 4])
-    assert glance.sees(some(copies))
-    assert glance.sees(replace(some(copies), clock=np.ones(3)))
-    assert glance.does(np.array([0, 3, 1]), copies)
-    assert not glance.does(np.array([0, 3, 1, 1, 1]), copies)
-    assert not glance.sees(replace(some(copies), clock=np.array([0.0, np.nan, 1.0])))
-    assert not glance.sees(replace(some(copies), clock=np.ones(2)))
+    assert glance.is_valid_turn(some(copies))
+    assert glance.is_valid_turn(replace(some(copies), clock=np.ones(3)))
+    assert glance.are_valid_actions(np.array([0, 3, 1]), copies)
+    assert not glance.are_valid_actions(np.array([0, 3, 1, 1, 1]), copies)
+    assert not glance.is_valid_turn(replace(some(copies), clock=np.array([0.0, np.nan, 1.0])))
+    assert not glance.is_valid_turn(replace(some(copies), clock=np.ones(2)))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_whoever_is_present_in_some_copies_only_passes_as_well() -> None:
     ],
 )
 def test_copies_that_are_none_or_not_in_order_do_not_pass(copies: Any) -> None:
-    assert not FastCheck(WORLD.places[0], 5).sees(some(copies))
+    assert not FastCheck(WORLD.places[0], 5).is_valid_turn(some(copies))
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,16 @@ def test_copies_that_are_none_or_not_in_order_do_not_pass(copies: Any) -> None:
     ],
 )
 def test_anything_else_is_looked_at_in_full(spoil: Callable[[AgentTimeStep], AgentTimeStep]) -> None:
-    assert not FastCheck(WORLD.places[0], 5).sees(spoil(usual()))
+    assert not FastCheck(WORLD.places[0], 5).is_valid_turn(spoil(usual()))
 
 
 def test_one_bad_number_among_very_many_is_seen_and_large_ones_are_no_fault() -> None:
     world = World(id="w", agents=(Agent(name="a", observation=Box(shape=(9_000,)), action=Discrete(n=4)),))
     many = np.full((5, 9_000), 1e30, np.float32)
-    assert FastCheck(world.places[0], 5).sees(replace(usual(), observation=many))
-    assert not FastCheck(world.places[0], 5).sees(replace(usual(), observation=changed(many, (4, 8_999), -np.inf)))
+    assert FastCheck(world.places[0], 5).is_valid_turn(replace(usual(), observation=many))
+    assert not FastCheck(world.places[0], 5).is_valid_turn(
+        replace(usual(), observation=changed(many, (4, 8_999), -np.inf))
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_one_bad_number_among_very_many_is_seen_and_large_ones_are_no_fault() ->
     ],
 )
 def test_an_action_that_is_none_of_the_choices_does_not_pass(chosen: Any) -> None:
-    assert not FastCheck(WORLD.places[0], 5).does(chosen)
+    assert not FastCheck(WORLD.places[0], 5).are_valid_actions(chosen)
 
 
 def test_nested_and_masked_agents_and_other_actions_are_always_looked_at_in_full() -> None:
@@ -120,7 +122,7 @@ def test_nested_and_masked_agents_and_other_actions_are_always_looked_at_in_full
         spaces: dict[str, Any] = {"observation": Box(shape=(3,)), "action": Discrete(n=4)} | other
         return FastCheck(World(id="w", agents=(Agent(name="a", **spaces),)).places[0], 5)
 
-    assert not glance(observation=Dict(spaces={"x": Box(shape=(3,))})).sees(usual())
-    assert not glance(action_mask=True).sees(usual())
-    assert not glance(action=Discrete(n=4, start=1)).does(np.ones(5, np.int64))
-    assert not glance(action=Box(shape=())).does(np.ones(5, np.int64))
+    assert not glance(observation=Dict(spaces={"x": Box(shape=(3,))})).is_valid_turn(usual())
+    assert not glance(action_mask=True).is_valid_turn(usual())
+    assert not glance(action=Discrete(n=4, start=1)).are_valid_actions(np.ones(5, np.int64))
+    assert not glance(action=Box(shape=())).are_valid_actions(np.ones(5, np.int64))

@@ -12,7 +12,7 @@ from protocol.errors import EnvironmentFault
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, World
 from tests.faults import raises
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
-from workers.environments.checks.payoff_check import PayoffCheck, is_bound
+from workers.environments.checks.payoff_check import PayoffCheck, declares_payoffs
 
 COPIES = 2
 
@@ -51,8 +51,8 @@ def outcome(which: int, reward: list[float], ended: bool = False, copies: list[i
 
 
 def test_a_general_world_is_bound_by_nothing():
-    assert not is_bound(world("general"))
-    assert is_bound(world("zero_sum"))
+    assert not declares_payoffs(world("general"))
+    assert declares_payoffs(world("zero_sum"))
 
 
 @pytest.mark.parametrize(

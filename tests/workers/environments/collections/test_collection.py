@@ -277,7 +277,7 @@ def test_scores_decide_what_is_played_I9() -> None:
 class Late(Paying):
     """Tells each agent's end with its next presence, and nothing when it is asked to conclude."""
 
-    def conclude(self) -> tuple[AgentOutcome, ...]:
+    def flush_ends(self) -> tuple[AgentOutcome, ...]:
         return ()
 
 

@@ -9,7 +9,7 @@ import pytest
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, World
 from tests.faults import raises
-from workers.environments.collections.common_world import world_of
+from workers.environments.collections.common_world import common_world
 
 
 def agent(name: str, seen: int = 3, actions: int = 2, mask: bool = False) -> Agent:
@@ -38,7 +38,7 @@ def test_what_differs_is_named_I9_I11(other: World, field: str, name: str, ours:
     """Teams and payoffs are the worlds', never a trainer's."""
     members = {"member": "one", "other": "two", "key": "environment.members"}
     with raises(ConfigurationError, "member_spaces_differ", **members, field=field, agent=name) as caught:
-        world_of({"one": BASE, "same": BASE, "two": other})
+        common_world({"one": BASE, "same": BASE, "two": other})
     said = str(caught.value)
     assert "\n" not in said
     assert ours in said
@@ -59,19 +59,19 @@ def test_what_differs_is_named_I9_I11(other: World, field: str, name: str, ours:
 )
 def test_other_agents_are_named_and_so_is_another_order(other: World, kind: str, facts: dict[str, str]) -> None:
     with raises(ConfigurationError, kind, key="environment.members", **facts):
-        world_of({"one": BASE, "same": BASE, "two": other})
+        common_world({"one": BASE, "same": BASE, "two": other})
 
 
 def test_templates_have_the_same_capacity() -> None:
     herds = [World(id="w", population=ArrayPopulation(template=agent("sheep"), capacity=n)) for n in (2, 3)]
     with raises(ConfigurationError, "member_spaces_differ", field="capacity", agent="sheep", value="2", expected="3"):
-        world_of({"one": herds[0], "two": herds[1]})
+        common_world({"one": herds[0], "two": herds[1]})
 
 
 def test_the_world_of_all_says_how_long_things_last_where_all_agree() -> None:
     """What is not known costs memory; what is said wrongly would lose final observations."""
     one, two = (world(agent("a"), episode_steps=steps, action_period=2) for steps in (20, 100))
-    assert world_of({"one": one, "two": two}) == World(
+    assert common_world({"one": one, "two": two}) == World(
         id="collection", population=one.population, episode_steps=None, action_period=2
     )
-    assert world_of({"one": one, "same": one}).episode_steps == 20
+    assert common_world({"one": one, "same": one}).episode_steps == 20

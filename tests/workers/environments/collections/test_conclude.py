@@ -23,7 +23,7 @@ STEPS, COPIES = 90, 5
 
 
 def ends(environment: Environment, asked: bool) -> tuple[dict[tuple[int, int], list[Any]], int]:
-    """(agent, copy) -> what was told with each end: return, last observation, what all saw; how many by `conclude`."""
+    """(agent, copy) -> what was told with each end: return, last observation, what all saw; how many by `flush_ends`."""
     running: dict[tuple[int, int], float] = {}
     found: dict[tuple[int, int], list[Any]] = {}
     early = 0
@@ -45,7 +45,7 @@ def ends(environment: Environment, asked: bool) -> tuple[dict[tuple[int, int], l
     for _ in range(STEPS):
         for present in turn.present:
             enter(present)
-        for outcome in environment.conclude() if asked else ():
+        for outcome in environment.flush_ends() if asked else ():
             early += len(outcome.copies)
             enter(outcome)
         turn = environment.step([chance.integers(4, size=len(one.reward)) for one in turn.present])

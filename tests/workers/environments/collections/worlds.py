@@ -39,7 +39,7 @@ class Paying(FixedLengthWorld):
     def _act(self, agent: int, action: NDArray[np.int64]) -> None:
         self._earned[agent] += self.pay * (agent + 1)
 
-    def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
+    def _observe(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         which = np.arange(self.copies) if copies is None else copies
         shown = np.zeros((len(which), 4))
         shown[:, 0], shown[:, 1], shown[:, 2], shown[:, 3] = self.pay, self.episode[which], self._left[which], agent

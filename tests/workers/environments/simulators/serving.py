@@ -57,7 +57,7 @@ class Serving:
 
     def figures(self) -> dict[str, float]:
         """What the world counts."""
-        return self.environment.figures()
+        return self.environment.metrics()
 
     def rows(self, agent: str = "walker", copy: int = 0) -> list[Row]:
         """Of one stream."""

@@ -139,7 +139,7 @@ def forget(served: Serving) -> None:
     door = served.external._door
     assert door is not None
     assert len(door.guests) == 1
-    served.orders.append(lambda: door.dismiss(next(iter(door.guests.values())), "lost", "a test"))
+    served.orders.append(lambda: door.disconnect(next(iter(door.guests.values())), "lost", "a test"))
     until(lambda: not served.orders and not door.guests, what="it is forgotten")
 
 
@@ -173,7 +173,7 @@ def test_a_simulator_with_a_deadline_finds_an_actor_that_was_started_again() -> 
     def forgetful(present: Any) -> Any:
         door = known.pop().external._door if known else None
         if door is not None:
-            door.dismiss(next(iter(door.guests.values())), "lost", "a test")
+            door.disconnect(next(iter(door.guests.values())), "lost", "a test")
         return np.clip(present.observation[:, 0], 0, 7).astype(np.int64)
 
     with serving(policy=forgetful) as served, Simulator(served.address, "robot", deadline=0.05) as sim:

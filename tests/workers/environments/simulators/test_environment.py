@@ -27,7 +27,7 @@ from tests.waiting import until
 from tests.workers.environments.simulators.serving import serving
 from workers.environments.base import Turn
 from workers.environments.registry import make
-from workers.environments.simulators import played
+from workers.environments.simulators import environment_for_actor
 from workers.planning.policy_plan import plan_policies
 
 
@@ -140,7 +140,7 @@ def test_an_action_is_there_before_the_step_that_it_belongs_to_and_is_sent_once(
         had, step = threading.Event(), served.environment.step
 
         def slowly(actions: Sequence[NDArray[Any]]) -> Turn:
-            served.environment.answer(actions)
+            served.environment.preview_actions(actions)
             assert not actions or had.wait(60)
             return step(actions)
 
@@ -241,8 +241,8 @@ def test_the_first_actors_play_the_world_of_simulators_themselves_where_that_is_
     data: dict[str, Any] = {"id": "external", "copies": 3, "settings": {"world": "memory", "internal": 2}}
     data["settings"]["world_settings"] = {"delay": 4}
     run = parse_run({"environment": data, "actors": 3})
-    assert [played(run, index).id for index in range(3)] == ["memory", "memory", "external"]
-    own = played(run, 0)
+    assert [environment_for_actor(run, index).id for index in range(3)] == ["memory", "memory", "external"]
+    own = environment_for_actor(run, 0)
     assert (own.copies, own.settings) == (3, {"delay": 4})
     assert make(own).world == make(run.environment).world
     with raises(ConfigurationError, "no_actor_left_for_simulators", key="environment.settings.internal"):

@@ -150,7 +150,7 @@ def test_whoever_waits_is_told_that_training_cannot_take_in_more_and_when_it_can
     def hold(served: Serving, present: AgentTimeStep) -> Any:
         blocked.set()
         while not free.is_set():
-            served.environment.attend()
+            served.environment.poll()
             time.sleep(0.005)
         return counted(present)
 

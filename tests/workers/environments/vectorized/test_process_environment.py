@@ -30,7 +30,7 @@ from workers.environments.base import Environment, Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import describe, make
 from workers.environments.vectorized import process_environment
-from workers.environments.vectorized.process_environment import ProcessEnvironment, seed_of_share
+from workers.environments.vectorized.process_environment import ProcessEnvironment, partition_seed
 from workers.tools.bench.rollout import overlap
 
 WORLDS = "tests.workers.environments.vectorized.process_worlds"
@@ -120,7 +120,7 @@ def test_many_processes_tell_what_their_shares_tell_alone_however_ragged(process
     with started("Ragged", share * processes * groups, processes, groups) as environment:
         turn = environment.reset(5)
         parts = [
-            [one.reset(seed_of_share(5, g * rows + i * share)) for i, one in enumerate(group)]
+            [one.reset(partition_seed(5, g * rows + i * share)) for i, one in enumerate(group)]
             for g, group in enumerate(alone)
         ]
         for t in range(40 * groups):
@@ -164,7 +164,7 @@ def test_groups_alternate_over_contiguous_copies_never_more_than_a_step_apart_K1
             assert abs(at[0] - at[1]) <= 1
             assert len(seen) == 4
             first = 4 * turn.group
-            expected = [seed_of_share(3, first)] * 2 + [seed_of_share(3, first + 2)] * 2
+            expected = [partition_seed(3, first)] * 2 + [partition_seed(3, first + 2)] * 2
             assert seen[:, 0].tolist() == [seed % 1000 for seed in expected]
             assert seen[:, 1].tolist() == [0, 1, 0, 1]
             turn = environment.step(actions_for(turn, 4, call))
@@ -229,7 +229,7 @@ def test_a_process_that_dies_or_hangs_is_replaced_and_its_episodes_end_as_trunca
     assert present.final_observation is not None
     assert present.final_observation.tolist() == before[2:].tolist()
     assert present.observation[:, 2].tolist() == [3, 3, 0, 0]
-    seeds = [seed_of_share(3, 4), seed_of_share(3, 6, restarts=1)]
+    seeds = [partition_seed(3, 4), partition_seed(3, 6, restarts=1)]
     assert present.observation[:, 0].tolist() == [seeds[0] % 1000] * 2 + [seeds[1] % 1000] * 2
 
 

@@ -14,7 +14,7 @@ from protocol.spaces import Agent, ArrayPopulation, Box, Dict, Discrete, World
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
-from workers.environments.vectorized.process_environment import seed_of_share
+from workers.environments.vectorized.process_environment import partition_seed
 
 MANY = 3
 WORLDS = "tests.workers.environments.vectorized.test_process_rows:Swarm"
@@ -141,7 +141,7 @@ def test_every_share_tells_of_all_its_rows_whatever_their_form_and_has_the_actio
     there = CheckedEnvironment(make(config))
     try:
         turn = there.reset(5)
-        seeds = [[seed_of_share(5, (g * processes + i) * share) for i in range(processes)] for g in range(groups)]
+        seeds = [[partition_seed(5, (g * processes + i) * share) for i in range(processes)] for g in range(groups)]
         parts = [[one.reset(seed) for one, seed in zip(*pair, strict=True)] for pair in zip(alone, seeds, strict=True)]
         seen, ends = 0, 0
         for t in range(60 * groups):

@@ -125,7 +125,7 @@ def test_rows_of_any_space_are_read_as_they_were_written_and_actions_reach_who_t
                 assert one.observation.dtype == place.observed.dtype
                 everybody = np.arange(2 * rows) if one.copies is None else one.copies
                 actions = noise(place.acted, len(everybody), chance)
-                group.hand([actions])
+                group.write_actions([actions])
                 meant = dict(zip(everybody.tolist(), (action.tobytes() for action in actions), strict=True))
                 for process, (share, turn) in enumerate(zip(shares, turns, strict=True)):
                     for present, taken in zip(turn.present, share.actions(), strict=True):

@@ -11,7 +11,7 @@ from protocol.config.run import EnvironmentConfig
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
-from workers.environments.vectorized.process_environment import seed_of_share
+from workers.environments.vectorized.process_environment import partition_seed
 
 SETTINGS = {"height": 6, "width": 7, "agents": 2, "turns": 4, "spawn": 0.2, "map": True}
 
@@ -39,7 +39,8 @@ def test_every_group_sees_its_own_copies_and_what_was_seen_last_J9() -> None:
     try:
         turn = there.reset(5)
         parts = [
-            [one.reset(seed_of_share(5, 4 * g + 2 * i)) for i, one in enumerate(group)] for g, group in enumerate(alone)
+            [one.reset(partition_seed(5, 4 * g + 2 * i)) for i, one in enumerate(group)]
+            for g, group in enumerate(alone)
         ]
         ends = 0
         for t in range(30):

@@ -48,13 +48,13 @@ class Table:
         turn, steps = self.environment.reset(0), 0
         for _ in range(turns):
             for outcome in turn.outcomes:
-                self.seats[outcome.agent].receive(outcome, scripted.never)
+                self.seats[outcome.agent].add_outcome(outcome, scripted.never)
             actions = [self.seats[one.agent].act(one, scripted.never) for one in turn.present]
             turn = self.environment.step(actions)
             steps += turn.env_steps
         self.turn = turn
         for outcome in turn.outcomes:  # what the last actions brought
-            self.seats[outcome.agent].receive(outcome, scripted.never)
+            self.seats[outcome.agent].add_outcome(outcome, scripted.never)
         for one in turn.present:
             self.seats[one.agent].observe(one, scripted.never)
             self.next[one.agent] = set(range(self.copies) if one.copies is None else one.copies.tolist())

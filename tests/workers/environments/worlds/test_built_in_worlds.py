@@ -109,13 +109,13 @@ def test_D3_every_reward_is_told_once_to_the_agent_and_in_the_episode_that_earne
 ) -> None:
     env = small(id, mode)
     earned: list[Any] = []
-    settle = env._settle
+    settle = env._rewards
 
     def kept() -> None:
         settle()
         earned.append(env._earned.copy())
 
-    monkeypatch.setattr(env, "_settle", kept)
+    monkeypatch.setattr(env, "_rewards", kept)
     generator, agents = np.random.default_rng(2), len(env.world.agents)
     turn = env.reset(7)
     told: list[list[Any]] = [[] for _ in range(agents)]

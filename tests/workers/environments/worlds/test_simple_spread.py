@@ -129,7 +129,7 @@ def test_it_is_drawn_where_bodies_are() -> None:
     assert env.render(1).splitlines()[16].index("A") == 23, "half way to the edge"
     assert lines[1] == "#a" + " " * 14 + "b" + " " * 15 + "#"
     assert (lines[16][16], lines[31][31]) == ("A", "B")
-    assert env.occupied(1).sum() == 2
+    assert env.agent_cells(1).sum() == 2
 
 
 def test_settings_and_turns_that_cannot_be_are_refused() -> None:

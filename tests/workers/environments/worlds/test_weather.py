@@ -37,7 +37,7 @@ def test_a_right_action_brings_1_and_the_weather_of_the_episode_the_rest(turn_mo
 def test_only_learners_see_the_weather_I2() -> None:
     world = Weather(4).world
     interface = Interface.at(world, world.places[0])
-    assert [part.column for part in interface.shown.parts] == ["observation.sign"]
+    assert [part.column for part in interface.observation_encoding.parts] == ["observation.sign"]
     assert interface.privileged is not None
     assert [part.column for part in interface.privileged.parts] == ["observation.weather"]
 

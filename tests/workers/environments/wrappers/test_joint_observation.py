@@ -56,7 +56,7 @@ def test_agents_see_and_earn_what_they_did_and_learners_see_the_others_too(id: s
     turn, widened = plain.reset(5), joint.reset(5)
     looks = 0
     for _ in range(60):
-        for one in entries(turn.present, plain.conclude()):
+        for one in entries(turn.present, plain.flush_ends()):
             for row, copy in enumerate(range(E) if one.copies is None else one.copies):
                 if one.terminated[row] or one.truncated[row]:
                     latest.pop((one.agent, copy), None)
@@ -95,7 +95,7 @@ def test_true_last_observations_show_what_the_others_saw_last_too(mode: Any) -> 
     turn, widened = plain.reset(1), joint.reset(1)
     for _ in range(6 * 2 * 3 + 1):
         told: dict[int, Any] = {}
-        for one in entries(turn.present, plain.conclude()):
+        for one in entries(turn.present, plain.flush_ends()):
             if len(one.final_index):
                 told[one.agent] = one.final_observation
         for wide in entries(widened.present, widened.outcomes):
@@ -184,8 +184,8 @@ def test_who_comes_and_goes_is_there_only_meanwhile_and_zeros_else(leaves: str) 
 def test_no_acting_policy_is_shown_any_of_it_and_its_inputs_keep_their_names_I2() -> None:
     world = JointObservation(Comings("truncated")).world
     first, second = (Interface.at(world, place) for place in world.places)
-    assert [part.column for part in first.shown.parts] == ["observation.nose"]
-    assert [part.column for part in second.shown.parts] == ["observation.own.0", "observation.own.1.x"]
+    assert [part.column for part in first.observation_encoding.parts] == ["observation.nose"]
+    assert [part.column for part in second.observation_encoding.parts] == ["observation.own.0", "observation.own.1.x"]
     assert first.privileged is not None
     assert [part.column.removeprefix("observation.") for part in first.privileged.parts] == [
         "central.others.0.0",

@@ -41,7 +41,7 @@ def test_a_batch_fills_from_partial_announcements_and_carries_the_rest_over() ->
     assert stage.fill(NOW)
     assert source.settled[-1] == (3, 1)
     assert len(source.queue[0].records) == 1
-    batch = stage.take()
+    batch = stage.take_batch()
     np.testing.assert_array_equal(batch.observation[:, 0], [[0, 0], [1, 0], [0, 4]])
     assert batch.observation.shape == (3, 5, 2)
     assert batch.reward.tolist() == [[0, 1, 2, 3], [10, 11, 12, 13], [4, 5, 6, 7]]
@@ -55,7 +55,7 @@ def test_what_was_taken_is_a_copy_of_the_ring_B17() -> None:
     sender = scripted.acted(POLICY, 1)
     source.arrive(sender.ring, sender.finished[0])
     stage.fill(NOW)
-    batch = stage.take()
+    batch = stage.take_batch()
     sender.ring.columns["reward"].fill(99)
     assert batch.reward.tolist() == [[0, 1, 2, 3]]
 
@@ -67,7 +67,7 @@ def test_a_recycled_slot_is_dropped_and_counted_and_the_others_close_the_gap_B13
     sender.ring.begin(slice(1, 2))
     sender.ring.columns["reward"][1] = np.nan
     assert stage.fill(NOW)
-    batch = stage.take()
+    batch = stage.take_batch()
     assert torch.isfinite(batch.reward).all()
     assert batch.observation[:, 0, 0].tolist() == [0, 2, 3]
     assert (counters["torn.one"], counters["dropped.recycled.one"], counters["received.one"]) == (1, 1, 3)
@@ -79,7 +79,7 @@ def test_scattered_slots_are_copied_to_their_own_places() -> None:
     sender = scripted.acted(POLICY, 1, copies=4)
     source.arrive(sender.ring, sender.finished[0][[3, 1]])
     assert stage.fill(NOW)
-    assert stage.take().observation[:, 0, 0].tolist() == [3, 1]
+    assert stage.take_batch().observation[:, 0, 0].tolist() == [3, 1]
 
 
 def test_pool_slots_are_given_back_and_the_actors_own_are_not() -> None:
@@ -106,7 +106,7 @@ def test_rows_of_a_short_segment_that_are_not_valid_are_not_counted() -> None:
     records["valid"] = 3
     source.arrive(sender.ring, records)
     stage.fill(NOW)
-    assert stage.take().valid.tolist() == [3]
+    assert stage.take_batch().valid.tolist() == [3]
     assert (counters["lag_rows.one"], counters["rows_received.one"]) == (3, 3)
 
 
@@ -130,7 +130,7 @@ def test_segments_beyond_max_lag_are_dropped_counted_and_settled_but_none_of_the
     sender = of_versions((7, 8), (3, 9), (6, 7), (8, 8), (9, 9), (7, 9))
     source.arrive(sender.ring, sender.finished[0])
     assert stage.fill(Version(1, 10))
-    assert stage.take().observation[:, 0, 0].tolist() == [1, 3, 4]
+    assert stage.take_batch().observation[:, 0, 0].tolist() == [1, 3, 4]
     assert (counters["dropped.stale.one"], counters["received.one"], counters["torn.one"]) == (2, 3, 0)
     assert sum(count for _, count in source.settled) == 5
 
@@ -142,7 +142,7 @@ def test_where_all_weights_in_use_are_old_the_newest_of_them_are_learnt_from() -
     for record in range(4):  # what waits behind is known
         source.arrive(sender.ring, sender.finished[0][record : record + 1])
     assert stage.fill(Version(1, 100))
-    assert stage.take().observation[:, 0, 0].tolist() == [1, 3]
+    assert stage.take_batch().observation[:, 0, 0].tolist() == [1, 3]
     assert counters["dropped.stale.one"] == 2
     late = of_versions((3, 3), (4, 4))
     source.arrive(late.ring, late.finished[0][:1])
@@ -170,10 +170,10 @@ class Telling(DeviceTransfer):
         self.asked.append("send")
         return super().send(tensors)
 
-    def rest(self) -> None:
+    def wait(self) -> None:
         """As it does."""
         self.asked.append("rest")
-        super().rest()
+        super().wait()
 
 
 def test_where_a_device_computes_beside_the_host_the_next_batch_is_made_and_sent_meanwhile(
@@ -187,7 +187,7 @@ def test_where_a_device_computes_beside_the_host_the_next_batch_is_made_and_sent
     asked = stage._carrier.asked  # type: ignore[attr-defined] # Telling's
     source.arrive(sender.ring, sender.finished[0])
     assert stage.fill(NOW)
-    first, origins = stage.take(), stage.provenance()
+    first, origins = stage.take_batch(), stage.provenance()
     asked.clear()
     source.arrive(sender.ring, sender.finished[1])
     stage.prepare(NOW)
@@ -197,11 +197,11 @@ def test_where_a_device_computes_beside_the_host_the_next_batch_is_made_and_sent
     assert stage.provenance() == origins, "that of the batch that is trained on"
     source.arrive(sender.ring, sender.finished[2])
     assert stage.fill(NOW), "full as it is"
-    second = stage.take()
+    second = stage.take_batch()
     assert second.reward.tolist() == [[4, 5, 6, 7], [14, 15, 16, 17]]
     assert stage.provenance() != origins
     assert stage.fill(NOW)
-    assert stage.take().reward.tolist() == [[8, 9, 10, 11], [18, 19, 20, 21]]
+    assert stage.take_batch().reward.tolist() == [[8, 9, 10, 11], [18, 19, 20, 21]]
     assert counters["received.one"] == 6
 
 
@@ -210,7 +210,7 @@ def test_where_an_update_reads_the_memory_that_fills_up_nothing_is_made_meanwhil
     sender = scripted.acted(POLICY, 2, copies=2)
     source.arrive(sender.ring, sender.finished[0])
     assert stage.fill(NOW)
-    batch = stage.take()
+    batch = stage.take_batch()
     source.arrive(sender.ring, sender.finished[1])
     stage.prepare(NOW)
     assert batch.reward.tolist() == [[0, 1, 2, 3], [10, 11, 12, 13]]

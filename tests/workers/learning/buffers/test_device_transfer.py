@@ -10,14 +10,14 @@ from workers.learning.buffers.device_transfer import DeviceTransfer
 def test_what_is_sent_arrives_and_what_comes_after_it_does_not_overtake_it_L8(cuda: torch.device) -> None:
     """One memory in the host for all batches, and none on the device is given back before it was read."""
     carrier, found = DeviceTransfer(cuda), torch.zeros(5, 3, device=cuda)
-    host = carrier.memory(torch.zeros(3))
+    host = carrier.pin(torch.zeros(3))
     assert host.is_pinned()
     sent = {}
     for number in range(5):
-        carrier.rest()
+        carrier.wait()
         host.fill_(number)
         under_way = carrier.send({"column": host})
-        carrier.arrive(under_way)
+        carrier.synchronize(under_way)
         sent = under_way
         found[number].copy_(sent["column"])
     assert found.tolist() == [[number] * 3 for number in range(5)]
@@ -25,16 +25,16 @@ def test_what_is_sent_arrives_and_what_comes_after_it_does_not_overtake_it_L8(cu
 
 def test_memory_that_has_left_may_be_written_again_while_what_was_sent_is_computed_with_L8(cuda: torch.device) -> None:
     carrier, total = DeviceTransfer(cuda), torch.zeros(3, device=cuda)
-    host = carrier.memory(torch.ones(3))
+    host = carrier.pin(torch.ones(3))
     first = carrier.send({"column": host})
-    carrier.rest()
+    carrier.wait()
     host.fill_(10)
     second = carrier.send({"column": host})
-    carrier.arrive(first)
+    carrier.synchronize(first)
     total.add_(first.pop("column"))
-    carrier.rest()
+    carrier.wait()
     host.fill_(100)
-    carrier.arrive(second)
+    carrier.synchronize(second)
     total.add_(second.pop("column"))
     assert total.tolist() == [11, 11, 11]
 
@@ -45,16 +45,16 @@ def test_what_was_copied_may_be_written_again_at_once_and_be_of_another_size_L8(
         host = torch.full((3 + number // 2,), float(number))
         sent = carrier.send_copies({"column": host})
         host.fill_(-1)
-        carrier.arrive(sent)
+        carrier.synchronize(sent)
         found.append(sent["column"] + 0)
     assert [one.tolist() for one in found] == [[0] * 3, [1] * 3, [2] * 4, [3] * 4]
 
 
 def test_without_a_gpu_tensors_are_there_at_once() -> None:
     carrier = DeviceTransfer(torch.device("cpu"))
-    host = carrier.memory(torch.ones(3))
+    host = carrier.pin(torch.ones(3))
     sent = carrier.send({"column": host})
-    carrier.arrive(sent)
-    carrier.rest()
-    assert not carrier.beside
+    carrier.synchronize(sent)
+    carrier.wait()
+    assert not carrier.overlaps
     assert sent["column"].tolist() == [1, 1, 1]

@@ -39,7 +39,7 @@ class Game:
         for t in range(TURNS):
             self.actions.append(self.seat.act(self._present(t), scripted.never))
             if t == 7:  # its segment is shipped short
-                self.seat._ship(scripted.never)
+                self.seat._flush_block(scripted.never)
 
     def _present(self, t: int) -> AgentTimeStep:
         ended = np.zeros((2, COPIES), np.bool_)

@@ -34,7 +34,7 @@ def test_batches_fill_from_what_has_arrived_and_their_memory_is_used_again(cuda:
         assert not sightings.fill(NOW)
         source.arrive(sender.ring, finished)
         assert sightings.fill(NOW)
-        taken.append(sightings.take())
+        taken.append(sightings.take_batch())
     assert [batch.observation[:, 0].tolist() for batch in taken] == [
         [[0, 0], [1, 0]],
         [[0, 4], [1, 4]],
@@ -52,5 +52,5 @@ def test_what_is_overwritten_before_it_is_copied_is_left_out_and_counted() -> No
     source.arrive(sender.ring, sender.finished[0])
     sender.ring.begin(slice(1, 2))
     assert sightings.fill(NOW)
-    assert sightings.take().observation[:, 0, 0].tolist() == [0, 2, 3]
+    assert sightings.take_batch().observation[:, 0, 0].tolist() == [0, 2, 3]
     assert (counters["torn.one"], counters["dropped.recycled.one"], counters["received.one"]) == (1, 1, 3)

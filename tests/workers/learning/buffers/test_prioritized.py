@@ -50,7 +50,7 @@ def filled(errors: list[float], alpha: float, length: int = 2) -> PrioritizedSam
     segments = -(-len(errors) // length)
     priorities = PrioritizedSampler(segments, length, alpha)
     valid = np.minimum(len(errors) - length * np.arange(segments), length)
-    priorities.follow(0, segments, valid.astype(np.uint16))
+    priorities.sync(0, segments, valid.astype(np.uint16))
     rng = np.random.default_rng(0)
     drawn = priorities.draw(1, 0.0, rng)
     assert drawn is not None
@@ -92,12 +92,12 @@ def test_new_rows_have_the_greatest_priority_yet() -> None:
     valid = np.array([2, 2], np.uint16)
     bigger = PrioritizedSampler(2, 2, 1.0)
     for one in (bigger, priorities):
-        one.follow(0, 1, valid[:1])
+        one.sync(0, 1, valid[:1])
     assert bigger._tree.total == 2
     drawn = bigger.draw(1, 0.0, np.random.default_rng(0))
     assert drawn is not None
     bigger.learn(drawn, np.array([7.0], np.float32))
-    bigger.follow(0, 2, valid)
+    bigger.sync(0, 2, valid)
     np.testing.assert_allclose(np.sort(bigger._tree.weights(np.arange(4))), [1, 7, 7, 7], atol=1e-5)
 
 
@@ -114,7 +114,7 @@ def test_what_may_be_drawn_is_what_is_there_whatever_comes_and_goes(
     for come, leave, forget in moves:
         valid += [1 + (len(valid) + i) % 3 for i in range(come)]
         head = max(min(head + leave, len(valid)), len(valid) - segments)
-        priorities.follow(head, len(valid), np.array(valid[head:], np.uint16))
+        priorities.sync(head, len(valid), np.array(valid[head:], np.uint16))
         if forget and head < len(valid):
             record = head + forget % (len(valid) - head)
             gone.add(record)
@@ -152,7 +152,7 @@ def test_rows_of_large_error_come_again_and_weights_make_up_for_it_by_the_end() 
     replay, source, _ = replay_of(prioritised(LENGTH, beta=0.0))
     sender = acted(1)
     source.arrive(sender.ring, sender.finished[0])
-    replay.admit()
+    replay.insert()
     for _ in range(30):
         batch = replay.sample(NOW)
         replay.learned(torch.tensor([9.0 if t == 3 else 1.0 for t in steps_of(batch)]))
@@ -177,7 +177,7 @@ def test_errors_reach_the_rows_they_are_of_with_several_actors() -> None:
     for number, sender in enumerate(senders):
         for records in sender.finished:
             source.arrive(sender.ring, records, actor=f"actor-{number}")
-    replay.admit()
+    replay.insert()
     for _ in range(600):
         batch = replay.sample(NOW)
         assert batch is not None
@@ -197,7 +197,7 @@ def test_overwritten_segments_of_a_faster_actor_are_drawn_no_more() -> None:
         chair.act(scripted.present(t, 1), scripted.never)
         if t and t % LENGTH == 0:
             source.arrive(fast.ring, fast.finished[-1], actor="actor-1")
-            replay.admit()
+            replay.insert()
             batch = replay.sample(NOW)
             assert batch is not None
             replay.learned(torch.ones(4))
@@ -213,7 +213,7 @@ def test_the_capacity_forgets_the_oldest_however_many_come_at_once() -> None:
     sender = acted(400)
     for at, records in enumerate(sender.finished):
         source.arrive(sender.ring, records)
-        replay.admit()
+        replay.insert()
         if at % 7 == 0:
             replay.sample(NOW)
     assert {t for _ in range(100) for t in steps_of(replay.sample(NOW))} == set(range(398 * LENGTH, 400 * LENGTH))
@@ -224,7 +224,7 @@ def test_without_priorities_batches_are_as_ever_and_have_no_weights() -> None:
     sender = acted(3)
     for records in sender.finished:
         source.arrive(sender.ring, records)
-    replay.admit()
+    replay.insert()
     batch = replay.sample(NOW)
     assert batch is not None
     assert batch.weight is None

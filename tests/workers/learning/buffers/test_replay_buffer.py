@@ -72,7 +72,7 @@ def test_too_little_data_is_not_ready_and_one_row_more_is_B3_U8() -> None:
         sender = acted(2)
         for records in sender.finished:
             source.arrive(sender.ring, records)
-            replay.admit()
+            replay.insert()
             drawn = replay.sample(NOW)
             assert (drawn is None) == (replay.rows < batch)
 
@@ -81,10 +81,10 @@ def test_the_governor_decides_when_enough_rows_are_there() -> None:
     replay, source, _ = replay_of(batch=2, start=LENGTH + 1, ratio=1.0)
     sender = acted(2)
     source.arrive(sender.ring, sender.finished[0])
-    replay.admit()
+    replay.insert()
     assert replay.sample(NOW) is None
     source.arrive(sender.ring, sender.finished[1])
-    replay.admit()
+    replay.insert()
     assert replay.sample(NOW) is not None
     assert replay.sample(NOW) is None  # 2 of (8 - 5) * 1 rows are drawn
 
@@ -96,7 +96,7 @@ def test_a_row_is_drawn_once_in_a_batch_B7(batch: int) -> None:
     sender = acted(3)
     for records in sender.finished:
         source.arrive(sender.ring, records)
-    replay.admit()
+    replay.insert()
     for _ in range(50):
         steps = steps_of(replay.sample(NOW))
         assert len(set(steps)) == batch
@@ -108,7 +108,7 @@ def test_every_valid_row_is_drawn_and_no_other() -> None:
     records = np.concatenate(sender.finished)
     records["valid"] = [4, 1, 3]
     source.arrive(sender.ring, records)
-    replay.admit()
+    replay.insert()
     assert replay.rows == 8
     drawn = {t for _ in range(200) for t in steps_of(replay.sample(NOW))}
     assert drawn == {0, 1, 2, 3, 4, 8, 9, 10}
@@ -119,7 +119,7 @@ def test_shapes_are_those_of_transitions_B4() -> None:
     sender = acted(2, frames=3)
     for records in sender.finished:
         source.arrive(sender.ring, records)
-    replay.admit()
+    replay.insert()
     batch = replay.sample(NOW)
     assert batch is not None
     assert batch.observation.shape == batch.next_observation.shape == (5, 3, 2)
@@ -146,7 +146,7 @@ def test_batches_are_on_the_learners_device_and_what_they_are_elsewhere_E9(cuda:
         sender = acted(5)
         for records in sender.finished:
             source.arrive(sender.ring, records)
-        replay.admit()
+        replay.insert()
         batches, origins = [], []
         for _ in range(4):
             batches.append(replay.sample(NOW))
@@ -177,7 +177,7 @@ def test_what_was_drawn_ahead_is_in_no_checkpoint_and_lags_when_it_is_trained_on
         sender = acted(5)
         for records in sender.finished:
             source.arrive(sender.ring, records)
-        replay.admit()
+        replay.insert()
         for turn in range(3):
             assert replay.sample(Version(1, 10 + turn)) is not None
             replay.prepare()
@@ -194,14 +194,14 @@ def test_what_is_admitted_and_forgotten_meanwhile_changes_nothing_of_what_was_dr
     arriving = iter(sender.finished)
     for _ in range(5):
         source.arrive(sender.ring, next(arriving))
-    replay.admit()
+    replay.insert()
     assert replay.sample(NOW) is not None
     replay.prepare()
     assert replay._ahead is not None
     expected = [(origin.number, origin.row) for origin in origins_of(replay)]
     for records in arriving:
         source.arrive(sender.ring, records)
-    replay.admit()
+    replay.insert()
     batch = replay.sample(NOW)
     assert batch is not None
     assert [(origin.number, origin.row) for origin in replay.provenance()] == expected
@@ -211,7 +211,7 @@ def test_what_is_admitted_and_forgotten_meanwhile_changes_nothing_of_what_was_dr
 def origins_of(replay: ReplayBuffer) -> list[Origin]:
     """Of the batch that was drawn ahead."""
     assert replay._ahead is not None
-    actors, records, row, ends = replay._ahead.whence
+    actors, records, row, ends = replay._ahead.origins
     return [Origin.of(*one) for one in zip(actors, records, row.tolist(), ends, strict=True)]
 
 
@@ -222,7 +222,7 @@ def test_where_nothing_could_be_drawn_ahead_a_batch_is_told_of_with_its_own_orig
     sender = acted(5)
     for records in sender.finished:
         source.arrive(sender.ring, records)
-    replay.admit()
+    replay.insert()
     assert replay.sample(NOW) is not None
     with monkeypatch.context() as closed:
         closed.setattr(replay._governor, "sampled", 10**9)
@@ -238,7 +238,7 @@ def test_where_the_errors_of_a_batch_decide_on_the_next_one_none_is_drawn_ahead(
     sender = acted(5)
     for records in sender.finished:
         source.arrive(sender.ring, records)
-    replay.admit()
+    replay.insert()
     assert replay.sample(NOW) is not None
     replay.prepare()
     assert replay._ahead is None
@@ -267,7 +267,7 @@ def test_no_sample_crosses_the_write_head_at_any_fill_B6_U9(
             for records in sender.finished[announced:]:
                 source.arrive(sender.ring, records)
             announced = len(sender.finished)
-            replay.admit()
+            replay.insert()
         batch = replay.sample(NOW)
         if batch is None:
             continue
@@ -286,7 +286,7 @@ def test_what_was_overwritten_before_it_was_admitted_is_dropped_and_counted() ->
     sender = acted(5, blocks=3)
     for records in sender.finished:
         source.arrive(sender.ring, records)
-    replay.admit()
+    replay.insert()
     assert counters["dropped.recycled.one"] == counters["torn.one"] == 3
     assert counters["received.one"] == 2
     assert sum(count for _, count in source.settled) == 5
@@ -303,7 +303,7 @@ def test_of_two_actors_the_faster_one_overwrites_its_own_and_the_rest_is_still_d
         chair.act(scripted.present(t, 1), scripted.never)
         if t and t % LENGTH == 0:
             source.arrive(fast.ring, fast.finished[-1], actor="actor-1")
-            replay.admit()
+            replay.insert()
     alive = set(range(18 * LENGTH, 20 * LENGTH)) | set(range(LENGTH))
     assert {t for _ in range(200) for t in steps_of(replay.sample(NOW))} == alive
     assert counters["torn.one"] == 0
@@ -316,7 +316,7 @@ def test_of_each_ring_only_what_its_actor_surely_keeps_is_drawn_B13() -> None:
     source.arrive(slow.ring, slow.finished[0], actor="actor-0")
     for records in fast.finished:
         source.arrive(fast.ring, records, actor="actor-1")
-    replay.admit()
+    replay.insert()
     drawn = {t for _ in range(200) for t in steps_of(replay.sample(NOW))}
     assert drawn == set(range(LENGTH)) | set(range(4 * LENGTH, 6 * LENGTH))
 
@@ -330,7 +330,7 @@ def test_of_each_ring_blocks_are_kept_however_few_segments_are_in_them_B13() -> 
     replay = ReplayBuffer(*given, source, scripted.counters(), governor, 0, 1_000, 2, 2)  # type: ignore[arg-type]
     for records in sender.finished:
         source.arrive(sender.ring, records[:1])
-    replay.admit()
+    replay.insert()
     drawn = {t for _ in range(200) for t in steps_of(replay.sample(NOW))}
     assert drawn == set(range(4 * LENGTH, 6 * LENGTH))
 
@@ -343,13 +343,13 @@ def test_too_little_that_is_usable_is_not_ready_either_B3() -> None:
         source.arrive(sender.ring, records)
     other = acted(1)
     source.queue.appendleft(Arrival("actor-1", 1, other.ring, other.finished[0], owned=False))
-    replay.admit()
+    replay.insert()
     assert len(set(steps_of(replay.sample(NOW)))) == 3 * LENGTH
     replay, source, _ = replay_of(batch=3 * LENGTH + 1, ring_blocks=2)
     source.arrive(other.ring, other.finished[0])
     for records in sender.finished:
         source.arrive(sender.ring, records)
-    replay.admit()
+    replay.insert()
     assert replay.sample(NOW) is None
 
 
@@ -358,7 +358,7 @@ def test_the_capacity_forgets_the_oldest_and_gives_pool_slots_back_B2() -> None:
     sender = acted(5)
     for records in sender.finished:
         source.arrive(sender.ring, records, owned=True)
-    replay.admit()
+    replay.insert()
     assert replay.rows == 2 * LENGTH
     assert source.given_back == [0, 1, 2]
     assert replay.uses(sender.ring)
@@ -377,7 +377,7 @@ def test_short_segments_take_no_more_pool_slots_than_full_ones_B2() -> None:
     sender = acted(5)
     for records in sender.finished:
         source.arrive(sender.ring, _of_one_row(records), owned=True)
-    replay.admit()
+    replay.insert()
     assert source.given_back == [0, 1, 2]
     assert {t for _ in range(100) for t in steps_of(replay.sample(NOW))} == {3 * LENGTH, 4 * LENGTH}
 
@@ -396,7 +396,7 @@ def test_segments_too_short_for_a_batch_stop_neither_side_for_good() -> None:
         source.arrive(sender.ring, _of_one_row(records) if at < 39 else records)
     drawn = []
     for _ in range(40):
-        replay.admit()
+        replay.insert()
         drawn.append(replay.sample(NOW))
     assert not source.queue
     assert any(batch is not None for batch in drawn)
@@ -406,7 +406,7 @@ def test_a_segment_counts_as_trained_once_however_often_it_is_drawn() -> None:
     replay, source, counters = replay_of(batch=LENGTH)
     sender = acted(1)
     source.arrive(sender.ring, sender.finished[0])
-    replay.admit()
+    replay.insert()
     assert (counters["held.one"], counters["trained.one"]) == (1, 0)
     for _ in range(3):
         replay.sample(NOW)
@@ -424,11 +424,11 @@ def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
     sender = acted(6)
     for records in sender.finished:
         source.arrive(sender.ring, records)
-    replay.admit()
+    replay.insert()
     waiting = len(source.queue)
     assert 0 < waiting < 6
     assert counters["held_back.one"] == waiting  # the wait has a name
-    replay.admit(everything=True)
+    replay.insert(everything=True)
     assert len(source.queue) == counters["held_back.one"] == 0
 
 
@@ -444,13 +444,13 @@ def test_what_was_written_over_while_the_learner_was_away_is_made_up_for_without
     sender = acted(20)
     for records in sender.finished:
         source.arrive(sender.ring, records)
-    replay.admit()
+    replay.insert()
     paced = 20 - len(source.queue)
     assert 4 <= paced < 10
     sender.ring.begin(slice(0, paced - 1))  # its actor went on
     for _ in range(2):
         assert replay.sample(NOW) is not None
-        replay.admit()
+        replay.insert()
     assert replay.rows >= min(4, paced // 2) * LENGTH
     assert replay.sample(NOW) is not None
 
@@ -459,7 +459,7 @@ def test_batches_that_are_all_overwritten_are_not_ready_U8(monkeypatch: pytest.M
     replay, source, _ = replay_of(batch=2)
     sender = acted(1)
     source.arrive(sender.ring, sender.finished[0])
-    replay.admit()
+    replay.insert()
     monkeypatch.setattr(replay, "_copy", lambda index, row: None)
     assert replay.sample(NOW) is None
 
@@ -469,7 +469,7 @@ def test_a_replay_whose_rows_are_all_overwritten_while_it_copies_is_not_ready(mo
     replay, source, _ = replay_of(batch=2)
     sender = acted(1)
     source.arrive(sender.ring, sender.finished[0])
-    replay.admit()
+    replay.insert()
 
     def overwritten(index: object, row: object) -> None:
         sender.ring.begin(slice(0, sender.ring.slots))

@@ -154,12 +154,12 @@ def test_every_kind_of_ring_gives_the_same_batches(memory_dir: Path) -> None:
             streams.arrive()
             stage = streams.stage(4)
             assert stage.fill(NOW)
-            found[mode].append(arrays(stage.take()))
+            found[mode].append(arrays(stage.take_batch()))
         with bench(REPLAY, mode) as replays:
             replays.act(17)
             replays.arrive()
             replay = replays.replay()
-            replay.admit()
+            replay.insert()
             for _ in range(5):
                 batch = replay.sample(NOW)
                 assert batch is not None
@@ -188,7 +188,7 @@ def test_B13_a_changed_byte_is_counted_as_torn_and_never_drawn_from_replay() -> 
         b.arrive()
         b.written.columns["action"][0, 2] ^= 1
         replay = b.replay()
-        replay.admit()
+        replay.insert()
         assert (replay.rows, b.counters["torn.one"]) == (28, 1)
         b.written.columns["reward"][5, 3] = 1e9
         drawn = []
@@ -227,7 +227,7 @@ def test_in_a_locked_ring_no_slot_is_taken_while_it_is_copied(policy: Any, monke
                 got = stage.count
             else:
                 replay = b.replay()
-                replay.admit()
+                replay.insert()
                 monkeypatch.setattr(b.read, "intact", intact)
                 got = 0 if replay.sample(NOW) is None else 4
             assert set(tried) == {"waited" if mode == "locked" else "taken"}
@@ -257,7 +257,7 @@ def follow(b: Bench, stage: BatchAssembler, expected: int) -> int:
     """Checks what has been finished since: it goes on at step `expected`."""
     b.arrive()
     while stage.fill(NOW):
-        batch = arrays(stage.take())
+        batch = arrays(stage.take_batch())
         for i, valid in enumerate(batch["valid"].tolist()):
             steps = np.arange(expected, expected + valid)
             copy = batch["observation"][i, 0, 0]
@@ -284,7 +284,7 @@ def test_no_transition_from_replay_ever_holds_poison(turns: list[tuple[int, bool
         for count, pause in turns:
             b.act(count, pause)
             b.arrive()
-            replay.admit()
+            replay.insert()
             batch = replay.sample(NOW)
             if batch is not None:
                 for name, array in arrays(batch).items():

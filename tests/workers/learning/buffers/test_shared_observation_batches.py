@@ -188,7 +188,7 @@ def test_segments_show_own_and_common_observation_alike_on_every_way_J9_Z5(memor
     def batch(made: Line) -> SegmentBatch:
         stage = made.stage(12)
         assert stage.fill(NOW)
-        return stage.take()
+        return stage.take_batch()
 
     batches = of_each_way(STREAM, memory_dir, batch)
     same(batches)
@@ -204,7 +204,7 @@ def test_segments_show_own_and_common_observation_alike_on_every_way_J9_Z5(memor
 def test_transitions_stack_own_and_common_observation_alike_on_every_way_J9_Z5(memory_dir: Path) -> None:
     def batch(made: Line) -> TransitionBatch:
         replay = made.replay()
-        replay.admit(everything=True)
+        replay.insert(everything=True)
         found = replay.sample(NOW)
         assert found is not None
         return found
@@ -235,7 +235,7 @@ def test_a_segment_that_refers_to_nothing_is_damaged_and_counted_B13_J9(memory_d
         damaged = made.arrivals[0].records["slot"][1]
         made.sender.ring.columns["moment"][damaged] = moment
         replay = made.replay()
-        replay.admit(everything=True)
+        replay.insert(everything=True)
         for _ in range(20):
             found = replay.sample(NOW)
             assert found is None or np.isfinite(found.observation.numpy()).all()

@@ -21,7 +21,7 @@ from tests.workers.learning.datasets.test_reader import whole
 from workers.environments.registry import make
 from workers.learning.buffers.nstep_gather import gather
 from workers.learning.datasets.minari_reader import MinariDataset
-from workers.learning.datasets.source import DatasetSource, load
+from workers.learning.datasets.source import DatasetSource, load_dataset
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 try:
@@ -90,7 +90,7 @@ def plan_of(id: str, world: World | None = None, algorithm: Any = BC, length: in
 
 def read(plan: PolicyPlan) -> DatasetSource:
     counters = scripted.Counters(None, *scripted.LearnerReport.names([plan.name]))
-    return load(plan, counters)
+    return load_dataset(plan, counters)
 
 
 def test_rows_are_an_action_and_what_it_caused_J5() -> None:

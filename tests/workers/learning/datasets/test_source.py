@@ -19,9 +19,9 @@ from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.datasets.test_reader import Bench, whole
-from workers.learning.buffers.build import feed
+from workers.learning.buffers.build import build_buffer
 from workers.learning.buffers.replay_buffer import ReplayBuffer
-from workers.learning.datasets.source import DatasetSource, load
+from workers.learning.datasets.source import DatasetSource, load_dataset
 from workers.learning.policy_learner import PolicyLearner
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
@@ -63,7 +63,7 @@ def recorded(tmp_path: Path) -> Path:
 
 def loaded(plan: PolicyPlan) -> tuple[DatasetSource, Counters]:
     counters = scripted.counters()
-    return load(plan, counters), counters
+    return load_dataset(plan, counters), counters
 
 
 def test_segments_of_the_same_length_are_the_rows_that_were_recorded_J5(recorded: Path) -> None:
@@ -130,7 +130,7 @@ def test_of_the_newest_rows_no_older_segment_is_read_J5(recorded: Path) -> None:
 def test_a_member_trains_without_pace_until_its_part_is_done_J5(recorded: Path, algorithm: dict[str, Any]) -> None:
     run = run_of(recorded, algorithm)
     plan, counters, versions = plan_policies(run, scripted.WORLD)["one"], scripted.counters(), []
-    source, cpu = load(plan, counters), torch.device("cpu")
+    source, cpu = load_dataset(plan, counters), torch.device("cpu")
     member = PolicyLearner(plan, run, 1.0, 1, cpu, source, counters, lambda *told: versions.append(told[2]), None)
     member.resume(None, Version(0, 0))
     steps = 0
@@ -149,7 +149,9 @@ def test_who_resumes_goes_on_where_the_checkpoint_was_J5(recorded: Path, tmp_pat
     run = run_of(recorded)
     plan, counters = plan_policies(run, scripted.WORLD)["one"], scripted.counters()
     form = plan, run, 1.0
-    first = PolicyLearner(*form, 1, torch.device("cpu"), load(plan, counters), counters, lambda *_: None, tmp_path)
+    first = PolicyLearner(
+        *form, 1, torch.device("cpu"), load_dataset(plan, counters), counters, lambda *_: None, tmp_path
+    )
     first.resume(None, Version(0, 0))
     for _ in range(5):
         first.step()
@@ -157,7 +159,9 @@ def test_who_resumes_goes_on_where_the_checkpoint_was_J5(recorded: Path, tmp_pat
     first.close()
     first.step()  # lost with it
     counters = scripted.counters()
-    second = PolicyLearner(*form, 2, torch.device("cpu"), load(plan, counters), counters, lambda *_: None, tmp_path)
+    second = PolicyLearner(
+        *form, 2, torch.device("cpu"), load_dataset(plan, counters), counters, lambda *_: None, tmp_path
+    )
     second.resume(None, Version(1, 1))
     assert (counters["rows_learned.one"], second.progress) == (40, 0.4)
     while second.step():
@@ -174,7 +178,9 @@ def test_a_resumed_learner_draws_the_rows_that_it_would_have_drawn_J5_G1(
 
     def learner(folder: Path | None, incarnation: int) -> PolicyLearner:
         counters, cpu = scripted.counters(), torch.device("cpu")
-        made = PolicyLearner(plan, run, 1.0, incarnation, cpu, load(plan, counters), counters, lambda *_: None, folder)
+        made = PolicyLearner(
+            plan, run, 1.0, incarnation, cpu, load_dataset(plan, counters), counters, lambda *_: None, folder
+        )
         made.resume(None, Version(0, 0))
         return made
 
@@ -199,12 +205,12 @@ def test_a_resumed_learner_draws_the_rows_that_it_would_have_drawn_J5_G1(
 def test_priorities_of_another_dataset_are_refused_J5(recorded: Path) -> None:
     plan, run = plan_of(recorded, IQN), run_of(recorded, IQN)
     source, counters = loaded(plan)
-    replay = feed(plan, run, source, counters, 1, torch.device("cpu"))
+    replay = build_buffer(plan, run, source, counters, 1, torch.device("cpu"))
     assert isinstance(replay, ReplayBuffer)
-    replay.admit()
+    replay.insert()
     state = replay.state(0)
     for priority in (state["priority"][1:], -state["priority"], state["priority"].astype(np.float32)):
-        again = feed(plan, run, loaded(plan)[0], counters, 2, torch.device("cpu"))
+        again = build_buffer(plan, run, loaded(plan)[0], counters, 2, torch.device("cpu"))
         assert isinstance(again, ReplayBuffer)
         with raises(ConfigurationError, "replay_unusable") as told:
             again.load_state({**state, "priority": priority})
@@ -213,7 +219,7 @@ def test_priorities_of_another_dataset_are_refused_J5(recorded: Path) -> None:
 
 def refused(plan: Callable[[], PolicyPlan], kind: str, said: str = "", **facts: Any) -> None:
     with raises(ConfigurationError, kind, **facts) as told:
-        load(plan(), scripted.counters())
+        load_dataset(plan(), scripted.counters())
     assert re.search(said, whole(told.value))
     assert "\n" not in str(told.value)
 

@@ -21,7 +21,7 @@ from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, B
 from workers.algorithms.common.batches import TransitionBatch
 from workers.environments.base import AgentTimeStep
 from workers.learning.buffers.batch_assembler import BatchAssembler
-from workers.learning.diagnostics.refused_batches import MOST_FILES, Origin, whereabouts
+from workers.learning.diagnostics.refused_batches import MOST_FILES, Origin, origin_fields
 from workers.policies import checkpoint
 from workers.runtime.seeds import seed_of
 
@@ -147,10 +147,10 @@ def test_a_trained_row_is_followed_back_to_its_actor_world_and_episode(tmp_path:
     stage, seen = bench.member._stage, 0
     assert isinstance(stage, BatchAssembler)
     while stage.fill(Version(1, 1)):
-        batch = stage.take()
+        batch = stage.take_batch()
         for i, origin in enumerate(stage.provenance()):
             ends = (batch.terminated[i] | batch.truncated[i]).long().cumsum(0)
-            where = whereabouts(origin, bench.plan, 0)
+            where = origin_fields(origin, bench.plan, 0)
             assert where["environment_seed"] == seed_of(0, "environment", "actor-3", 1)
             for row in range(int(batch.valid[i])):
                 assert origin.episode is not None
@@ -171,12 +171,12 @@ def test_a_replayed_row_says_its_own_episode(tmp_path: Path, all_present: bool) 
         bench.source.arrive(sender.ring, records)
     replay = bench.member._replay
     assert replay is not None
-    replay.admit(everything=True)
+    replay.insert(everything=True)
     batch = replay.sample(Version(1, 1))
     assert batch is not None
     origins = replay.provenance()
     for origin, seen in zip(origins, batch.observation[:, -1], strict=True):
-        assert (whereabouts(origin, bench.plan, 0)["copy"], origin.episode) == episode_of(began, seen)
+        assert (origin_fields(origin, bench.plan, 0)["copy"], origin.episode) == episode_of(began, seen)
     sender.ring.begin(slice(0, sender.ring.slots))  # the actor goes on
     assert {origin.episode for origin in replay.provenance()} == {None}
 
@@ -199,7 +199,7 @@ def test_of_rows_from_several_rings_each_has_its_own_origin(tmp_path: Path) -> N
             bench.source.arrive(sender.ring, sender.finished[turn], actor=f"actor-{number}")
     replay = bench.member._replay
     assert replay is not None
-    replay.admit(everything=True)
+    replay.insert(everything=True)
     batch, _ = bench.member._next_batch()
     assert isinstance(batch, TransitionBatch)
     expected = [f"actor-{int(number)}" for number in batch.observation[:, 0, 0]]
@@ -228,12 +228,12 @@ def test_weights_that_are_not_finite_are_neither_published_nor_saved_H1(tmp_path
     member.step()
     member.publish()
     bench.save()
-    good = len(bench.published), checkpoint.steps(tmp_path / "checkpoints" / "one")
+    good = len(bench.published), checkpoint.list_steps(tmp_path / "checkpoints" / "one")
     next(iter(member.policy.parameters())).data.view(-1)[0] = float("nan")
     member.publish()
     member.update.optimizer.steps += 1
     bench.save()
-    assert (len(bench.published), checkpoint.steps(tmp_path / "checkpoints" / "one")) == good
+    assert (len(bench.published), checkpoint.list_steps(tmp_path / "checkpoints" / "one")) == good
     assert bench.counters["health.weights_not_finite.one"] == 1
     member.publish()
     with raises(TrainingFault, "weights_not_finite", policy="one"):

@@ -168,7 +168,7 @@ def test_a_rank_leaves_although_the_others_owe_it_an_answer(pair: Pair) -> None:
     first = pair.ranks[0]
     first.feed()
     assert not first.member.step()
-    assert first.member._group.asked
+    assert first.member._group.poll_ready
     pair.pool.submit(first.member.close).result(60)
 
 
@@ -183,10 +183,10 @@ def test_a_rank_whose_lease_ended_or_that_came_back_is_missed_and_the_first_save
         rank.feed()
     pair.until_trained()
     member = pair.ranks[0].member
-    member.look_for_others([])  # nobody was heard of so far
-    member.look_for_others(routes(1))
+    member.check_peers([])  # nobody was heard of so far
+    member.check_peers(routes(1))
     for told in ([], routes(2)):
         with raises(RankLost, "rank_left", peer="learner-one-1", policy="one"):
-            member.look_for_others(told)
+            member.check_peers(told)
     member.close()
     assert [path.name for path in (tmp_path / "checkpoints" / "one").iterdir()] == ["2"]

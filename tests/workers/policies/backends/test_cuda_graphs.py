@@ -28,7 +28,7 @@ def test_without_cuda_everything_runs_every_time() -> None:
     for _ in range(6):
         recorder.run("a", pieces)
     assert [(piece.asked, piece.total.item()) for piece in pieces] == [(6, 6.0)] * 2
-    assert recorder.recorded == 0
+    assert recorder.captured == 0
 
 
 def test_work_is_recorded_once_warm_and_replayed_then_each_key_by_itself(cuda: torch.device) -> None:
@@ -38,7 +38,7 @@ def test_work_is_recorded_once_warm_and_replayed_then_each_key_by_itself(cuda: t
             recorder.run(key, [piece])
     assert [piece.asked for piece in pieces.values()] == [4, 4], "three times as it is, once for the graph"
     assert [piece.total.item() for piece in pieces.values()] == [6, 6]
-    assert recorder.recorded == 2
+    assert recorder.captured == 2
 
 
 def test_what_is_forgotten_is_recorded_anew_and_nothing_else(cuda: torch.device) -> None:
@@ -51,11 +51,11 @@ def test_what_is_forgotten_is_recorded_anew_and_nothing_else(cuda: torch.device)
 
     run(5)
     recorder.forget(lambda key: key == "a")
-    assert recorder.recorded == 1
+    assert recorder.captured == 1
     run(5)
     assert [piece.asked for piece in pieces.values()] == [8, 4], "three times as it is, once for the graph"
     assert [piece.total.item() for piece in pieces.values()] == [10, 10]
-    assert recorder.recorded == 2
+    assert recorder.captured == 2
 
 
 def test_branches_begin_after_what_was_before_and_end_before_what_follows(cuda: torch.device) -> None:
@@ -66,7 +66,7 @@ def test_branches_begin_after_what_was_before_and_end_before_what_follows(cuda: 
         recorder.run("a", pieces)
         after.add_(torch.stack([piece.total for piece in pieces]))
     assert after.tolist() == [1 + 3 + 6 + 10 + 15 + 21] * 3
-    assert recorder.recorded == 1
+    assert recorder.captured == 1
 
 
 def test_what_cannot_be_recorded_runs_as_it_is_and_the_log_says_so_once(
@@ -75,7 +75,7 @@ def test_what_cannot_be_recorded_runs_as_it_is_and_the_log_says_so_once(
     recorder, piece, seen = GraphCache(cuda), Piece(cuda), []
     for _ in range(8):
         recorder.run("a", [piece, lambda: seen.append(piece.total.item())])
-    assert recorder.recorded == 0
+    assert recorder.captured == 0
     assert piece.asked == 9, "once in vain"
     assert piece.total.item() == len(seen) == 8
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]

@@ -36,7 +36,7 @@ def game(core: RecurrentCore, ended: Tensor, runs: int, seed: int = 0) -> tuple[
     final = torch.where(real.flatten(), torch.arange(T * B), T * B + torch.arange(T * B) % B)
     final = final[torch.randperm(T * B, generator=noise)]
     x = torch.randn((T + 1) * B + T * B, INPUTS, generator=noise)
-    return x, RecurrentContext(torch.randn(B, core.numbers, generator=noise), ended, final, runs)
+    return x, RecurrentContext(torch.randn(B, core.state_size, generator=noise), ended, final, runs)
 
 
 def fixed(core: RecurrentCore, x: Tensor, recall: RecurrentContext) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 
 from protocol.config.run import IQN, PPO, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete, MultiDiscrete
-from workers.policies.backends.numpy_actor import host_actor
+from workers.policies.backends.numpy_actor import numpy_actor
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
@@ -37,18 +37,18 @@ def test_numpy_acts_as_torch_does_to_the_bit(normalize: bool, activation: Any, s
         seen = interface(action, Box(shape=(3, 5), dtype="uint8") if len(hidden) == 1 else Box(shape=(7,)))
         module = build(seen, config, 3).eval()
         assert isinstance(module, ActorCritic)
-        host = host_actor(module)
+        host = numpy_actor(module)
         assert host is not None
         rng = np.random.default_rng(0)
         for rows in (1, 2, 7, 33, 1):
             with torch.no_grad():
                 for parameter in module.parameters():
                     parameter.add_(0.01)
-                module.returns.update(torch.randn(rows + 1) * 7 + 4)
+                module.return_moments.update(torch.randn(rows + 1) * 7 + 4)
                 if module.observations is not None:
                     module.observations.update(torch.randn(9, module.features) * 3 + 2)
-            x = (rng.normal(size=(rows, *seen.shown.shape)) * 4).astype(seen.shown.dtype)
-            legal = np.arange(sum(seen.actions.sizes)) != 1
+            x = (rng.normal(size=(rows, *seen.observation_encoding.shape)) * 4).astype(seen.observation_encoding.dtype)
+            legal = np.arange(sum(seen.action_encoding.head_sizes)) != 1
             masks = [None, np.tile(legal, (rows, 1))] if len(legal) else [None]
             for greedy, mask in product((False, True), masks):
                 expected = module.act(torch.from_numpy(x), np.random.default_rng(1), greedy=greedy, legal=mask)
@@ -76,7 +76,7 @@ def test_numpy_remembers_as_torch_does(kind: Any, dtype: Any, action: Any, more:
     seen = interface(action, Box(shape=(3, 5), dtype=dtype))
     module = build(seen, config, 3).eval()
     assert isinstance(module, ActorCritic)
-    host, rng = host_actor(module), np.random.default_rng(0)
+    host, rng = numpy_actor(module), np.random.default_rng(0)
     assert host is not None
     assert module.core is not None
     for rows in (1, 7, 256, 257, 1):
@@ -85,12 +85,14 @@ def test_numpy_remembers_as_torch_does(kind: Any, dtype: Any, action: Any, more:
                 parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(rows)) / 4)
             if module.observations is not None:
                 module.observations.update(torch.randn(9, module.features) * 3 + 2)
-        before = rng.normal(size=(rows, module.core.numbers)).astype(np.float32)
+        before = rng.normal(size=(rows, module.core.state_size)).astype(np.float32)
         states = [before.copy(), before.copy()]
         for turn in range(4):
             x = (rng.random((rows, 3, 5)) * 4).astype(dtype)
             legal = (
-                np.tile(np.arange(sum(seen.actions.sizes)) != 1, (rows, 1)) if turn % 2 and seen.actions.sizes else None
+                np.tile(np.arange(sum(seen.action_encoding.head_sizes)) != 1, (rows, 1))
+                if turn % 2 and seen.action_encoding.head_sizes
+                else None
             )
             noise, greedy = np.random.default_rng(turn), turn == 3
             expected = module.act(torch.from_numpy(x), noise, greedy=greedy, legal=legal, state=states[0])
@@ -108,7 +110,7 @@ def test_numpy_remembers_as_torch_does(kind: Any, dtype: Any, action: Any, more:
 def test_what_numpy_cannot_is_left_to_torch() -> None:
     """Policies that do what they value most, and those whose value only learners know."""
     for algorithm in (IQN(), PPO(central_critic=True)):
-        assert host_actor(build(interface(), PolicyConfig(algorithm=algorithm), 0)) is None
+        assert numpy_actor(build(interface(), PolicyConfig(algorithm=algorithm), 0)) is None
 
 
 @pytest.mark.parametrize("kind", [None, "lstm", "gru"])

@@ -29,7 +29,7 @@ Run = Callable[[dict[str, NDArray]], dict[str, NDArray]]
 
 
 def by_file(one: Case, folder: Path) -> Run:
-    safetensors.write(folder / "p.safetensors", one.manifest, one.policy)
+    safetensors.save_policy(folder / "p.safetensors", one.manifest, one.policy)
     return ExportedPolicy.load(folder / "p.safetensors").act
 
 
@@ -117,13 +117,15 @@ def test_log_probabilities_are_those_of_acting(name: str) -> None:
     total = np.zeros(64)
     if "log_probabilities" in said:
         at = 0
-        for size in one.interface.actions.sizes:
+        for size in one.interface.action_encoding.head_sizes:
             total += said["log_probabilities"][:, at : at + size].max(1)
             at += size
     if "log_std" in said:
         total -= (said["log_std"] + 0.5 * np.log(2 * np.pi)).sum(1)
-    seen = one.interface.shown.join(given.__getitem__, (64,))
-    legal = one.interface.actions.legal(given.__getitem__, (64,)) if one.interface.actions.masked else None
+    seen = one.interface.observation_encoding.encode(given.__getitem__, (64,))
+    legal = (
+        one.interface.action_encoding.legal(given.__getitem__, (64,)) if one.interface.action_encoding.masked else None
+    )
     acted = one.policy.act(torch.from_numpy(seen), np.random.default_rng(0), greedy=True, legal=legal)
     np.testing.assert_allclose(total, acted["log_probability"], atol=1e-4)
 
@@ -195,17 +197,17 @@ def test_columns_of_another_form_are_refused(spoil: Any, kind: str, facts: dict[
 
 def test_drawn_actions_are_those_of_the_live_policy_with_that_noise(tmp_path: Path) -> None:
     one = case("all at once")
-    safetensors.write(tmp_path / "p.safetensors", one.manifest, one.policy)
+    safetensors.save_policy(tmp_path / "p.safetensors", one.manifest, one.policy)
     frozen, given = ExportedPolicy.load(tmp_path / "p.safetensors"), one.columns(64, 1)
     first, again, greedy = (
         frozen.act(given, np.random.default_rng(5)),
         frozen.act(given, np.random.default_rng(5)),
         frozen.act(given),
     )
-    seen = one.interface.shown.join(given.__getitem__, (64,))
-    legal = one.interface.actions.legal(given.__getitem__, (64,))
+    seen = one.interface.observation_encoding.encode(given.__getitem__, (64,))
+    legal = one.interface.action_encoding.legal(given.__getitem__, (64,))
     acted = one.policy.act(torch.from_numpy(seen), np.random.default_rng(5), legal=legal)
-    _, done = one.interface.actions.rows(acted["action"], acted["amount"])
+    _, done = one.interface.action_encoding.decode(acted["action"], acted["amount"])
     for name, column in one.interface.place.parts("action", done).items():
         np.testing.assert_array_equal(first[name], column)
         np.testing.assert_array_equal(again[name], column)
@@ -215,7 +217,7 @@ def test_drawn_actions_are_those_of_the_live_policy_with_that_noise(tmp_path: Pa
 def test_a_file_holds_what_acting_needs_alone(tmp_path: Path) -> None:
     for name, idle in (("iqn", "target."), ("dqn", "target."), ("sac", "critics."), ("central critic", "critic.")):
         one = case(name)
-        safetensors.write(tmp_path / "p.safetensors", one.manifest, one.policy)
+        safetensors.save_policy(tmp_path / "p.safetensors", one.manifest, one.policy)
         names = set(load_file(tmp_path / "p.safetensors"))
         assert names
         assert not [key for key in names if key.startswith(idle)]

@@ -11,7 +11,7 @@ from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.dqn import estimates
+from workers.algorithms.dqn import td_estimates
 from workers.algorithms.off_policy import noises
 from workers.policies.build import build
 from workers.policies.interface import Interface
@@ -115,9 +115,9 @@ def test_estimate_target_and_choice_each_have_noise_of_their_own() -> None:
     policy, _ = policy_of(DQN(noisy=True))
     assert isinstance(policy, DQNPolicy)
     batch, noise = transitions(), torch.randn(B, policy.numbers) * 50
-    plain = estimates(policy, batch, double=True)
+    plain = td_estimates(policy, batch, double=True)
     here, there, choice = (
-        estimates(policy, batch, double=True, noise=one)
+        td_estimates(policy, batch, double=True, noise=one)
         for one in ((noise, None, None), (None, noise, None), (None, None, noise))
     )
     assert (here.value != plain.value).all()

@@ -105,9 +105,9 @@ def test_what_is_given_stays_as_it_is_and_gradients_add_up(kind: str) -> None:
 
 def test_it_is_for_float32_in_host_memory() -> None:
     x = torch.zeros(2)
-    assert numpy_unroll.can(x)
-    assert not numpy_unroll.can(x.double())
-    assert not numpy_unroll.can(x.to("meta"))
+    assert numpy_unroll.is_supported(x)
+    assert not numpy_unroll.is_supported(x.double())
+    assert not numpy_unroll.is_supported(x.to("meta"))
 
 
 def test_a_gradient_of_one_row_reaches_back_to_its_episodes_first_and_no_further() -> None:

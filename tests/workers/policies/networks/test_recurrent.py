@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from workers.policies.networks import numpy_unroll
-from workers.policies.networks.actor_critic_mlp import towers
+from workers.policies.networks.actor_critic_mlp import actor_critic_mlp
 from workers.policies.networks.recurrent import Kind, RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.flat_weights import flatten_
@@ -32,7 +32,7 @@ def game(core: RecurrentCore, chance: float) -> tuple[Tensor, RecurrentContext]:
     ended = torch.rand(T, B, generator=noise) < chance
     final = ended.flatten().nonzero()[::2, 0].flip(0)
     x = torch.randn((T + 1) * B + len(final), INPUTS, generator=noise)
-    return x, RecurrentContext(torch.randn(B, core.numbers, generator=noise), ended, final)
+    return x, RecurrentContext(torch.randn(B, core.state_size, generator=noise), ended, final)
 
 
 def step_by_step(core: RecurrentCore, x: Tensor, recall: RecurrentContext) -> Tensor:
@@ -72,7 +72,7 @@ def test_a_gru_of_which_numpy_sees_nothing_is_unrolled_by_torch(monkeypatch: pyt
     core = made("gru")
     x, recall = game(core, 0.2)
     here = core.unroll(x, recall)
-    monkeypatch.setattr(numpy_unroll, "can", lambda x: False)
+    monkeypatch.setattr(numpy_unroll, "is_supported", lambda x: False)
     there = core.unroll(x, recall)
     torch.testing.assert_close(there, here, atol=1e-6, rtol=0)
     assert type(here.grad_fn) is not type(there.grad_fn), "numpy took no part"
@@ -115,7 +115,7 @@ def test_perceptrons_hand_their_gradient_on_to_what_they_are_given(hidden: int, 
     weight = torch.randn(4, 6, generator=noise)
 
     def loss(x: Tensor) -> Tensor:
-        logits, values = towers(x, parameters, activation, ScratchBuffers())
+        logits, values = actor_critic_mlp(x, parameters, activation, ScratchBuffers())
         return (torch.cat([logits, values[None]]) * weight).sum()
 
     x = torch.randn(6, INPUTS, generator=noise).requires_grad_()

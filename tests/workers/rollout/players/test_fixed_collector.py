@@ -22,8 +22,8 @@ from workers.policies.export import safetensors
 from workers.policies.tensors.flat_weights import flatten_
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
-from workers.rollout.build import ActorAssignment, Collectors, seat_agents, seat_fixed
-from workers.rollout.inference import act_together
+from workers.rollout.build import ActorAssignment, Collectors, build_collectors, build_fixed_collectors
+from workers.rollout.inference import act_turn
 from workers.rollout.players.fixed_collector import FixedCollector
 from workers.rollout.report import ActorReport, Counters
 
@@ -40,10 +40,10 @@ class Player:
     def __call__(self, present: AgentTimeStep) -> NDArray:
         return np.ones(len(present.observation), np.int64)
 
-    def receive(self, outcome: AgentOutcome) -> None:
+    def add_outcome(self, outcome: AgentOutcome) -> None:
         self.told.append(outcome)
 
-    def look(self, common: NDArray) -> None:
+    def set_shared_observation(self, common: NDArray) -> None:
         self.told.append(common)
 
 
@@ -71,8 +71,8 @@ def test_returns_of_its_episodes_are_counted_as_at_any_seat_J1() -> None:
             == [1] * COPIES
         )
     assert seat.take_episodes() == (1, 10 + 11)
-    seat.receive(outcome(2, 0.5, end=False), scripted.never)
-    seat.receive(outcome(2, 1.0, end=True), scripted.never)
+    seat.add_outcome(outcome(2, 0.5, end=False), scripted.never)
+    seat.add_outcome(outcome(2, 1.0, end=True), scripted.never)
     assert seat.take_episodes() == (1, 20 + 21 + 1.5)
     assert seat.take_episodes() == (0, 0.0)
     assert len(player.told) == 2
@@ -92,7 +92,7 @@ def test_who_learns_and_who_does_not_act_in_one_turn() -> None:
     for agent, entry in zip((1, 0, 2), entries, strict=True):
         entry.agent = agent
     common = np.arange(COPIES)
-    acted = act_together(table.seats, Turn(tuple(entries), common=common), scripted.never)
+    acted = act_turn(table.seats, Turn(tuple(entries), common=common), scripted.never)
     assert [one.tolist() for one in acted] == [[1] * COPIES, [0] * COPIES, [1] * COPIES]
     assert player.told == [common]
     assert (table.fixed_steps, len(table.writing), table.policy_of) == (
@@ -110,7 +110,7 @@ def test_a_frozen_policy_acts_remembers_and_forgets_as_the_one_that_learned_J7(n
     """Turn after turn with one and the same noise, through ends with its turns and between them; some are absent."""
     one, world = case(name), CASES[name][0].deployed()
     path = tmp_path / "p.safetensors"
-    safetensors.write(path, one.manifest, one.policy)
+    safetensors.save_policy(path, one.manifest, one.policy)
     kept = path.read_bytes()
     fixed, learning = chairs(one, world, path)
     rng, told = np.random.default_rng(3), False
@@ -124,12 +124,12 @@ def test_a_frozen_policy_acts_remembers_and_forgets_as_the_one_that_learned_J7(n
         legal = everything(one.interface.place, rows)
         nothing = np.zeros(rows, np.bool_)
         turn = Turn((AgentTimeStep(0, seen, reward, ended, nothing, copies, action_mask=legal),))
-        ours, theirs = (act_together({(0, 0): chair}, turn, scripted.never)[0] for chair in (fixed, learning))
+        ours, theirs = (act_turn({(0, 0): chair}, turn, scripted.never)[0] for chair in (fixed, learning))
         np.testing.assert_array_equal(ours, theirs)
         if t % 7 == 6 and copies is None:
             told = True
             for chair in (fixed, learning):
-                chair.receive(outcome(1, 2.0, end=True), scripted.never)
+                chair.add_outcome(outcome(1, 2.0, end=True), scripted.never)
     assert fixed.take_episodes() == learning.take_episodes()
     assert path.read_bytes() == kept
 
@@ -140,26 +140,26 @@ def chairs(one: Any, world: World, path: Path) -> tuple[FixedCollector, AgentCol
     where = {"environment": {"copies": COPIES}}
     frozen = parse_run({**where, "policies": {agent: {"algorithm": {"name": "frozen", "path": str(path)}}}})
     plan = plan_fixed(frozen, world)[agent]
-    (fixed,) = seat_fixed(plan, world, EnvironmentConfig(), 5, HAND).values()
+    (fixed,) = build_fixed_collectors(plan, world, EnvironmentConfig(), 5, HAND).values()
     learns = parse_run({**where, "policy": json.loads(one.config.model_dump_json())})
     performer = ActingPolicy(one.interface, one.config)
     performer.spare[:] = flatten_(one.policy).bytes_view()
     performer.swap(scripted.Version(1, 1))
     whole = plan_policies(learns, world)[agent]
     sender = scripted.Sender(whole.layout, COPIES, 200)
-    (learning,) = seat_agents(whole, world, performer, sender, 5, HAND).values()
+    (learning,) = build_collectors(whole, world, performer, sender, 5, HAND).values()
     return fixed, learning
 
 
 def test_a_greedy_one_needs_no_noise(tmp_path: Path) -> None:
     one, world = case("lstm"), CASES["lstm"][0].deployed()
-    safetensors.write(tmp_path / "p.safetensors", one.manifest, one.policy)
+    safetensors.save_policy(tmp_path / "p.safetensors", one.manifest, one.policy)
     algorithm = {"name": "frozen", "path": str(tmp_path / "p.safetensors"), "greedy": True}
     agent = world.agents[0].name
     plan = plan_fixed(parse_run({"environment": {"copies": 8}, "policies": {agent: {"algorithm": algorithm}}}), world)
     done = []
     for seed in (1, 2):
-        (seat,) = seat_fixed(plan[agent], world, EnvironmentConfig(), seed, HAND).values()
+        (seat,) = build_fixed_collectors(plan[agent], world, EnvironmentConfig(), seed, HAND).values()
         seen = random_rows(one.interface.place.observed, 8, np.random.default_rng(0))
         nothing, legal = np.zeros(8, np.bool_), everything(one.interface.place, 8)
         entry = AgentTimeStep(0, seen, np.zeros(8, np.float32), nothing, nothing, action_mask=legal)

@@ -25,7 +25,7 @@ COPIES, TURNS = 3, 40
 
 
 def frozen(one: Case, folder: Path) -> ExportedPolicy:
-    safetensors.write(folder / "p.safetensors", one.manifest, one.policy)
+    safetensors.save_policy(folder / "p.safetensors", one.manifest, one.policy)
     return ExportedPolicy.load(folder / "p.safetensors")
 
 
@@ -76,8 +76,8 @@ def test_it_does_what_a_seat_does_turn_after_turn(name: str, tmp_path: Path) -> 
             outcome = AgentOutcome(
                 0, np.array([1]), np.zeros(1, np.float32), np.ones(1, np.bool_), np.zeros(1, np.bool_)
             )
-            player.receive(outcome)
-            ours.receive(outcome, scripted.never)
+            player.add_outcome(outcome)
+            ours.add_outcome(outcome, scripted.never)
 
 
 def test_memory_matters_and_ends_with_the_episode(tmp_path: Path) -> None:
@@ -101,6 +101,6 @@ def test_it_sees_what_all_agents_see(tmp_path: Path) -> None:
     present = turn(one, 1, None, np.zeros(COPIES, np.bool_))
     done = []
     for t in range(8):
-        player.look(np.random.default_rng(t).integers(-(2**31), 2**31 - 1, (COPIES, 2), np.int32))
+        player.set_shared_observation(np.random.default_rng(t).integers(-(2**31), 2**31 - 1, (COPIES, 2), np.int32))
         done.append(player(present).copy())
     assert len({row.tobytes() for row in done}) > 1

@@ -15,7 +15,7 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, Box, Dict, Discrete, World
 from tests.faults import raises
 from workers.environments.base import AgentOutcome, AgentTimeStep
-from workers.rollout.players.scripted_player import Script, script
+from workers.rollout.players.scripted_player import Script, build_scripted_player
 
 WORLD = World(
     id="w",
@@ -45,10 +45,10 @@ class Late:
         self.last[where] = present.observation[:, 0].astype(np.int64)
         return actions
 
-    def receive(self, outcome):
+    def add_outcome(self, outcome):
         self.told.append(outcome)
 
-    def look(self, common):
+    def set_shared_observation(self, common):
         self.told.append(common)
 
 
@@ -90,7 +90,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def player(entry: str, agent: str = "masked", streams: int = 3, world: str = "tag", **settings: Any) -> Script:
     algorithm = ScriptedPolicy(entry=entry, settings=settings)
     where = EnvironmentConfig(id=world, copies=streams)
-    return script("p", algorithm, WORLD.place(agent), streams, np.random.default_rng(5), where)
+    return build_scripted_player("p", algorithm, WORLD.place(agent), streams, np.random.default_rng(5), where)
 
 
 def present(mask: NDArray | None, rows: int = 3, value: float = 3.0, copies: NDArray | None = None) -> AgentTimeStep:
@@ -122,7 +122,9 @@ def test_constant_always_does_the_same_in_any_space() -> None:
 def test_the_worlds_own_player_plays_as_many_copies_as_there_are() -> None:
     memory = EnvironmentConfig(id="memory", copies=2)
     world = World(id="m", agents=(Agent(name="a", observation=Box(shape=(6,)), action=Discrete(n=4)),))
-    its = script("p", ScriptedPolicy(entry="world"), world.places[0], 2, np.random.default_rng(1), memory)
+    its = build_scripted_player(
+        "p", ScriptedPolicy(entry="world"), world.places[0], 2, np.random.default_rng(1), memory
+    )
     nothing = np.zeros(2, np.bool_)
     cue = np.array([[0, 0, 1, 0, 1, 0], [0, 1, 0, 0, 1, 0]], np.float32)
     for seen in (cue, np.zeros((2, 6), np.float32)):
@@ -138,8 +140,8 @@ def test_the_users_own_keeps_what_it_likes_of_each_stream_and_hears_of_the_rest_
     assert one(present(mask)).tolist() == [3, 4, 3]
     outcome = AgentOutcome(0, np.array([1]), np.ones(1, np.float32), np.ones(1, np.bool_), np.zeros(1, np.bool_))
     common = np.zeros(3)
-    one.receive(outcome)
-    one.look(common)
+    one.add_outcome(outcome)
+    one.set_shared_observation(common)
     assert one._player.told == [outcome, common]
     assert one._player.place.name == "masked"
 
@@ -189,7 +191,9 @@ def test_simulators_are_not_started_to_ask_for_a_player(tmp_path: Path) -> None:
     settings = {"world": "gymnasium:CartPole-v1", "command": f"touch {started}"}
     where = EnvironmentConfig(id="external", copies=1, settings=settings)
     with raises(ConfigurationError, "no_scripted_player", policy="p", environment="external", key=ENTRY):
-        script("p", ScriptedPolicy(entry="world"), WORLD.place("masked"), 1, np.random.default_rng(5), where)
+        build_scripted_player(
+            "p", ScriptedPolicy(entry="world"), WORLD.place("masked"), 1, np.random.default_rng(5), where
+        )
     assert not started.exists()
 
 

@@ -36,7 +36,7 @@ class FixedLengthWorld(Environment):
     `desynchronize` the length of each copy's first episode is drawn from 1..turns.
     """
 
-    remembers = True
+    has_state = True
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class FixedLengthWorld(Environment):
         self._done.fill(False)
         self._ended = _NONE
         self._next = 0
-        self._change()
+        self._world_step()
         return Turn(self._present())
 
     def step(self, actions: Sequence[NDArray]) -> Turn:
@@ -89,10 +89,10 @@ class FixedLengthWorld(Environment):
         if self._next:
             return Turn(self._present())
         self._end_turn()
-        self._change()
+        self._world_step()
         return Turn(self._present(), env_steps=self.copies)
 
-    def conclude(self) -> tuple[AgentOutcome, ...]:
+    def flush_ends(self) -> tuple[AgentOutcome, ...]:
         """Of an episode that has just ended, what those are owed whose turn comes later."""
         if self.turn_mode == "simultaneous" or not self._ended.size:
             return ()
@@ -110,7 +110,7 @@ class FixedLengthWorld(Environment):
 
     def _end_turn(self) -> None:
         """Tells the turn's rewards; where it was the last, keeps what each agent sees and starts a new episode."""
-        self._settle()
+        self._rewards()
         np.copyto(self._reward, self._earned)
         self._earned.fill(0)
         if self._ended.size:
@@ -123,7 +123,7 @@ class FixedLengthWorld(Environment):
         self._done[ended] = True
         self._ended = ended
         for agent, final in enumerate(self._final):
-            self._look(agent, ended, final)
+            self._observe(agent, ended, final)
         self._left[ended] = self._turns
         self._begin(ended)
 
@@ -132,7 +132,7 @@ class FixedLengthWorld(Environment):
         return tuple(self._present_agent(agent) for agent in agents)
 
     def _present_agent(self, agent: int) -> AgentTimeStep:
-        self._look(agent, None, self._observation[agent])
+        self._observe(agent, None, self._observation[agent])
         cut = _NONE if self._terminates else self._ended
         return AgentTimeStep(
             agent=agent,
@@ -148,11 +148,11 @@ class FixedLengthWorld(Environment):
         """A new generator is in place: makes anew what draws from it."""
         return
 
-    def _change(self) -> None:
+    def _world_step(self) -> None:
         """What happens by itself before the agents of a turn act."""
         return
 
-    def _settle(self) -> None:
+    def _rewards(self) -> None:
         """Adds to `_earned` [A, E] what the turn as a whole is worth."""
         return
 
@@ -165,5 +165,5 @@ class FixedLengthWorld(Environment):
         """Agent `agent` acts in all copies, action [E]; rewards are added to `_earned`."""
 
     @abstractmethod
-    def _look(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
+    def _observe(self, agent: int, copies: NDArray[np.int64] | None, out: NDArray) -> None:
         """Writes what the agent sees in `copies` [n] (None: in all) to the first n rows of `out`."""

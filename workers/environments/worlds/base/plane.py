@@ -43,7 +43,7 @@ class PlaneWorld(FixedLengthWorld):
             cells[_CELLS - 2 - row, column + 1] = first + np.arange(len(points))
         return cells
 
-    def occupied(self, copy: int = 0) -> NDArray[np.bool_]:
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_]:
         """[33, 33]: where agents are."""
         return np.asarray(self.contents(copy) > len(self.world.agents))
 

@@ -92,16 +92,16 @@ def staging(mebibytes: int, rounds: int, device: torch.device) -> dict[str, floa
     """Of so many MiB."""
     carrier = DeviceTransfer(device)
     numbers = mebibytes << 18
-    whole, there = carrier.memory(torch.empty(numbers)), torch.empty(numbers, device=device)
+    whole, there = carrier.pin(torch.empty(numbers)), torch.empty(numbers, device=device)
     parts = [numbers * 9 // 10, *[numbers // 10 // (_FIELDS - 1)] * (_FIELDS - 1)]
-    batch = {str(number): carrier.memory(torch.empty(part)) for number, part in enumerate(parts)}
+    batch = {str(number): carrier.pin(torch.empty(part)) for number, part in enumerate(parts)}
     size = sum(parts)
 
     def staged() -> object:
-        if not carrier.beside:
+        if not carrier.overlaps:
             return [part.clone() for part in batch.values()]  # there is nowhere to go
         sent = carrier.send(batch)
-        carrier.arrive(sent)
+        carrier.synchronize(sent)
         return sent
 
     taken = medians({"bare": lambda: there.copy_(whole, non_blocking=True), "ours": staged}, rounds, device)

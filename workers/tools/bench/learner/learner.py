@@ -18,7 +18,7 @@ import torch
 from protocol.config.run import Run, parse_run
 from protocol.memory.counters import Counters
 from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.update import one_by_one
+from workers.algorithms.common.update import update_each
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.learning.report import LearnerReport
@@ -55,7 +55,7 @@ def _resident(run: Run, plan: PolicyPlan, device: torch.device, seed: int) -> Se
     member = member_of(run, plan, feed, counters, device)
     feed.announce()
     member.take()
-    batch = member.offer()
+    batch = member.checked_batch()
     assert isinstance(batch, SegmentBatch)
     columns = {field.name: getattr(batch, field.name) for field in fields(SegmentBatch)}
     kept: dict[str, Any] = {name: None if column is None else column.clone() for name, column in columns.items()}
@@ -98,7 +98,7 @@ def _cohort(rounds: int, device: torch.device) -> dict[str, float]:
     stack, progress = PPOStack(together), [0.0] * _POLICIES
 
     def in_turn() -> None:
-        one_by_one(alone, given, progress)
+        update_each(alone, given, progress)
 
     theirs, ours = _pairs(in_turn, lambda: stack.update(given, progress), 3 * rounds, device)
     return {

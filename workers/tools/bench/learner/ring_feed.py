@@ -51,13 +51,13 @@ class RingFeed:
         """What was announced."""
         return self._queue
 
-    def settle(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
+    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """Nobody waits for acknowledgements."""
 
-    def give_back(self, policy: str, slots: NDArray[np.uint32]) -> None:
+    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Nothing is taken from a pool."""
 
-    def answer(self) -> None:
+    def flush_acks(self) -> None:
         """Nobody waits for it."""
 
 

@@ -25,9 +25,9 @@ from workers.learning.policy_learner import PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import plan_policies
 from workers.rollout.acting_policy import ActingPolicy
-from workers.rollout.build import ActorAssignment, Collectors, seat_agents
+from workers.rollout.build import ActorAssignment, Collectors, build_collectors
 from workers.rollout.in_process_queue import InProcessQueue
-from workers.rollout.inference import act_together
+from workers.rollout.inference import act_turn
 from workers.rollout.report import ActorReport
 from workers.runtime.seeds import seed_of
 
@@ -69,11 +69,11 @@ class Bare:
             channel = InProcessQueue(plan, _NAME, acting, None)
             performer = ActingPolicy(plan.interface, plan.config)
             publish = self._publisher(performer)
-            member = PolicyLearner(plan, run, plan.share(world), 1, here, channel, learning, publish, None)
+            member = PolicyLearner(plan, run, plan.fraction_of_steps(world), 1, here, channel, learning, publish, None)
             member.resume(None, Version(0, 0))
             performer.act = self._timed("forward", performer.act)  # type: ignore[method-assign]
             member.update.update = self._timed("update", member.update.update)  # type: ignore[method-assign]
-            self._table.add(name, seat_agents(plan, world, performer, channel, run.seed, hand))
+            self._table.add(name, build_collectors(plan, world, performer, channel, run.seed, hand))
             self._members.append(member)
         self._step = self._timed("environment", self._environment.step)
         self._turn = self._environment.reset(seed_of(run.seed, "environment", *_NAME))
@@ -115,8 +115,8 @@ class Bare:
     def _one_turn(self) -> tuple[int, int]:
         """Environment steps, agent steps."""
         for outcome in self._turn.outcomes:
-            self._table.seats[outcome.agent, self._turn.group].receive(outcome, _never)
-        actions = act_together(self._table.seats, self._turn, _never)
+            self._table.seats[outcome.agent, self._turn.group].add_outcome(outcome, _never)
+        actions = act_turn(self._table.seats, self._turn, _never)
         self._turn = self._step(actions)
         for member in self._members:
             while member.step():

@@ -21,8 +21,8 @@ from workers.environments.simulators import SimulatorEndpoint
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
-from workers.rollout.build import ActorAssignment, seat_agents
-from workers.rollout.inference import act_together
+from workers.rollout.build import ActorAssignment, build_collectors
+from workers.rollout.inference import act_turn
 from workers.rollout.report import ActorReport
 from workers.rollout.segment_block import Rows
 from workers.runtime.seeds import seed_of
@@ -46,7 +46,7 @@ class ActorLoop:
         self._seats: dict[tuple[int, int], AgentCollector] = {}
         for name, plan in plans.items():
             sink = _Sink(plan, self._counters, look)
-            self._seats |= seat_agents(
+            self._seats |= build_collectors(
                 plan, world, self.performers[name], sink, run.seed, ActorAssignment.of(run, 0, _NAME)
             )
         self._env_steps = self._agent_steps = 0
@@ -55,11 +55,11 @@ class ActorLoop:
     def run(self, turns: int) -> None:
         """As many turns of one group."""
         seats, environment, turn = self._seats, self.environment, self.turn
-        answer = environment.answer if environment.waits else None
+        answer = environment.preview_actions if environment.wants_preview else None
         for _ in range(turns):
             for outcome in turn.outcomes:
-                seats[outcome.agent, turn.group].receive(outcome, _never)
-            actions = act_together(seats, turn, _never, None, answer)
+                seats[outcome.agent, turn.group].add_outcome(outcome, _never)
+            actions = act_turn(seats, turn, _never, None, answer)
             self._agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
             self._env_steps += turn.env_steps

@@ -1,4 +1,4 @@
-"""A herd: 2720 copies of three agents that share a policy, in two groups, as the preset `herd` has them.
+"""A herd: 2720 copies of three agents that share a policy, in two groups, as the preset `many_agents` has them.
 
 Out flow: figures by key. `herd.segments`: whole segments after one pass, in which every agent fills one.
 `herd.rss_gib`: the most memory that the actor and the process of its environment had. `herd.stitched_rows`: rows that
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from protocol.config.yaml_file import read_run
 from protocol.experience.ring_buffer import Ring
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.environments.worlds.synthetic import SHOWN, SyntheticSettings
 from workers.runtime import torch_setup
 from workers.tools.bench.rollout.actor_loop import ActorLoop
 
-__all__ = ["follows", "herd"]
+__all__ = ["follows", "many_agents"]
 
 _PRESET = Path(__file__).parents[4] / "launch" / "presets" / "herd.yaml"
 _SECONDS = 300.0
@@ -31,7 +31,7 @@ _KIB = 1 if sys.platform == "darwin" else 1024
 """Bytes in the unit in which the system tells of memory."""
 
 
-def herd() -> dict[str, float]:
+def many_agents() -> dict[str, float]:
     """One pass in a fresh process, whose memory nobody used before."""
     command = [sys.executable, "-P", "-m", __name__]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
@@ -80,6 +80,6 @@ def _pass() -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    all_imported()
-    torch_setup.prepare()
+    freeze_startup_objects()
+    torch_setup.configure_torch()
     sys.stdout.write(json.dumps(_pass()))

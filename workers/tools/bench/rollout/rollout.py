@@ -6,7 +6,7 @@ Out flow: figures by key. See turn_overhead.py, overlap.py, many_agents.py and a
 from __future__ import annotations
 
 from workers.tools.bench.rollout.adapters import overhead
-from workers.tools.bench.rollout.many_agents import herd
+from workers.tools.bench.rollout.many_agents import many_agents
 from workers.tools.bench.rollout.overlap import overlap
 from workers.tools.bench.rollout.turn_overhead import loop
 
@@ -15,4 +15,4 @@ __all__ = ["measure"]
 
 def measure(rounds: int) -> dict[str, float]:
     """All figures, from `rounds` interleaved pairs where there are pairs."""
-    return {**loop(rounds), **overlap(), **herd(), **overhead(rounds)}
+    return {**loop(rounds), **overlap(), **many_agents(), **overhead(rounds)}

@@ -20,7 +20,7 @@ import zmq
 from protocol.messages.codec import encode
 from protocol.messages.simulator import Act, Observe
 from protocol.simulator.client import Simulator
-from workers import all_imported
+from workers import freeze_startup_objects
 
 __all__ = ["ANSWER", "QUESTION", "main"]
 
@@ -79,6 +79,6 @@ def _echo(context: zmq.Context[zmq.Socket[bytes]], address: str, name: str) -> t
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     _kind, _address, _count, _number, _seconds = sys.argv[1:]
     sys.stdout.write(json.dumps(main(_kind, _address, int(_count), int(_number), float(_seconds))))

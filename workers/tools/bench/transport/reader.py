@@ -88,7 +88,7 @@ class Reader:
             self._receiver.receive()
             if not self._stage.fill(Version(1, 1)):
                 return 0
-            self._stage.take()
+            self._stage.take_batch()
             return messages
 
         return self._clock(count, step, self._wait)
@@ -157,7 +157,7 @@ class Reader:
             if time.monotonic() > end:
                 raise SystemExit("nothing that the writer sends arrives; see the messages above")
         seconds = (time.perf_counter() - first) / (count - at_first)
-        self._receiver.answer()
+        self._receiver.flush_acks()
         return seconds
 
     def _wait(self) -> bool:
@@ -183,8 +183,8 @@ def settle_all(receiver: ExperienceReceiver) -> int:
     while arrivals:
         arrival = arrivals.popleft()
         if arrival.owned:
-            receiver.give_back(POLICY, arrival.records["slot"])
-        receiver.settle(POLICY, arrival, int(arrival.records["number"][-1]), len(arrival.records))
+            receiver.release(POLICY, arrival.records["slot"])
+        receiver.acknowledge(POLICY, arrival, int(arrival.records["number"][-1]), len(arrival.records))
         count += len(arrival.records)
     return count
 

@@ -22,7 +22,7 @@ from protocol.messages.core import Route
 from protocol.weights.manifest import Entry, Manifest
 from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import NOTHING
-from workers import all_imported
+from workers import freeze_startup_objects
 
 __all__ = ["ADOPTED", "manifest_of"]
 
@@ -103,5 +103,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     main()

@@ -19,7 +19,7 @@ from protocol.experience.sender import ExperienceSender
 from protocol.memory.counters import Counters
 from protocol.messages.core import Route
 from protocol.transport.sockets import open_context
-from workers import all_imported
+from workers import freeze_startup_objects
 from workers.rollout.report import ActorReport
 from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, TransportLoad, fill
 
@@ -146,5 +146,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    all_imported()
+    freeze_startup_objects()
     main()

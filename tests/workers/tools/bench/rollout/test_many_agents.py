@@ -9,14 +9,14 @@ from protocol.config.run import parse_run
 from protocol.experience.ring_buffer import Ring
 from workers.environments.worlds.synthetic import SyntheticSettings
 from workers.tools.bench.rollout.actor_loop import ActorLoop
-from workers.tools.bench.rollout.many_agents import follows, herd
+from workers.tools.bench.rollout.many_agents import follows, many_agents
 
 SETTINGS = {"many": 3, "observation": 8, "actions": 4, "episode_steps": 10, "desynchronize": True}
 
 
 def test_K1_K4_every_agent_of_a_herd_fills_a_segment_of_one_collection_within_six_gibibytes() -> None:
     """2720 copies of 3 in two groups: 4080 agents a turn, and 128 turns (and one a group to close them) fill 8160."""
-    figures = herd()
+    figures = many_agents()
     assert figures["herd.segments"] == 8160
     assert figures["herd.stitched_rows"] == 0
     assert figures["herd.rss_gib"] <= 6
