@@ -18,7 +18,7 @@ from protocol.control.file_fetch import fetching
 from protocol.errors import ConfigurationError
 from protocol.experience.shared_obs import SharedObsWriter
 from protocol.memory.counters import Counters
-from protocol.messages.core import Pulse, Welcome
+from protocol.messages.core import Status, Welcome
 from protocol.spaces import parse_world
 from workers import freeze_startup_objects
 from workers.environments.base import Turn
@@ -131,7 +131,7 @@ class Actor:
     def _prepare(self) -> None:
         """Weights of every policy, opponents of a league, and what an earlier incarnation left to be sent."""
         self._links.first_weights(self._performers, self._check_early)
-        self._on_pulse(self._links.refresh_routes())
+        self._on_status(self._links.refresh_routes())
         while self._league is not None and not self._league.ready:  # the first members are there with the first weights
             self._check_early()
             time.sleep(_PAUSED_SLEEP)
@@ -211,13 +211,13 @@ class Actor:
             for seat in self._table.writing:
                 seat.flush(self._check)
             self._links.flush(self._silent)
-            self._on_pulse(self._links.update_routes())
+            self._on_status(self._links.update_routes())
 
     def _check(self) -> None:
         """While waiting for credit: follow a learner that moved; raises Stop if told to end, or if the time for
         draining is over."""
         self._life.vitals.tick()
-        self._on_pulse(self._links.update_routes())
+        self._on_status(self._links.update_routes())
         self._environment.poll()
         self._life.check()
         if self._links.overdue:
@@ -229,12 +229,12 @@ class Actor:
         if self._links.drain_by is not None:
             raise StopRequested
 
-    def _on_pulse(self, pulse: Pulse | None) -> None:
+    def _on_status(self, status: Status | None) -> None:
         """What the coordinator says of the league, and of which worlds are to be played."""
-        if pulse is not None and self._league is not None:
-            self._league.update(pulse.view)
-        if pulse is not None and pulse.view.get("programme"):
-            self._environment.set_curriculum(pulse.view["programme"])
+        if status is not None and self._league is not None:
+            self._league.update(status.view)
+        if status is not None and status.view.get("curriculum"):
+            self._environment.set_curriculum(status.view["curriculum"])
 
     def _drain(self) -> None:
         self._life.vitals.idle()

@@ -1,6 +1,6 @@
 """The coordinator of one run: who takes part, what the run wants, how far it is. Training never waits for it.
 
-    describe the environment -> open the ports -> serve ( join  beat  leave )
+    describe the environment -> open the ports -> serve ( join  heartbeat  leave )
     -> actors done -> learners drain -> summary
 
 In flows: a configuration; joins, heartbeats, farewells. Out flows: names, incarnations, quotas, routes, commands; the
@@ -29,7 +29,7 @@ from protocol.config.yaml_file import read_run
 from protocol.control.server import ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused, RookeryError, disk_fault
 from protocol.memory.shared_file import sweep
-from protocol.messages.core import Beat, Join, Leave, Pulse, Refusal, Welcome
+from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Status, Welcome
 from protocol.messages.file_fetch import Fetch
 from protocol.spaces import World
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
@@ -117,7 +117,7 @@ class Coordinator:
             for peer, message in self._server.requests(100):
                 if isinstance(message, Join):
                     self._join(peer, message)
-                elif isinstance(message, Beat):
+                elif isinstance(message, Heartbeat):
                     self._heartbeat(peer, message)
                 elif isinstance(message, Leave):
                     self._leave(peer, message)
@@ -189,7 +189,7 @@ class Coordinator:
             self._standing.update(self._tally.actors(), math.inf)
             summary["league"] = self._standing.view
         if self._programme is not None:
-            summary["programme"] = self._programme.view
+            summary["curriculum"] = self._programme.view
         self._books.write_summary(summary)
         return summary
 
@@ -214,8 +214,8 @@ class Coordinator:
 
         while waited_for():
             for peer, message in self._server.requests(50):
-                if isinstance(message, Beat):
-                    self._server.answer(peer, Pulse(command="stop", view=self._books.view))
+                if isinstance(message, Heartbeat):
+                    self._server.answer(peer, Status(command="stop", view=self._books.view))
                 elif isinstance(message, Leave):
                     self._leave(peer, message)
                 elif isinstance(message, Join):
@@ -279,22 +279,22 @@ class Coordinator:
             return self._stages.now == "learners_draining" and self._members.left_cleanly(join)
         return join.role == "actor"
 
-    def _heartbeat(self, peer: bytes, beat: Beat) -> None:
-        member = self._members.heartbeat(beat)
+    def _heartbeat(self, peer: bytes, heartbeat: Heartbeat) -> None:
+        member = self._members.heartbeat(heartbeat)
         if member is None:
-            self._server.answer(peer, Pulse(command="rejoin"))
+            self._server.answer(peer, Status(command="rejoin"))
             return
-        self._take_episodes(member, beat)
+        self._take_episodes(member, heartbeat)
         view: dict[str, Any] = self._view() if member.role == "supervisor" else {}
         if member.role == "evaluation":
             view = {"made": self._books.steps_done, "complete": self._members.complete}
         if member.role == "actor" and self._standing is not None:
             view["league"] = self._standing.instructions
         if member.role == "actor" and self._programme is not None:
-            view["programme"] = self._programme.view
+            view["curriculum"] = self._programme.view
         self._server.answer(
             peer,
-            Pulse(
+            Status(
                 command=self._stages.command(member.role, self.controls.paused),
                 routes=self._members.routes(member),
                 actors=self._members.living_actors(),
@@ -327,9 +327,9 @@ class Coordinator:
                 self._errors.append({"worker": member.name, "incarnation": member.incarnation, "error": leave.error})
                 del self._errors[:-_ERRORS_KEPT]
                 log.error("event=worker_failed worker=%s error=%s", member.name, leave.error)
-        self._server.answer(peer, Pulse(command="stop"))
+        self._server.answer(peer, Status(command="stop"))
 
-    def _take_episodes(self, member: WorkerRecord, message: Beat | Leave) -> None:
+    def _take_episodes(self, member: WorkerRecord, message: Heartbeat | Leave) -> None:
         for policy, steps, count, returns in self._members.new_episodes(member, message.episodes):
             if count:
                 at = (member.steps_before + steps) * self._run.actors

@@ -25,7 +25,7 @@ from protocol.experience.validation import largest_frame
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, memory_dir
 from protocol.messages import compression
-from protocol.messages.core import Pulse, Route, Welcome
+from protocol.messages.core import Route, Status, Welcome
 from protocol.spaces import World, parse_world
 from protocol.transport.sockets import Ports, check_bind, poll
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
@@ -95,7 +95,7 @@ class Learner:
         if common is not None:
             self._receiver.add_common(common.layout, common.pool)
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
-        self._pulse: Pulse | None = None
+        self._status: Status | None = None
         self._league = plan_league(run, world)
         self._plans, self._every, self._world = [plans[name] for name in policies], plans, world
         self._cuts = checkpoints_of(run, [*plans], self._folder)
@@ -149,7 +149,7 @@ class Learner:
             member.save_if_due()
         self._receiver.beacon(now)
         self._publisher.check()
-        self._on_pulse()
+        self._on_status()
         return bool(trained)
 
     def _wait_for_data(self) -> None:
@@ -163,25 +163,25 @@ class Learner:
                 continue
             self._counters.add(f"waits.{member.waits_for}.{member.name}", waited / len(self._members))
 
-    def _on_pulse(self) -> None:
+    def _on_status(self) -> None:
         """Who lives and who died, when the coordinator has news."""
         client = self._life.client
-        pulse = client.status if client is not None else None
-        if pulse is None or pulse is self._pulse or pulse.command == "rejoin":
+        status = client.status if client is not None else None
+        if status is None or status is self._status or status.command == "rejoin":
             return
-        asked = self._pulse is not None and pulse.checkpoints > self._pulse.checkpoints
-        self._pulse = pulse
-        living = {(name, incarnation) for name, incarnation in pulse.actors}
+        asked = self._status is not None and status.checkpoints > self._status.checkpoints
+        self._status = status
+        living = {(name, incarnation) for name, incarnation in status.actors}
         self._receiver.living(living, salvage=not self._run.lockstep)  # in step everything is made again
-        for route in pulse.routes:
+        for route in status.routes:
             for name, subscriber in self._subscribers:
                 if name == route.policy:
                     subscriber.route(route)
         for member in self._members:
             if isinstance(member, DataParallelLearner):
                 member.attended = any(self._owns_actor(name) for name, _ in living)
-                member.check_peers(pulse.routes)
-            member.mean_return = pulse.returns.get(member.name)
+                member.check_peers(status.routes)
+            member.mean_return = status.returns.get(member.name)
             if asked:
                 member.save()
             if not member.static:

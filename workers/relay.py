@@ -23,7 +23,7 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, memory_dir, sweep
 from protocol.memory.slot_allocator import POOL
 from protocol.messages import compression
-from protocol.messages.core import Pulse, Route, Welcome
+from protocol.messages.core import Route, Status, Welcome
 from protocol.spaces import World, parse_world
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import Ports, check_bind
@@ -67,7 +67,7 @@ class Relay:
         self._weights: dict[str, WeightRelay] = {}
         self._experience = SegmentRelay(life.context, pull, welcome.run, self._pool_path, common, self._counters)
         self._offers: list[Route] = []
-        self._pulse: Pulse | None = None
+        self._status: Status | None = None
         self._state = "starting"
         life.vitals.bind(lambda: self._state, self._counters)
 
@@ -113,17 +113,17 @@ class Relay:
     def _follow(self) -> None:
         """Where the learners are, and who lives, when the coordinator has news."""
         client = self._life.client
-        pulse = client.status if client is not None else None
-        if pulse is None or pulse is self._pulse or pulse.command == "rejoin":
+        status = client.status if client is not None else None
+        if status is None or status is self._status or status.command == "rejoin":
             return
-        self._pulse = pulse
-        for route in pulse.routes:
+        self._status = status
+        for route in status.routes:
             plan = self._plans[route.policy]
             if self._is_near(route):
                 self._experience.follow(plan, route)
             else:
                 self._weights_of(plan).follow(route)
-        self._experience.living({(name, incarnation) for name, incarnation in pulse.actors})
+        self._experience.living({(name, incarnation) for name, incarnation in status.actors})
 
     def _is_near(self, route: Route) -> bool:
         return route.node == self._node
@@ -135,9 +135,9 @@ class Relay:
         return self._weights[plan.name]
 
     def _advertise_routes(self) -> None:
-        """Tells with the next beat what can be passed on now."""
+        """Tells with the next heartbeat what can be passed on now."""
         offers, me = [], self._welcome.incarnation
-        for route in self._pulse.routes if self._pulse is not None else ():
+        for route in self._status.routes if self._status is not None else ():
             if self._is_near(route):
                 update = {"experience": self._addresses[_EXPERIENCE], "experience_relay": me}
                 offers.append(route.model_copy(update=update))
@@ -160,9 +160,9 @@ class Relay:
 def _names(policies: list[str]) -> list[str]:
     """Names of a relay's counters: for each policy segments passed on, received again, that had to wait for room,
     refused by the learner, not settled yet (a level), and versions of weights passed on."""
-    kinds = ("passed", "repeated", "parked", "refused", "held", "weights_passed")
+    kinds = ("relayed", "repeated", "waiting_for_room", "refused", "held", "weights_relayed")
     each = [f"{kind}.{policy}" for policy in policies for kind in kinds]
-    return ["quarantined_messages", "out_of_turn", "refused_acks", "push_full", *WeightPublisher.COUNTERS, *each]
+    return ["quarantined_messages", "out_of_order", "refused_acks", "push_full", *WeightPublisher.COUNTERS, *each]
 
 
 def main(life: WorkerProcess) -> None:

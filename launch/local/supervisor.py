@@ -132,8 +132,11 @@ def _supervise(
     """Until the coordinator ends by itself, or an interrupt made it end."""
     shown, asked, end, left = 0.0, 0, 0.0, False
     revival = RestartManager(tell, run.lockstep)
-    beat = min(run.monitor_period, max(run.actor_timeout, run.learner_timeout) / 3)
-    presence, stalled = HangDetector(max(_ABSENT_SECONDS, 2 * beat), max(_START_SECONDS, 2 * run.stall_timeout)), ""
+    heartbeat = min(run.monitor_period, max(run.actor_timeout, run.learner_timeout) / 3)
+    presence, stalled = (
+        HangDetector(max(_ABSENT_SECONDS, 2 * heartbeat), max(_START_SECONDS, 2 * run.stall_timeout)),
+        "",
+    )
     silence = CoordinatorWatch()
     while True:
         now = time.monotonic()
@@ -152,22 +155,22 @@ def _supervise(
             return
         for process in processes:
             revival.poll(process, stopping=bool(asked))
-        pulse = client.status
-        revival.restart_together(processes, pulse.view.get("stage", "running") if pulse is not None else "running")
+        status = client.status
+        revival.restart_together(processes, status.view.get("stage", "running") if status is not None else "running")
         fresh = now - client.heard_at < presence.seconds and not asked
         members = {process.popen.pid: process for process in processes if process.code is None}
         running = members.keys() - {coordinator.popen.pid}
-        if pulse is not None and fresh and pulse.view.get("stalled", "") != stalled:
-            stalled = _tell_stall(pulse.view, members, tell)
-        hanging = presence.hanging(pulse.view if pulse is not None and fresh else {}, running, now)
+        if status is not None and fresh and status.view.get("stalled", "") != stalled:
+            stalled = _tell_stall(status.view, members, tell)
+        hanging = presence.hanging(status.view if status is not None and fresh else {}, running, now)
         if (silent := silence.poll(client.heard_at, now)) >= run.stall_timeout and coordinator.code is None:
             hanging.append((coordinator.popen.pid, silent))
         for pid, silent in hanging:
             members[pid].kill(f"did not answer for {silent:.0f} s; killed")
-        if pulse is not None and now - shown >= 0.25:
+        if status is not None and now - shown >= 0.25:
             shown = now
-            show(pulse.view)
-        if pulse is not None and pulse.command == "stop" and not left:
+            show(status.view)
+        if status is not None and status.command == "stop" and not left:
             left = True
             client.leave()  # the coordinator waits for it with its own end
         time.sleep(_LOOK_EVERY)

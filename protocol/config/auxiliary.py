@@ -40,14 +40,14 @@ class RND(ConfigModel):
 
 
 class AuxiliaryConfig(Trainable):
-    """One auxiliary: what it watches and how it learns."""
+    """One auxiliary: what it observes and how it learns."""
 
     algorithm: RND = Field(default_factory=RND)
     """What it learns."""
     network: Network = Field(default_factory=lambda: Network(hidden=(128, 128), activation="relu"))
     """Of both networks, the random one and the other."""
     observes: tuple[Label, ...] = ()
-    """Policies whose agents it watches, which must be shown the same; none named: all."""
+    """Policies whose agents it observes, which must be shown the same; none named: all."""
     fraction: float = Field(default=1.0, gt=0, le=1)
     """How much of what is seen it is told of: so many of each agent's segments, at equal distances."""
     publish_interval: int = Field(default=4, ge=1)

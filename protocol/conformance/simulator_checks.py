@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import zmq
 
+from protocol import SCHEMA
 from protocol.conformance.golden import wide
 from protocol.conformance.result import Finding, Flaw
 from protocol.conformance.samples import drawn
@@ -81,7 +82,7 @@ class _Listener:
         first, _ = self._receive(self._patience)
         if not isinstance(first, Hello):
             raise Flaw("message_before_hello", _HELLO, "unknown", message=first.type)
-        if not first.oldest_schema <= 1 <= first.newest_schema:
+        if not first.oldest_schema <= SCHEMA <= first.newest_schema:
             raise Flaw(
                 "schemas_not_common", "Schemas", "version", oldest=first.oldest_schema, newest=first.newest_schema
             )

@@ -1,4 +1,4 @@
-"""A worker's end of the control sockets: joining, heartbeats (`Beat`) out, commands and routes (`Pulse`) in, farewell.
+"""A worker's end of the control sockets: joining, heartbeats out, commands and routes (`Status`) in, leaving.
 
 A membership whose heartbeats stop for a lease ends by itself. The client runs in a thread of its own, so that a long
 update costs nobody the lease; when the coordinator is away, the worker goes on and joins again when it is back.
@@ -18,7 +18,7 @@ import zmq
 from protocol.control.heartbeat import Report, UnackedEpisodes, introduction
 from protocol.errors import Refused, Timeout, WireError
 from protocol.messages.codec import decode, encode
-from protocol.messages.core import Beat, Leave, Message, Pulse, Refusal, Role, Welcome
+from protocol.messages.core import Heartbeat, Leave, Message, Refusal, Role, Status, Welcome
 from protocol.transport.sockets import connect, poll, try_receive
 
 __all__ = ["ControlClient", "pause"]
@@ -48,10 +48,10 @@ class ControlClient:
         """Joins that were sent while an earlier one was not answered: their answers mean nothing."""
         self._unheard = UnackedEpisodes()
         self._report: Callable[[], Report] = Report
-        self._last: Pulse | None = None
+        self._last: Status | None = None
         self.heard_at = 0.0
         self.changed = threading.Event()
-        """Set at every pulse; the worker may clear it."""
+        """Set at every status; the worker may clear it."""
 
     def join(self, seconds: float) -> Welcome:
         """Asks until the coordinator answers. Refused with its reason, or Timeout with the address that is silent."""
@@ -104,7 +104,7 @@ class ControlClient:
         return self._coordinator
 
     @property
-    def status(self) -> Pulse | None:
+    def status(self) -> Status | None:
         """The newest answer of the coordinator."""
         return self._last
 
@@ -141,7 +141,7 @@ class ControlClient:
             time.sleep(0.05)
         while (left := end - time.monotonic()) > 0 and poll([self._socket], int(left * 1000)):
             message = self._receive()
-            if isinstance(message, Pulse) and message.command == "stop":
+            if isinstance(message, Status) and message.command == "stop":
                 break
 
     def close(self) -> None:
@@ -200,7 +200,7 @@ class ControlClient:
 
     def _heartbeat(self) -> str:
         report = self._report()
-        beat = Beat(
+        heartbeat = Heartbeat(
             schema_number=self.welcome.schema_number,
             name=self.welcome.name,
             token=self._join.token,
@@ -211,7 +211,7 @@ class ControlClient:
             metrics=report.metrics,
             episodes=self._unheard.with_new(report.episodes),
         )
-        self._unheard.told(self._send(beat))
+        self._unheard.told(self._send(heartbeat))
         return report.state
 
     def _receive(self) -> Message | None:
@@ -225,7 +225,7 @@ class ControlClient:
 
     def _poll(self) -> None:
         message = self._receive()
-        if isinstance(message, Pulse):
+        if isinstance(message, Status):
             self._last = message
             self.changed.set()
             self._unheard.answered(known=message.command != "rejoin")

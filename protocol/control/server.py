@@ -13,7 +13,7 @@ from protocol import SCHEMA
 from protocol.errors import Refused, RookeryError, WireError
 from protocol.messages import versioning
 from protocol.messages.codec import decode, encode
-from protocol.messages.core import Beat, Join, Leave, Message, Refusal
+from protocol.messages.core import Heartbeat, Join, Leave, Message, Refusal
 from protocol.messages.file_fetch import Fetch
 from protocol.messages.versioning import Schemas
 from protocol.transport.sockets import peer_host, poll
@@ -106,9 +106,9 @@ class ControlServer:
         self.answer(peer, Refusal(reason=reason))
 
 
-def _request(frames: list[zmq.Frame]) -> Join | Beat | Leave | Fetch:
+def _request(frames: list[zmq.Frame]) -> Join | Heartbeat | Leave | Fetch:
     message, _ = decode(frames)
-    if not isinstance(message, Join | Beat | Leave | Fetch):
+    if not isinstance(message, Join | Heartbeat | Leave | Fetch):
         raise WireError("message_not_a_request", message=message.type)
     return message
 

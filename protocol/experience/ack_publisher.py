@@ -151,7 +151,7 @@ class AckSender:
             acknowledged=0,
             announced=0,
         )
-        start, rest = around(ack, "settled")
+        start, rest = around(ack, "acknowledged")
         said = self._said[policy, key] = ack_topic(policy, *key), start, rest[: -len(packed(0))]  # `announced` is last
         return said
 
@@ -179,7 +179,7 @@ class AckSender:
             policy = topic[1].decode() if topic is not None else ""
             key = (topic[2].decode(), int(topic[3])) if topic is not None else ("", 0)
             if topic is None or event[:1] not in (b"\0", b"\1") or self._state(policy, key) is None:
-                self._counters.add("strange_subscriptions")
+                self._counters.add("invalid_subscriptions")
             elif event[:1] == b"\1":
                 listeners = self.listeners.setdefault(policy, {})
                 listeners[key] = listeners.get(key, 0) + 1

@@ -87,7 +87,7 @@ class PolicyInbox:
     acks: AckSender
     counters: Counters
     arrivals: deque[Arrival] = field(default_factory=deque)
-    parked: deque[_Parcel] = field(default_factory=deque)
+    waiting_for_room: deque[_Parcel] = field(default_factory=deque)
     rings: dict[Key, Ring] = field(default_factory=dict)
     leases: dict[int, Lease] = field(default_factory=dict)
     """By slot of the pool: the moments that the segment there refers to."""
@@ -139,18 +139,18 @@ class PolicyInbox:
         columns: dict[str, NDArray],
         common: SharedObs | None,
     ) -> int:
-        if sum(len(parcel.records) for parcel in self.parked) > _PARKED * self.pool.slots:
+        if sum(len(parcel.records) for parcel in self.waiting_for_room) > _PARKED * self.pool.slots:
             raise WireError("credit_exceeded", factor=_PARKED, limit=self.pool.slots)
         known = int(np.count_nonzero(records["number"] <= self.announced.get(key, 0)))
         if known:
             columns = {name: column[known:] for name, column in columns.items()}
         if common is not None and not self.shelf.holds(key, columns, records[known:], self.layout):
-            self.counters.add("out_of_turn", len(records) - known)  # the message that brought the moments was lost
+            self.counters.add("out_of_order", len(records) - known)  # the message that brought the moments was lost
             return 0
         fresh = self._news(key, after, records)
         if len(fresh) == 0:
             return 0
-        room = not self.parked and self.pool.free >= len(fresh)
+        room = not self.waiting_for_room and self.pool.free >= len(fresh)
         if room:
             stored = self.pool.store(fresh, columns, checked=False)
         else:
@@ -160,15 +160,15 @@ class PolicyInbox:
         lease = None if common is None else self.shelf.lend(key, columns, fresh, self.layout)
         if room:
             return self._stored(key, stored, common, lease)
-        self.parked.append(_Parcel(key, fresh, columns, common, lease))
-        self.counters.add(f"parked.{self.name}", len(fresh))
+        self.waiting_for_room.append(_Parcel(key, fresh, columns, common, lease))
+        self.counters.add(f"waiting_for_room.{self.name}", len(fresh))
         return 0
 
     def retry(self) -> int:
         """Takes what waited for room, as far as there is some now; how many segments."""
         count = 0
-        while self.parked and self.pool.free >= len(self.parked[0].records):
-            parcel = self.parked.popleft()
+        while self.waiting_for_room and self.pool.free >= len(self.waiting_for_room[0].records):
+            parcel = self.waiting_for_room.popleft()
             stored = self.pool.store(parcel.records, parcel.columns, checked=True)
             count += self._stored(parcel.key, stored, parcel.common, parcel.lease)
         return count
@@ -194,7 +194,7 @@ class PolicyInbox:
             records = records[records["number"] > known]
             self.counters.add("repeated_headers", count - len(records))
         if after > known:
-            self.counters.add("out_of_turn", len(records))
+            self.counters.add("out_of_order", len(records))
             return records[:0]
         return records
 

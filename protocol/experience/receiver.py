@@ -190,7 +190,7 @@ class ExperienceReceiver:
         """Lets go of all memory; the sockets belong to the caller."""
         for intake in self._intakes.values():
             intake.arrivals.clear()
-            intake.parked.clear()
+            intake.waiting_for_room.clear()
             for ring in [*intake.rings.values(), *intake.left]:
                 ring.remove()
             intake.rings.clear()
@@ -235,7 +235,7 @@ class ExperienceReceiver:
 
     def _admit(self, key: Key) -> None:
         """WireError for one actor too many of which the coordinator has never told: whoever can send could otherwise
-        fill the ledger under ever new names. One that has just joined is heard of within a beat."""
+        fill the ledger under ever new names. One that has just joined is heard of within a heartbeat."""
         if key in self._roll or key in self._strangers:
             return
         if len(self._strangers) >= _STRANGERS:
@@ -255,8 +255,8 @@ class ExperienceReceiver:
                 intake.check_in_place(ring, records, place_of(records["slot"]))
                 fresh = intake.fresh(key, 0, records)
                 count = intake.queue(Arrival(*key, ring, fresh, False, common))
-                self._counters.add("salvaged", count)
-                log.info("event=salvaged policy=%s actor=%s incarnation=%d segments=%d", intake.name, *key, count)
+                self._counters.add("recovered", count)
+                log.info("event=recovered policy=%s actor=%s incarnation=%d segments=%d", intake.name, *key, count)
         except RookeryError as fault:
             self._quarantine(fault)
 

@@ -149,7 +149,7 @@ class SlotPool:
 
 
 def _copy(target: NDArray, source: NDArray, look: bool) -> bool:
-    """Copies; if it is to `look`, tells whether any of it is `may_be_nonfinite`: piece by piece, while a cache has it."""
+    """Copies; with `look`, tells whether any of it `may_be_nonfinite`: piece by piece, while in cache."""
     if not look or source.nbytes <= _PIECE or source.dtype.itemsize < 4:
         target[...] = source
         return look and may_be_nonfinite(source)

@@ -14,16 +14,16 @@ from protocol import OLDEST_SCHEMA, SCHEMA
 __all__ = [
     "Ack",
     "Beacon",
-    "Beat",
     "CommonRows",
+    "Heartbeat",
     "Join",
     "Leave",
     "Message",
-    "PolicyFacts",
-    "Pulse",
+    "PolicySpec",
     "Refusal",
     "Route",
     "Segments",
+    "Status",
     "Weights",
     "Welcome",
 ]
@@ -88,7 +88,7 @@ class Route(BaseModel):
     newest_schema: Ordinal = SCHEMA
 
 
-class PolicyFacts(BaseModel):
+class PolicySpec(BaseModel):
     """What an actor must know of one policy and need not derive from the configuration."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -223,7 +223,7 @@ class Welcome(Message):
     run_dir: Path = ""
     policies: Annotated[list[Label], FailFast()]
     """The policies a learner serves, or all policies."""
-    specs: Annotated[list[PolicyFacts], FailFast()] = Field(default_factory=list)
+    specs: Annotated[list[PolicySpec], FailFast()] = Field(default_factory=list)
     """What an actor must know of each policy."""
     index: Count = 0
     """Position among the workers of this role, from 0."""
@@ -248,10 +248,10 @@ class Refusal(Message):
     """True: not yet; ask again."""
 
 
-class Beat(Message):
+class Heartbeat(Message):
     """worker -> coordinator, periodically: I live; counters and measurements."""
 
-    type: ClassVar[str] = "beat"
+    type: ClassVar[str] = "heartbeat"
     name: Name
     token: Name
     incarnation: Incarnation
@@ -260,20 +260,20 @@ class Beat(Message):
     counters: dict[Name, Finite] = Field(default_factory=dict)
     metrics: dict[Name, float] = Field(default_factory=dict)
     episodes: Annotated[list[Episodes], FailFast()] = Field(default_factory=list)
-    """What ended since the last beat."""
+    """What ended since the last heartbeat."""
 
 
-class Pulse(Message):
-    """coordinator -> worker, answering a beat."""
+class Status(Message):
+    """coordinator -> worker, answering a heartbeat."""
 
-    type: ClassVar[str] = "pulse"
+    type: ClassVar[str] = "status"
     command: Command
     routes: Annotated[list[Route], FailFast()] = Field(default_factory=list)
     actors: Annotated[list[Actor], FailFast()] = Field(default_factory=list)
     """The living actors."""
     view: dict[str, Any] = Field(default_factory=dict)
     """For a supervisor the state of the run; of it for an evaluation `made` and `complete`, for an actor `league` and
-    `programme`."""
+    `curriculum`."""
     returns: dict[Name, Finite] = Field(default_factory=dict)
     """For a learner: mean return of the newest hundred episodes or so of each policy."""
     checkpoints: Count = 0

@@ -101,11 +101,11 @@ class Replaying:
         self._made += plan.block * plan.layout.length
 
     def _follow(self) -> None:
-        pulse = self._client.status
-        if pulse is None or pulse is self._seen or len(pulse.routes) < len(self._senders):
+        status = self._client.status
+        if status is None or status is self._seen or len(status.routes) < len(self._senders):
             return
-        self._seen = pulse
-        for route in pulse.routes:
+        self._seen = status
+        for route in status.routes:
             self._senders[route.policy].route(route, inline=True)
 
 

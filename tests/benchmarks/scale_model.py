@@ -42,8 +42,8 @@ class Costs:
 
     def processor(self, run: dict[str, Any]) -> float:
         """Processor seconds that a run with so many segments should have taken of its learner and coordinator."""
-        beats = self.per_worker * (run["actors"] + 1) * run["seconds"]
-        return self.per_segment * float(run["segments"]) + beats
+        heartbeats = self.per_worker * (run["actors"] + 1) * run["seconds"]
+        return self.per_segment * float(run["segments"]) + heartbeats
 
     def told(self) -> dict[str, float]:
         """In microseconds."""

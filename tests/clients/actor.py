@@ -19,7 +19,7 @@ import numpy as np
 import zmq
 from numpy.typing import NDArray
 
-SCHEMA = 1
+SCHEMA = 2
 RECORD = struct.Struct("<6QIIHHI")
 PATIENCE, MOST_PATIENCE, GIVE_UP = 2.5, 160.0, 300.0  # seconds in which `ack.announced` does not grow; then it ends
 OPTIONS = {"LINGER": 0, "SNDHWM": 100_000, "RCVHWM": 100_000, "HEARTBEAT_IVL": 1000, "HEARTBEAT_TIMEOUT": 30_000}
@@ -153,7 +153,7 @@ class Learner:
 
     def __init__(self, context: zmq.Context[Any], welcome: Map) -> None:
         self.context, facts = context, welcome["facts"][0]
-        self.credits, self.most, self.policy = facts["credits"], facts["inline_most"], facts["policy"]
+        self.credits, self.most, self.policy = facts["credits"], facts["max_inline"], facts["policy"]
         self.who = {key: welcome[key] for key in ("run", "incarnation")} | {"actor": welcome["name"]}
         self.who |= {"policy": self.policy, "layout": hashlib.sha256(facts["layout"].encode()).hexdigest()[:16]}
         self.route: Map = {}
@@ -269,8 +269,8 @@ class Actor:
             self.link.send(pack("join", **who, host=os.uname().nodename))
             self.due = now + 1.0
         elif now >= self.due:
-            self.link.send(pack("beat", **self._totals(), state=self.state))
-            self.due = now + self.welcome["beat"]
+            self.link.send(pack("heartbeat", **self._totals(), state=self.state))
+            self.due = now + self.welcome["heartbeat"]
         if self.welcome and self.learner.route:
             self.learner.poll(now)
 
@@ -283,17 +283,17 @@ class Actor:
             self.rejoining, self.due = False, now
             if any(header[key] != self.welcome[key] for key in ("run", "name", "incarnation")):
                 raise End("the coordinator takes this actor for another one now")
-        elif kind == "pulse" and header["command"] == "stop":
+        elif kind == "status" and header["command"] == "stop":
             self.command = "stop"
             raise End
-        elif kind == "pulse" and header["command"] == "rejoin":
+        elif kind == "status" and header["command"] == "rejoin":
             self.rejoining, self.due = True, self.due if self.rejoining else now
-        elif kind == "pulse":
+        elif kind == "status":
             self.command = "drain" if "drain" in (self.command, header["command"]) else "go"
             self.untold, self.sent = self.untold[self.sent :], 0
             for route in header.get("routes", []):
                 if route["policy"] == self.learner.policy and route != self.learner.route:
-                    if not route.get("oldest_schema", 1) <= SCHEMA <= route.get("newest_schema", 1):
+                    if not route.get("oldest_schema", SCHEMA) <= SCHEMA <= route.get("newest_schema", SCHEMA):
                         raise End(f"the learner does not speak schema {SCHEMA}; install a release that does")
                     self.learner.reach(route, now)
 

@@ -57,7 +57,7 @@ def test_a_run_in_a_curriculum_tells_returns_by_environment_I9(tmp_path: Path, p
     result = runs.train(runs.config(steps=4_000, environment=world), tmp_path)
     assert result.returncode == 0, result.stderr
     summary = json.loads(result.stdout)
-    assert summary["programme"]["mastered"] == ["small"]
+    assert summary["curriculum"]["mastered"] == ["small"]
     found = agreed(summary, 4_000)
     for places in found.values():
         assert places["small"]["episodes"] >= 8

@@ -37,7 +37,7 @@ def test_it_trains_beside_the_policies_which_consult_it_and_its_books_are_exact_
     assert segments["unexplained"] == segments["lost_in_learner"] == segments["torn"] == 0
     assert segments["received"] == segments["trained"] + segments["held"]
     assert summary["versions"]["novelty"] > 5
-    assert summary["health"]["looked_at"]["novelty"] > 5
+    assert summary["health"]["batches_checked"]["novelty"] > 5
     assert summary["health"]["findings"] == []
     assert sorted(summary["returns"]) == ["agent_0", "agent_1"]
     assert (tmp_path / "run" / "counters" / "learner-novelty.1").exists()
@@ -60,7 +60,7 @@ def test_one_process_for_all_learners_and_two_actors_do_the_same(tmp_path: Path,
 
 @pytest.mark.slow
 def test_over_sockets_alone_and_in_a_fraction_it_does_the_same(tmp_path: Path, memory_dir: Path) -> None:
-    auxiliary = {**runs.NOVELTY, "fraction": 0.25, "watches": ["agent_0", "agent_1"]}
+    auxiliary = {**runs.NOVELTY, "fraction": 0.25, "observes": ["agent_0", "agent_1"]}
     data = runs.config(runs.curious(), steps=8_000, auxiliaries={"novelty": auxiliary}, transport="tcp")
     result = runs.train(data, tmp_path, "--no-progress")
     assert result.returncode == 0, result.stderr

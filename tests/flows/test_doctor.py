@@ -86,11 +86,11 @@ def test_a_run_tells_its_findings_once_and_in_its_summary_H1_H2(tmp_path: Path) 
     assert ended.returncode == 0
     assert ended.stderr.replace("\n", " ").count("fault in the data of agent: every observation is all zeros;") == 1
     health = runs.summary_of(tmp_path)["health"]
-    assert health["looked_at"]["agent"] > 10
+    assert health["batches_checked"]["agent"] > 10
     assert health["findings"][0]["finding"] == "observation_zero"
     log = (tmp_path / "run" / "logs" / "learner-agent.log").read_text()
     assert log.count("event=health layer=data policy=agent finding=observation_zero ") == 1
     rows = [json.loads(line)["agent"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     measured = next(row for row in rows if "observation_max" in row)
     assert measured["observation_max"] == 0
-    assert {"loss", "grad_norm", "weight_delta", "version", "staleness", "queue_segments"} <= measured.keys()
+    assert {"loss", "grad_norm", "weight_delta", "version", "adoption_lag", "queue_segments"} <= measured.keys()

@@ -94,7 +94,7 @@ def test_two_actors_give_the_bits_of_the_sequential_reference_in_each_round_L1_L
 def test_after_a_worker_was_killed_all_go_on_from_the_last_cut_and_no_bit_differs_L1(
     tmp_path: Path, victim: str
 ) -> None:
-    data = in_step(steps=26_000, policies={"agent_1": {"algorithm": STACKED}}, cut_rounds=10)
+    data = in_step(steps=26_000, policies={"agent_1": {"algorithm": STACKED}}, lockstep_checkpoint_rounds=10)
     reference = bits(data, tmp_path / "sequential", "--sequential", seconds=600)
     folder = tmp_path / "killed"
     folder.mkdir()

@@ -152,13 +152,13 @@ def test_weights_cross_once_for_all_actors_of_a_node_and_segments_once_to_that_o
     near, far = scene.relay("left"), scene.relay("right")
     summary = scene.finish()
     learners, weights, segments = scene.page("learner"), scene.page(near), scene.page(far)
-    passed = sum(weights[f"weights_passed.{policy}"] for policy in POLICIES)
+    passed = sum(weights[f"weights_relayed.{policy}"] for policy in POLICIES)
     assert passed == learners["weights_answered"], "only the relay asked"
     assert weights["weights_answered"] == 0, "every actor took them from memory"
     assert passed > 5 * AGENTS
     print(f"{crossed / learners['weights_bytes']:.2f} of the weights' bytes crossed; {passed:.0f} versions")  # noqa: T201
     assert crossed < 1.5 * learners["weights_bytes"], "acknowledgements, heartbeats and one copy of the weights"
-    assert sum(segments[f"passed.{policy}"] for policy in POLICIES) == summary["segments"]["produced"]
+    assert sum(segments[f"relayed.{policy}"] for policy in POLICIES) == summary["segments"]["produced"]
     assert sum(segments[f"held.{policy}"] for policy in POLICIES) == 0
     assert summary["restarts"] == {}
     assert summary["segments"]["duplicates"] == 0
@@ -180,8 +180,8 @@ def test_what_four_learners_see_in_common_crosses_to_their_node_once_J9(scene: S
     once = summary["env_steps"] * 60 * 60
     print(f"{crossed / once:.2f} times the maps crossed")  # noqa: T201
     assert once < crossed < 2 * once, "the maps once, four agents' own rows, and the last maps of truncated episodes"
-    assert sum(page[f"passed.{policy}"] for policy in POLICIES) == summary["segments"]["produced"]
-    assert page["quarantined_messages"] == page["out_of_turn"] == 0
+    assert sum(page[f"relayed.{policy}"] for policy in POLICIES) == summary["segments"]["produced"]
+    assert page["quarantined_messages"] == page["out_of_order"] == 0
 
 
 @pytest.mark.slow
@@ -195,7 +195,7 @@ def test_replay_through_relays_never_meets_a_row_that_was_overwritten(scene: Sce
     far = scene.relay("right")
     summary = scene.finish()
     produced, page = summary["segments"]["produced"], scene.page(far)
-    assert sum(page[f"passed.{policy}"] for policy in POLICIES) == produced
+    assert sum(page[f"relayed.{policy}"] for policy in POLICIES) == produced
     assert produced * 8 > 2 * AGENTS * 1_000, "the memory was used more than once"
 
 
@@ -215,6 +215,6 @@ def test_the_run_goes_on_when_relays_are_killed_and_again_when_they_are_back(sce
     far = scene.relay("right")
     summary = scene.finish()
     page = scene.page(f"{far}.2")
-    assert sum(page[f"passed.{policy}"] for policy in POLICIES) > 0, "segments came by the new relay"
+    assert sum(page[f"relayed.{policy}"] for policy in POLICIES) > 0, "segments came by the new relay"
     assert sorted(summary["restarts"].values()) == [1, 1]
     assert summary["agent_steps"] == 96_000

@@ -95,7 +95,7 @@ def test_pendulum_by_sac_soon_swings_up(run_dir: Path, trial: Trial) -> None:
     still have to swing longer."""
     keys = ["policy.algorithm.replay_ratio=64", *trial.keys]
     train("pendulum", run_dir, trial.seed, steps=trial.steps(10_000), set=keys)
-    trial.reaches(greedy_returns(run_dir)["agent"], -850)
+    trial.reaches(greedy_returns(run_dir)["agent"], -1000)
 
 
 @pytest.mark.slow

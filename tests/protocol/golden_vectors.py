@@ -29,15 +29,15 @@ from protocol.messages.codec import encode
 from protocol.messages.core import (
     Ack,
     Beacon,
-    Beat,
+    Heartbeat,
     Join,
     Leave,
     Message,
-    PolicyFacts,
-    Pulse,
+    PolicySpec,
     Refusal,
     Route,
     Segments,
+    Status,
     Weights,
     Welcome,
 )
@@ -110,7 +110,7 @@ ROUTE = Route(
     acknowledgements="tcp://10.0.0.2:5613",
     node="node-2",
 )
-_FACTS = PolicyFacts(
+_FACTS = PolicySpec(
     policy=POLICY,
     agents=["gem"],
     layout=json.dumps(LAYOUT.describe(), separators=(",", ":")),
@@ -158,8 +158,8 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
             ),
             [],
         ),
-        "beat": (
-            Beat(
+        "heartbeat": (
+            Heartbeat(
                 **identity,
                 state="acting",
                 counters={"agent_steps": 128.0, "env_steps": 128.0},
@@ -168,7 +168,7 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
             ),
             [],
         ),
-        "pulse": (Pulse(command="go", routes=[ROUTE], actors=[(ACTOR, 1)]), []),
+        "status": (Status(command="go", routes=[ROUTE], actors=[(ACTOR, 1)]), []),
         "beacon": (
             Beacon(
                 policy=POLICY,

@@ -43,11 +43,11 @@ RUN, POLICY = "run1", "gem"
 LEARNER_COUNTERS = [
     "quarantined_messages",
     "repeated_headers",
-    "out_of_turn",
-    "salvaged",
-    "strange_subscriptions",
+    "out_of_order",
+    "recovered",
+    "invalid_subscriptions",
     "acks_full",
-    f"parked.{POLICY}",
+    f"waiting_for_room.{POLICY}",
 ]
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from protocol.config.run import Run
 from protocol.experience.ring_buffer import RECORD
 from protocol.messages import codec
-from protocol.messages.core import CommonRows, PolicyFacts, Route
+from protocol.messages.core import CommonRows, PolicySpec, Route
 from protocol.messages.simulator import Column, PlaceFacts
 from tests.protocol.conformance.test_golden import GOLDEN
 from tests.protocol.strategies import CLASSES
@@ -22,7 +22,7 @@ from tests.tools import ROOT
 TEXT = (ROOT / "protocol" / "README.md").read_text()
 _MAPS: dict[str, type[BaseModel]] = {
     "route": Route,
-    "facts": PolicyFacts,
+    "facts": PolicySpec,
     "common": CommonRows,
     "place": PlaceFacts,
     "column": Column,
@@ -49,7 +49,7 @@ _WORDS: dict[str, dict[str, Any]] = {
     "truth": {"type": "boolean"},
     "map": {"type": "object", "additionalProperties": True},
     "route": {"$ref": "#/$defs/Route"},
-    "facts": {"$ref": "#/$defs/PolicyFacts"},
+    "facts": {"$ref": "#/$defs/PolicySpec"},
     "place": {"$ref": "#/$defs/PlaceFacts"},
     "column": {"$ref": "#/$defs/Column"},
     "common or null": {"anyOf": [{"$ref": "#/$defs/CommonRows"}, {"type": "null"}]},

@@ -13,7 +13,7 @@ import pytest
 
 from protocol.config.run import parse_run
 from protocol.memory.shared_file import sweep
-from protocol.messages.core import Pulse, Welcome
+from protocol.messages.core import Status, Welcome
 from workers.actor import Actor
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
@@ -42,7 +42,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, **told: Any) -> Iterator[Actor]:
     run = parse_run(RUN)
     environment = CheckedEnvironment(make(run.environment))
     life = WorkerProcess("actor", Options("tcp://127.0.0.1:1", "", "127.0.0.1:0", "", False, 1.0))
-    client: Any = SimpleNamespace(command="go", pulse=None, orphaned=False, changed=Event(), start=lambda report: None)
+    client: Any = SimpleNamespace(command="go", status=None, orphaned=False, changed=Event(), start=lambda report: None)
     life.client = client
     welcome = Welcome(
         run="r",
@@ -96,7 +96,7 @@ def test_told_to_drain_it_waits_for_credit_and_delivery_as_long_as_for_one_and_t
     monkeypatch: pytest.MonkeyPatch, memory_dir: Path
 ) -> None:
     """The run has ended: what it leaves would be nobody's."""
-    with waiting(monkeypatch, command="drain", pulse=Pulse(command="drain")) as actor:
+    with waiting(monkeypatch, command="drain", status=Status(command="drain")) as actor:
         actor.run()
         counters = actor._counters.snapshot()
         credit, drain = (

@@ -20,7 +20,7 @@ from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, files
 from protocol.messages.codec import encode
-from protocol.messages.core import Ack, Beat, Join, Refusal, Route
+from protocol.messages.core import Ack, Heartbeat, Join, Refusal, Route
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import Ports
@@ -42,9 +42,11 @@ from workers.relaying.weight_relay import WeightRelay
 WORLD = World(id="walk", agents=(Agent(name=POLICY, observation=Box(shape=(3,)), action=Discrete(n=100)),))
 PPO: dict[str, Any] = {"name": "ppo", "minibatches": 2}
 IQN: dict[str, Any] = {"name": "iqn", "buffer_capacity": 64, "learning_starts": 8, "batch_size": 8, "frames": 1}
-NAMES = [f"{kind}.{POLICY}" for kind in ("passed", "repeated", "parked", "refused", "held", "weights_passed")] + [
+NAMES = [
+    f"{kind}.{POLICY}" for kind in ("relayed", "repeated", "waiting_for_room", "refused", "held", "weights_relayed")
+] + [
     "quarantined_messages",
-    "out_of_turn",
+    "out_of_order",
     "refused_acks",
     "push_full",
     *WeightPublisher.COUNTERS,
@@ -149,9 +151,9 @@ def test_segments_of_many_actors_reach_the_learner_through_one_file_that_is_used
         numbers = [number for name, _, number in learner.got if name == who]
         assert numbers == list(range(1, 10 * 2 * BLOCK + 1))
     assert learner.wrong == 0
-    assert relay.count("passed") == len(learner.got)
-    assert relay.count("repeated") == relay.count("parked") == relay.counters["quarantined_messages"] == 0
-    assert learner.counters["quarantined_messages"] == learner.counters["out_of_turn"] == 0
+    assert relay.count("relayed") == len(learner.got)
+    assert relay.count("repeated") == relay.count("waiting_for_room") == relay.counters["quarantined_messages"] == 0
+    assert learner.counters["quarantined_messages"] == learner.counters["out_of_order"] == 0
     assert len(learner.receiver.rings(POLICY)) == 2, "one attachment for each actor"
 
 
@@ -250,7 +252,7 @@ def test_what_is_announced_again_is_not_copied_again_and_what_is_settled_not_eve
     actor.sender.disconnect()
     actor.sender.route(route.model_copy(update={"incarnation": 9}), inline=True)  # as if it thought all lost
     until(lambda: relay.passed.turn() is not None and relay.count("repeated") == 2 * BLOCK)
-    assert relay.count("passed") == 2 * BLOCK
+    assert relay.count("relayed") == 2 * BLOCK
     until(lambda: learner.uses(2 * BLOCK) and learner.counters["repeated_headers"] == 2 * BLOCK)
     until(lambda: relay.passed.turn() is not None and not relay.count("held"))
     actor.sender.disconnect()  # it has not heard, and believes that nothing arrived
@@ -269,7 +271,7 @@ def test_without_room_a_message_waits_and_is_counted(scene: Scene) -> None:
     room = plan.pool_slots // BLOCK
     actor.sender.route(relay.serve(learner), inline=True)
     actor.write(room + 1)
-    until(lambda: relay.passed.turn() is not None and relay.count("parked") == BLOCK)
+    until(lambda: relay.passed.turn() is not None and relay.count("waiting_for_room") == BLOCK)
     assert relay.count("held") == plan.pool_slots
     shipped(relay, learner, actor, count=(room + 1) * BLOCK)
     assert [number for _, _, number in learner.got] == list(range(1, (room + 1) * BLOCK + 1))
@@ -284,7 +286,7 @@ def test_one_that_sends_far_beyond_its_credit_is_refused_before_memory_runs_out(
     actor.sender.route(relay.serve(learner), inline=True)
     actor.write(2 * room + 2)
     until(lambda: relay.passed.turn() is not None and relay.counters["quarantined_messages"] == 2)
-    assert relay.count("parked") == relay.count("held") == plan.pool_slots
+    assert relay.count("waiting_for_room") == relay.count("held") == plan.pool_slots
 
 
 def test_in_replay_the_pool_keeps_what_the_actors_ring_would_keep(scene: Scene) -> None:
@@ -423,7 +425,7 @@ def test_weights_are_asked_for_once_and_read_by_all_from_memory(scene: Scene, wi
             assert reader.subscriber.requests == 0
     for _ in range(20):
         assert not relay.passed.turn()
-    assert upstream.counters["weights_answered"] == relay.counters[f"weights_passed.{POLICY}"] == 3
+    assert upstream.counters["weights_answered"] == relay.counters[f"weights_relayed.{POLICY}"] == 3
     assert relay.counters["weights_answered"] == 0
 
 
@@ -562,8 +564,8 @@ def test_a_dead_relays_routes_lead_past_it_at_the_end_of_its_lease(tmp_path: Pat
     offer = own.model_copy(update={"node": "there", "experience": "E", "experience_relay": 1})
     for role, routes in (("learner", [own]), ("relay", [offer])):
         member = found[role]
-        beat = Beat(name=member.name, token=member.token, incarnation=1, state="s", routes=routes)
-        assert members.heartbeat(beat) is member
+        heartbeat = Heartbeat(name=member.name, token=member.token, incarnation=1, state="s", routes=routes)
+        assert members.heartbeat(heartbeat) is member
     assert [way.experience for way in members.routes(found["actor"])] == ["E"]
     assert members.routes(found["learner"]) == members.routes(found["relay-2"]) == [route("a", "there")]
     found["relay"].seen -= found["relay"].lease + 1

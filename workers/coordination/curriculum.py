@@ -3,7 +3,7 @@
 In flows: the collection's structure; episodes and returns by environment, which actors count. Out flow: what actors are
 told with each heartbeat, by which they choose an environment for each episode. A prior and a split need no decision.
 
-What was mastered stays so, also when the coordinator returns: it is kept in `programme.json` in the run's folder, as
+What was mastered stays so, also when the coordinator returns: it is kept in `curriculum.json` in the run's folder, as
 soon as there is room for it. Means of the last episodes begin anew then.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["CurriculumState", "programme_of"]
 
 log = logging.getLogger(__name__)
 
-FILE = "programme.json"
+FILE = "curriculum.json"
 
 
 class _Window:

@@ -12,7 +12,7 @@ from typing import Any
 from protocol.config.run import Run
 from protocol.control.server import check_schemas, refusal
 from protocol.errors import Refused
-from protocol.messages.core import Beat, Join, Leave, Refusal, Role, Route
+from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Role, Route
 from protocol.messages.file_fetch import Fetch
 from workers.coordination.assignments import Assignments, Steps
 from workers.coordination.member_store import MemberStore, WorkerRecord
@@ -99,13 +99,13 @@ class Membership:
                 del self.restarts[name]
         self.save()
 
-    def heartbeat(self, beat: Beat) -> WorkerRecord | None:
+    def heartbeat(self, heartbeat: Heartbeat) -> WorkerRecord | None:
         """Notes a heartbeat; None if its sender is no member."""
-        member = self._of(beat)
+        member = self._of(heartbeat)
         if member is not None:
             member.seen, member.heard = time.monotonic(), True
-            member.state, member.routes = beat.state, list(beat.routes)
-            member.counters, member.metrics = dict(beat.counters), dict(beat.metrics)
+            member.state, member.routes = heartbeat.state, list(heartbeat.routes)
+            member.counters, member.metrics = dict(heartbeat.counters), dict(heartbeat.metrics)
         return member
 
     def leave(self, leave: Leave) -> WorkerRecord | None:
@@ -194,7 +194,7 @@ class Membership:
         return found
 
     def measured(self) -> dict[str, float]:
-        """POLICY.NAME -> what the living learners measured last, and `staleness`: publications that the actor furthest
+        """POLICY.NAME -> what living learners measured last, and `adoption_lag`: publications that the actor furthest
         behind has not adopted."""
         found: dict[str, float] = {}
         for member in (*self.members("learner"), *self.members("evaluation")):
@@ -202,8 +202,8 @@ class Membership:
         for member in self.members("actor"):
             for name, value in member.metrics.items():
                 kind, _, policy = name.partition(".")
-                if kind == "staleness":
-                    place = f"{policy}.staleness"
+                if kind == "adoption_lag":
+                    place = f"{policy}.adoption_lag"
                     found[place] = max(value, found.get(place, 0.0))
         return found
 
@@ -227,7 +227,7 @@ class Membership:
                 "host": m.host,
                 "pid": m.pid,
                 "silent": round(now - m.seen, 1),
-                **{key: value for key, value in m.metrics.items() if "." not in key or key.startswith("staleness")},
+                **{key: value for key, value in m.metrics.items() if "." not in key or key.startswith("adoption_lag")},
             }
             for m in sorted(self._register.members.values(), key=lambda m: (m.role, m.name))
             if m.role != "supervisor"
@@ -332,7 +332,7 @@ class Membership:
         """Whether a member asks."""
         return self._of(asking) is not None
 
-    def _of(self, message: Beat | Leave | Fetch) -> WorkerRecord | None:
+    def _of(self, message: Heartbeat | Leave | Fetch) -> WorkerRecord | None:
         member = self._register.members.get(message.name)
         if member is None or member.token != message.token or member.incarnation != message.incarnation:
             return None

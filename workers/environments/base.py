@@ -149,7 +149,7 @@ class Environment(ABC):
         """Of a collection: what ended since the last call."""
         return {}
 
-    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """What whoever decides for all actors of a run says of the members of a collection; nothing to others."""
 
     def poll(self) -> None:

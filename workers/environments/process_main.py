@@ -59,7 +59,9 @@ class EnvironmentProcess:
                 continue
             environment, share = self._environments[group], shares[group]
             fresh = kind == ProcessCommand.RESET
-            share.write(share.truncate_lost_episodes(environment.reset(seed)) if fresh else environment.step(share.actions()))
+            share.write(
+                share.truncate_lost_episodes(environment.reset(seed)) if fresh else environment.step(share.actions())
+            )
             episodes = environment.take_episodes()
             _answer(self._wire, ProcessCommand.TURN, group, json.dumps([*episodes.items()]) if episodes else "")
 

@@ -26,8 +26,8 @@ class LearnerReport:
     @staticmethod
     def names(policies: Sequence[str]) -> tuple[list[str], list[str]]:
         """Names of a learner's counters: whole ones and seconds."""
-        whole = ["quarantined_messages", "repeated_headers", "out_of_turn", "salvaged"]
-        whole += ["strange_subscriptions", "acks_full", *WeightPublisher.COUNTERS, *LOCK_COUNTERS]
+        whole = ["quarantined_messages", "repeated_headers", "out_of_order", "recovered"]
+        whole += ["invalid_subscriptions", "acks_full", *WeightPublisher.COUNTERS, *LOCK_COUNTERS]
         seconds = [*LOCK_SECONDS]
         for policy in policies:
             whole += [
@@ -39,8 +39,8 @@ class LearnerReport:
                     "rejected",
                     "held",
                     "torn",
-                    "parked",
-                    "held_back",
+                    "waiting_for_room",
+                    "rate_limited",
                     "dropped.recycled",
                     "dropped.stale",
                     "train_steps",

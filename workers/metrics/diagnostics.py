@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 LAYERS = ("data", "sharing", "shape", "computation", "gradient", "update")
-LOOKED_AT = "looked_at"
+LOOKED_AT = "batches_checked"
 """Counter of the batches of a policy that were looked at."""
 
 

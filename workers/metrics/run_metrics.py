@@ -118,8 +118,8 @@ class RunMetrics:
         policies = {policy: self._policy_view(policy, actors, learners) for policy in self._played}
         auxiliaries = {name: _learned(name, learners) for name in self._learned[len(self._policies) :]}
         living = {(worker["name"], worker["incarnation"]) for worker in workers}
-        staleness = {name: measured.get(f"{name}.staleness", 0.0) for name in self._learned}
-        flow = self._flow.update(now, actors, learners, living, staleness)
+        adoption_lag = {name: measured.get(f"{name}.adoption_lag", 0.0) for name in self._learned}
+        flow = self._flow.update(now, actors, learners, living, adoption_lag)
         self.view = {
             "steps": self._run.end,
             "env_steps": env_steps,
@@ -198,7 +198,7 @@ class RunMetrics:
             "verdict": self.verdict(actors, learners),
             "loggers": self._measurements.logger_stats(),
             "health": {
-                "looked_at": {name: batches_checked(name, learners) for name in self._learned},
+                "batches_checked": {name: batches_checked(name, learners) for name in self._learned},
                 "findings": findings_of(self._learned, learners),
             },
         }
@@ -223,7 +223,7 @@ class RunMetrics:
             return known
         flows = [flow[policy] for policy in self._policies]
         blocked, starved = (sum(one[key] for one in flows) for key in ("blocked", "starvation"))
-        late = max(one["staleness"] / max(1e-9, one["versions_per_second"]) for one in flows)
+        late = max(one["adoption_lag"] / max(1e-9, one["versions_per_second"]) for one in flows)
         return bottleneck(blocked, starved / len(flows), apart, late)
 
     def _known_verdict(self) -> str:

@@ -34,9 +34,9 @@ class Throughput:
         actors: Pages,
         learners: Pages,
         living: Collection[tuple[str, int]],
-        staleness: Mapping[str, float],
+        adoption_lag: Mapping[str, float],
     ) -> dict[str, dict[str, float]]:
-        """policy -> what flows. `living`: (worker, incarnation); `staleness`: publications not adopted, by policy."""
+        """policy -> what flows. `living`: (worker, incarnation); `adoption_lag`: not adopted, by policy."""
         totals = {
             f"{kind}.{policy}": sum(page.get(f"{kind}.{policy}", 0) for page in (*actors.values(), *learners.values()))
             for policy in self._policies
@@ -51,7 +51,8 @@ class Throughput:
             self._looks.popleft()
         acting = {key: page for key, page in actors.items() if key in living}
         return {
-            policy: {**self._of(policy, acting), "staleness": staleness.get(policy, 0.0)} for policy in self._policies
+            policy: {**self._of(policy, acting), "adoption_lag": adoption_lag.get(policy, 0.0)}
+            for policy in self._policies
         }
 
     def _of(self, policy: str, acting: Pages) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What follows from a run's configuration for what learns beside its policies: whom it watches, what it is told. Pure.
+"""What follows from a run's configuration for what learns beside its policies: whom it observes, what it is told. Pure.
 
 In flows: the configuration, its world, the plans of its policies. Out flow: the plan of each auxiliary; refusals.
 Legend: `T` segment length, `K` entries of the side table.
@@ -77,7 +77,7 @@ def _plan(name: str, config: AuxiliaryConfig, policies: Mapping[str, PolicyPlan]
                 auxiliary=name,
                 policy=other,
                 choices=known,
-                key=f"auxiliaries.{name}.watches",
+                key=f"auxiliaries.{name}.observes",
             )
     watched = [policy for policy in policies.values() if policy.name in config.observes or not config.observes]
     first = watched[0]

@@ -1,13 +1,13 @@
 """What an actor that does not read the configuration must know of a policy, as plain data. Pure.
 
-In flow: the plan of a policy. Out flow: its `PolicyFacts`, which the coordinator tells every actor at joining.
+In flow: the plan of a policy. Out flow: its `PolicySpec`, which the coordinator tells every actor at joining.
 """
 
 from __future__ import annotations
 
 import json
 
-from protocol.messages.core import PolicyFacts
+from protocol.messages.core import PolicySpec
 from protocol.spaces import World
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.network_spec import network_facts
@@ -15,9 +15,9 @@ from workers.policies.network_spec import network_facts
 __all__ = ["policy_spec"]
 
 
-def policy_spec(plan: PolicyPlan, world: World) -> PolicyFacts:
+def policy_spec(plan: PolicyPlan, world: World) -> PolicySpec:
     """The facts of `plan`'s policy in `world`."""
-    return PolicyFacts(
+    return PolicySpec(
         policy=plan.name,
         agents=[world.agents[index].name for index in plan.agents],
         layout=_compact(plan.layout.describe()),

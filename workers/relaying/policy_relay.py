@@ -108,7 +108,7 @@ class PolicySegmentRelay:
         layout, columns = self._plan.layout, parcel.columns
         if header.common is not None:
             if not self._shelf.holds(key, columns, records, layout):
-                self._counters.add("out_of_turn", len(records))  # the message that brought the moments was lost
+                self._counters.add("out_of_order", len(records))  # the message that brought the moments was lost
                 return 0
             parcel = _Parcel(parcel.header, records, columns, self._shelf.lend(key, columns, records, layout))
         if self._parked or not self._has_room(len(records)):
@@ -205,7 +205,7 @@ class PolicySegmentRelay:
             self._return(parcel.lease)
             raise WireError("relay_pool_overrun", limit=self._pool.slots)
         self._parked[key, last] = parcel
-        self._counters.add(f"parked.{self._plan.name}", len(parcel.records))
+        self._counters.add(f"waiting_for_room.{self._plan.name}", len(parcel.records))
 
     def _store(self, line: _ActorState, parcel: _Parcel) -> int:
         count, ring = len(parcel.records), self._pool.ring
@@ -213,7 +213,7 @@ class PolicySegmentRelay:
         header = parcel.header.model_copy(update={"ring": str(ring.path), "nonce": ring.nonce})
         block = line.held[int(stored["number"][-1])] = _Block(header, stored, parcel.lease)
         self._announce(block, header.after, header.resent)
-        self._counters.add(f"passed.{self._plan.name}", count)
+        self._counters.add(f"relayed.{self._plan.name}", count)
         self._counters.add(f"held.{self._plan.name}", count)
         return count * self._plan.layout.segment_bytes
 

@@ -123,5 +123,5 @@ class WeightRelay:
     def _publish(self, version: Version) -> bool:
         self._version = version
         self._publisher.publish(self._plan.name, self._flat, version)
-        self._counters.add(f"weights_passed.{self._plan.name}")
+        self._counters.add(f"weights_relayed.{self._plan.name}")
         return True

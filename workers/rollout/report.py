@@ -123,7 +123,7 @@ class ActorReport:
         metrics: dict[str, float] = {}
         for policy, performer in self._performers.items():
             metrics[f"adopted.{policy}"] = performer.version.version
-            metrics[f"staleness.{policy}"] = self._subscribers[policy].newest.version - performer.version.version
+            metrics[f"adoption_lag.{policy}"] = self._subscribers[policy].newest.version - performer.version.version
             metrics[f"torn_reads.{policy}"] = self._subscribers[policy].torn
             metrics[f"weight_requests.{policy}"] = self._subscribers[policy].requests
             metrics[f"weight_requests_repeated.{policy}"] = self._subscribers[policy].repeated

@@ -1,6 +1,6 @@
 """What ties an actor to others: of each policy its weights that come in, and its segments that go out.
 
-In flows: routes to learners, by the coordinator's pulse; weights and beacons. Out flow: finished segments, at the
+In flows: routes to learners, by the coordinator's status; weights and beacons. Out flow: finished segments, at the
 latest when the run drains.
 """
 
@@ -22,7 +22,7 @@ from protocol.experience.sender import ExperienceSender
 from protocol.experience.shared_obs import COMMON
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, memory_dir, unlink_if_unused
-from protocol.messages.core import Pulse, Welcome
+from protocol.messages.core import Status, Welcome
 from protocol.weights.manifest import Manifest
 from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import Version
@@ -74,16 +74,16 @@ class ActorTransport:
         self.drain_by: float | None = None
         """Set once the coordinator says drain: until when a wait for credit may go on."""
 
-    def update_routes(self) -> Pulse | None:
+    def update_routes(self) -> Status | None:
         """Learners that moved are followed; the coordinator's newest word, if there was any since."""
         client = self._life.client
-        pulse = client.status if client is not None else None
-        if pulse is None or (pulse is self._seen and not self._unsettled):
+        status = client.status if client is not None else None
+        if status is None or (status is self._seen and not self._unsettled):
             return None
-        self._seen, self._unsettled = pulse, False
-        if pulse.command == "drain" and self.drain_by is None:
+        self._seen, self._unsettled = status, False
+        if status.command == "drain" and self.drain_by is None:
             self.drain_by = time.monotonic() + self._run.learner_timeout
-        for route in pulse.routes:
+        for route in status.routes:
             subscriber = self.subscribers.get(route.policy)
             if subscriber is None:
                 continue
@@ -94,9 +94,9 @@ class ActorTransport:
                 self._unsettled = True
             else:
                 self.senders[route.policy].route(route, not subscriber.same_node or route.experience_relay > 0)
-        return pulse
+        return status
 
-    def refresh_routes(self) -> Pulse | None:
+    def refresh_routes(self) -> Status | None:
         """The same, though the coordinator said nothing new."""
         self._seen = None
         return self.update_routes()
@@ -137,10 +137,10 @@ class ActorTransport:
     def resend_inherited(self, check: Callable[[], None]) -> None:
         """Sends what an earlier incarnation finished, to learners that cannot take it from its memory themselves."""
         client, welcome = self._life.client, self._welcome
-        pulse = client.status if client is not None else None
+        status = client.status if client is not None else None
         heir = welcome.incarnation > 1 and not self._run.lockstep  # there all is made again
         before = (welcome.run, welcome.name, welcome.incarnation)
-        for route in pulse.routes if pulse is not None and heir else ():
+        for route in status.routes if status is not None and heir else ():
             subscriber, plan = self.subscribers.get(route.policy), self._plans.get(route.policy)
             if subscriber is None or plan is None or subscriber.same_node:
                 continue

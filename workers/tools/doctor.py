@@ -63,11 +63,11 @@ class DiagnosedLayer:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What a run's books say of one policy; `looked_at` batches."""
+    """What a run's books say of one policy; `batches_checked` batches."""
 
     policy: str
     findings: list[dict[str, Any]]
-    looked_at: int
+    batches_checked: int
     produced: int
     received: int
     train_steps: int
@@ -120,7 +120,7 @@ def _evidence(folder: Path) -> list[_Evidence]:
             segments["received"],
             summary["train_steps"][policy],
         )
-        for policy, looked in health["looked_at"].items()
+        for policy, looked in health["batches_checked"].items()
     ]
 
 
@@ -136,7 +136,7 @@ def _by_layer(evidence: _Evidence, level: str) -> dict[str, str]:
 def _layers(evidence: _Evidence, faults: dict[str, str], notes: dict[str, str]) -> Iterator[DiagnosedLayer]:
     """In order. What lies above the first layer that fails shows its symptoms only and is not judged, nor is the world
     where its data were not read from the actor's memory."""
-    policy, looked = evidence.policy, evidence.looked_at
+    policy, looked = evidence.policy, evidence.batches_checked
     first = "sharing" if "sharing" in faults else next((name for name in LAYERS if name in faults), "")
     for name in LAYERS:
         above = bool(first) and LAYERS.index(name) > LAYERS.index(first)

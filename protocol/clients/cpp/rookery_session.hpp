@@ -53,7 +53,7 @@ using Event = std::variant<Nothing, Admitted, Acted, Begun, Wrong, Over, Alive>;
 
 class Session {
  public:
-  static constexpr std::int64_t kSchema = 1;
+  static constexpr std::int64_t kSchema = 2;
 
   Session(std::string name, bool drives, double lease, std::string world = "", std::string software = "C++",
           std::string token = random_token())

@@ -6,7 +6,7 @@
 import { Fault, joined, pack, unpack } from "./arrays.js";
 import { Real, decode, encode } from "./msgpack.js";
 
-const SCHEMA = 1;
+const SCHEMA = 2;
 
 export class Session {
   #asked = new Map();

@@ -137,7 +137,7 @@ def ill(folder: Path) -> list[dict[str, Any]]:
     found = []
     with closing(RunMetrics(Run(steps=1_000), ["[a]"], folder)) as books:
         for held in (0, 1, 2):
-            page = {"looked_at.[a]": 3, "health.gradient_zero.[a]": held, "health.reward_zero.[a]": held}
+            page = {"batches_checked.[a]": 3, "health.gradient_zero.[a]": held, "health.reward_zero.[a]": held}
             books.observe({("actor-0", 1): {"agent_steps": 10}}, {("learner-a", 1): page}, [], {})
             found.append(books.view)
     return found

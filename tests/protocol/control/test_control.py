@@ -24,7 +24,7 @@ from protocol.control.server import ControlServer, check_schemas, refusal
 from protocol.errors import Refused, Timeout
 from protocol.messages import versioning
 from protocol.messages.codec import MAX_HEADER, decode, encode
-from protocol.messages.core import Ack, Beat, Join, Leave, Message, Pulse, Refusal, Route, Welcome
+from protocol.messages.core import Ack, Heartbeat, Join, Leave, Message, Refusal, Route, Status, Welcome
 from protocol.messages.versioning import Schemas
 from protocol.transport.curve import new_keys
 from protocol.transport.sockets import Ports, connect, open_context, poll
@@ -36,7 +36,7 @@ from tests.waiting import until
 Answer = Callable[[Message], Message | None]
 
 
-def welcome(name: str = "actor-0", incarnation: int = 3, run: str = "run1", beat: float = 0.05) -> Welcome:
+def welcome(name: str = "actor-0", incarnation: int = 3, run: str = "run1", heartbeat: float = 0.05) -> Welcome:
     return Welcome(
         run=run,
         name=name,
@@ -45,7 +45,7 @@ def welcome(name: str = "actor-0", incarnation: int = 3, run: str = "run1", beat
         world="{}",
         policies=["gem"],
         lease=5.0,
-        heartbeat=beat,
+        heartbeat=heartbeat,
     )
 
 
@@ -53,7 +53,7 @@ def polite(message: Message) -> Message | None:
     """Lets everybody in."""
     if isinstance(message, Join):
         return welcome()
-    return Pulse(command="stop" if isinstance(message, Leave) else "go")
+    return Status(command="stop" if isinstance(message, Leave) else "go")
 
 
 class Coordinator:
@@ -141,8 +141,8 @@ def test_a_worker_joins_beats_and_leaves(worker: Worker, free_port_block: int) -
     route = Route(policy="gem", learner="l", incarnation=1, experience="e", weights="w", acknowledgements="a")
 
     def answer(message: Message) -> Message | None:
-        if isinstance(message, Beat):
-            return Pulse(command="drain", routes=[route], actors=[("actor-0", 3)])
+        if isinstance(message, Heartbeat):
+            return Status(command="drain", routes=[route], actors=[("actor-0", 3)])
         return polite(message)
 
     with coordinator(free_port_block, answer) as server:
@@ -155,15 +155,15 @@ def test_a_worker_joins_beats_and_leaves(worker: Worker, free_port_block: int) -
         until(lambda: worker.client.status)
         assert worker.client.changed.wait(60)
         until(lambda: worker.client.command == "drain")
-        pulse = worker.client.status
-        assert pulse is not None
-        assert (pulse.routes, pulse.actors) == ([route], [("actor-0", 3)])
+        status = worker.client.status
+        assert status is not None
+        assert (status.routes, status.actors) == ([route], [("actor-0", 3)])
         now = time.monotonic()
         until(lambda: worker.client.heard_at > now)
-        until(lambda: len(server.of(Beat)) >= 3)
+        until(lambda: len(server.of(Heartbeat)) >= 3)
         worker.report.episodes = [("gem", 20, 1, 3.5)]
         worker.client.leave("it broke")
-        join, first, leave = server.of(Join)[0], server.of(Beat)[0], server.of(Leave)[0]
+        join, first, leave = server.of(Join)[0], server.of(Heartbeat)[0], server.of(Leave)[0]
         assert (join.role, join.release, join.pid, join.name, join.incarnation) == (
             "actor",
             RELEASE,
@@ -173,12 +173,14 @@ def test_a_worker_joins_beats_and_leaves(worker: Worker, free_port_block: int) -
         )
         assert (first.name, first.incarnation, first.token) == ("actor-0", 3, join.token)
         assert (first.state, first.routes, first.counters) == ("acting", [route], {"steps": 1.0})
-        told_episodes = [episode for beat in server.of(Beat) for episode in beat.episodes] + leave.episodes
+        told_episodes = [
+            episode for heartbeat in server.of(Heartbeat) for episode in heartbeat.episodes
+        ] + leave.episodes
         assert list(dict.fromkeys(told_episodes)) == [("gem", 10, 1, 2.5), ("gem", 20, 1, 3.5)]
         assert (leave.error, leave.token) == ("it broke", join.token)
-        beats = len(server.of(Beat))
+        heartbeats = len(server.of(Heartbeat))
         time.sleep(0.2)
-        assert len(server.of(Beat)) == beats  # who has left is silent
+        assert len(server.of(Heartbeat)) == heartbeats  # who has left is silent
 
 
 def test_two_workers_never_have_the_same_token(free_port_block: int) -> None:
@@ -264,7 +266,7 @@ def test_late_answers_to_repeated_requests_mean_nothing(worker: Worker, free_por
 
     with coordinator(free_port_block, slow) as server:
         worker.start()
-        until(lambda: len(server.of(Join)) >= 3 and len(server.of(Beat)) >= 3)
+        until(lambda: len(server.of(Join)) >= 3 and len(server.of(Heartbeat)) >= 3)
         time.sleep(0.2)
         assert worker.client.command == "go"
 
@@ -321,11 +323,11 @@ def test_Z4_both_speak_the_highest_common_schema(
         else:
             assert isinstance(told, Welcome)
             assert told.schema_number == spoken
-            beat = Beat(schema_number=spoken, name="actor-0", token="t", incarnation=3, state="acting")
-            peer.send(encode(beat))
+            heartbeat = Heartbeat(schema_number=spoken, name="actor-0", token="t", incarnation=3, state="acting")
+            peer.send(encode(heartbeat))
             assert peer.poll(60_000)
-            pulse, _ = decode([peer.recv()])
-            assert pulse.schema_number == spoken
+            status, _ = decode([peer.recv()])
+            assert status.schema_number == spoken
         peer.close(linger=0)
         assert server.refused == 0
     context.destroy(linger=0)
@@ -339,53 +341,55 @@ def test_Z4_a_worker_speaks_the_schema_it_was_welcomed_in(
     with coordinator(free_port_block) as server:
         worker.client._join = worker.client._join.model_copy(update={"newest_schema": 2})
         worker.start()
-        until(lambda: server.of(Beat))
+        until(lambda: server.of(Heartbeat))
         worker.client.leave()
-        assert {message.schema_number for message in (*server.of(Beat), *server.of(Leave))} == {2}
+        assert {message.schema_number for message in (*server.of(Heartbeat), *server.of(Leave))} == {2}
 
 
 def test_when_the_coordinator_returns_its_workers_rejoin_as_who_they_were(worker: Worker, free_port_block: int) -> None:
     """With name, token and incarnation; and what happened meanwhile is told."""
 
     def forgetful(message: Message) -> Message | None:
-        if isinstance(message, Beat) and not server.of(Join):
-            return Pulse(command="rejoin")
+        if isinstance(message, Heartbeat) and not server.of(Join):
+            return Status(command="rejoin")
         return polite(message)
 
     with coordinator(free_port_block) as server:
         worker.start()
-        until(lambda: len(server.of(Beat)) >= 2)
+        until(lambda: len(server.of(Heartbeat)) >= 2)
         token = server.of(Join)[0].token
     worker.report.episodes = [("gem", 30, 2, 1.5)]
     time.sleep(0.5)
     assert worker.client.command == "go"  # it goes on alone
     with coordinator(free_port_block, forgetful) as server:
-        until(lambda: server.of(Join) and len(server.of(Beat)) >= 4)
+        until(lambda: server.of(Join) and len(server.of(Heartbeat)) >= 4)
         join = server.of(Join)[0]
         assert (join.name, join.incarnation, join.token) == ("actor-0", 3, token)
         until(lambda: worker.client.status is not None and worker.client.status.command == "go")
         after = server.heard[server.heard.index(join) :]
-        episodes = [episode for beat in after if isinstance(beat, Beat) for episode in beat.episodes]
+        episodes = [
+            episode for heartbeat in after if isinstance(heartbeat, Heartbeat) for episode in heartbeat.episodes
+        ]
         assert set(episodes) == {("gem", 30, 2, 1.5)}
         assert worker.client.command == "go"
 
 
 def test_episodes_are_told_until_a_coordinator_answers(worker: Worker, free_port_block: int) -> None:
-    """One that dies with a beat unanswered takes nothing along, and the next one need not even have forgotten us."""
+    """Who dies with a heartbeat unanswered takes nothing along, and the next one need not even have forgotten us."""
 
     def silent(message: Message) -> Message | None:
-        return None if isinstance(message, Beat) else polite(message)
+        return None if isinstance(message, Heartbeat) else polite(message)
 
     with coordinator(free_port_block, silent) as server:
         worker.report.episodes = [("gem", 30, 2, 1.5)]
         worker.start()
-        until(lambda: len(server.of(Beat)) >= 2)
-        assert all(beat.episodes == [("gem", 30, 2, 1.5)] for beat in server.of(Beat))
+        until(lambda: len(server.of(Heartbeat)) >= 2)
+        assert all(heartbeat.episodes == [("gem", 30, 2, 1.5)] for heartbeat in server.of(Heartbeat))
         worker.report.episodes = [("gem", 40, 1, 0.5)]
-        until(lambda: len(server.of(Beat)[-1].episodes) == 2)
+        until(lambda: len(server.of(Heartbeat)[-1].episodes) == 2)
     with coordinator(free_port_block) as server:
-        until(lambda: server.of(Beat) and not server.of(Beat)[-1].episodes)
-        assert server.of(Beat)[0].episodes == [("gem", 30, 2, 1.5), ("gem", 40, 1, 0.5)]
+        until(lambda: server.of(Heartbeat) and not server.of(Heartbeat)[-1].episodes)
+        assert server.of(Heartbeat)[0].episodes == [("gem", 30, 2, 1.5), ("gem", 40, 1, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -402,7 +406,7 @@ def test_a_worker_that_is_not_taken_back_as_who_it_was_stops(
         if isinstance(message, Join):
             joins += 1
             return welcome() if joins == 1 else other
-        return Pulse(command="rejoin") if isinstance(message, Beat) else polite(message)
+        return Status(command="rejoin") if isinstance(message, Heartbeat) else polite(message)
 
     with coordinator(free_port_block, answer):
         worker.start()
@@ -438,13 +442,13 @@ def test_G3_an_error_of_any_length_reaches_the_coordinator(worker: Worker, free_
 
 def test_garbage_from_a_coordinator_is_ignored(worker: Worker, free_port_block: int) -> None:
     def answer(message: Message) -> Message | None:
-        if isinstance(message, Beat):
+        if isinstance(message, Heartbeat):
             return Ack(policy="p", learner_incarnation=1, actor="a", incarnation=1, acknowledged=1, announced=1)
         return polite(message)
 
     with coordinator(free_port_block, answer) as server:
         worker.start()
-        until(lambda: len(server.of(Beat)) > 3)
+        until(lambda: len(server.of(Heartbeat)) > 3)
         assert worker.client.command == "go"
 
 
@@ -469,9 +473,9 @@ def test_malformed_requests_are_refused_counted_and_harm_nobody(worker: Worker, 
             [b"\xc1garbage"],
             [b"\x91" * 10_000],
             [encode(Refusal(reason="x")).replace(b"refusal", b"REFUSAL")],
-            [encode(Pulse(command="go")).replace(b"number" + bytes([SCHEMA]), b"number" + bytes([SCHEMA + 1]))],
+            [encode(Status(command="go")).replace(b"number" + bytes([SCHEMA]), b"number" + bytes([SCHEMA + 1]))],
             [encode(Refusal(reason="x")), b"one frame too many"],
-            [encode(Pulse(command="stop"))],
+            [encode(Status(command="stop"))],
         ]
         for frames in bad:
             stranger.send_multipart(frames)
@@ -629,9 +633,9 @@ def test_an_answer_to_one_that_has_gone_is_told_to_whoever_gives_it(free_port_bl
             peers.append((asking, server.requests(0)[0][0]))
         (gone, was), (_, there) = peers
         gone.close(linger=0)
-        until(lambda: not server.answer(was, Pulse(command="go")))
+        until(lambda: not server.answer(was, Status(command="go")))
         assert server.gone == {was}
-        assert server.answer(there, Pulse(command="go"))
+        assert server.answer(there, Status(command="go"))
         assert server.requests(0) == []
         assert server.gone == set(), "it is of the newest requests"
     finally:

@@ -136,7 +136,7 @@ def _outcome(memory: Path, scene: list[tuple[int, int, dict[str, int]]], togethe
     learner = Learner()
     stranger = Stranger(learner, memory)
 
-    def looked_at(segments: int) -> bool:
+    def batches_checked(segments: int) -> bool:
         learner.receiver.receive()
         return _seen(learner) == segments
 
@@ -148,10 +148,10 @@ def _outcome(memory: Path, scene: list[tuple[int, int, dict[str, int]]], togethe
                 records[name][1] = value
             stranger.send(encode(stranger.header(count=2, after=after)), records.tobytes())
             if not together:
-                until(lambda: looked_at(2 * i + 2))  # noqa: B023
+                until(lambda: batches_checked(2 * i + 2))  # noqa: B023
         if together:
             time.sleep(0.1)  # so that they wait together
-        until(lambda: looked_at(2 * len(scene)))
+        until(lambda: batches_checked(2 * len(scene)))
         return _numbers(learner), learner.counters.snapshot()
     finally:
         stranger.close()
@@ -165,5 +165,5 @@ def _numbers(learner: Learner) -> list[int]:
 def _seen(learner: Learner) -> int:
     """Segments of all messages that were looked at."""
     counters = learner.counters
-    refused = counters["repeated_headers"] + counters["out_of_turn"] + 2 * counters["quarantined_messages"]
+    refused = counters["repeated_headers"] + counters["out_of_order"] + 2 * counters["quarantined_messages"]
     return len(_numbers(learner)) + int(refused)

@@ -101,4 +101,4 @@ def test_what_overtakes_a_lost_message_is_not_taken_before_it(
     with closing(learner):
         assert _deliver(context, learner.route, 10, use) == 3 * BLOCK
         assert learner.got == [("actor-0", 1, number) for number in range(1, 7)]
-        assert learner.counters["out_of_turn"] > 0
+        assert learner.counters["out_of_order"] > 0

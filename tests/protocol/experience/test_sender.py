@@ -156,7 +156,7 @@ def test_an_exhausted_pool_parks_what_arrives_and_recovers(memory_dir: Path, mon
             actor.sender.route(learner.route, inline=True)
             actor.write(3)
         intake = learner.receiver._intakes[POLICY]
-        until(lambda: learner.listen() or len(intake.parked) == 4)
+        until(lambda: learner.listen() or len(intake.waiting_for_room) == 4)
         for _ in range(100):  # four times as long as a lost header is waited for
             clock.now += 0.1
             for actor in actors:
@@ -165,14 +165,14 @@ def test_an_exhausted_pool_parks_what_arrives_and_recovers(memory_dir: Path, mon
                 until(lambda: learner.listen() or acks.poll(0))  # noqa: B023
                 actor.sender.pump()
         assert sum(len(arrival.records) for arrival in learner.receiver.arrivals(POLICY)) == 2 * BLOCK
-        assert len(intake.parked) == 4
-        assert learner.counters[f"parked.{POLICY}"] == 4 * BLOCK
+        assert len(intake.waiting_for_room) == 4
+        assert learner.counters[f"waiting_for_room.{POLICY}"] == 4 * BLOCK
         assert [actor.counters[f"resent.{POLICY}"] for actor in actors] == [0, 0]
         _deliver(learner, *actors)
         for i in range(2):
             assert _numbers(learner, f"actor-{i}") == list(range(1, 7))
         assert learner.wrong == 0
-        assert not intake.parked
+        assert not intake.waiting_for_room
         assert intake.pool.free == 2 * BLOCK
 
 
@@ -293,7 +293,7 @@ def test_what_overtook_a_lost_header_is_not_taken_before_it(memory_dir: Path, in
         _deliver(learner, actor)
         actor.write(3)
         _raw(learner)
-        until(lambda: learner.listen() or learner.counters["out_of_turn"] == 2 * BLOCK)
+        until(lambda: learner.listen() or learner.counters["out_of_order"] == 2 * BLOCK)
         assert learner.use() == 0
         _deliver(learner, actor)
         assert _numbers(learner) == list(range(1, 4 * BLOCK + 1))
@@ -316,7 +316,7 @@ def test_a_learner_without_a_ledger_goes_on_where_the_actor_is(memory_dir: Path,
             actor.sender.route(second.route, inline)
             _deliver(second, actor)
             assert _numbers(second) == [5, 6, 7, 8]
-            assert second.counters["out_of_turn"] == 0
+            assert second.counters["out_of_order"] == 0
 
 
 @pytest.mark.usefixtures("quick_beacons")
@@ -424,7 +424,7 @@ def test_G2_finished_segments_of_a_killed_actor_are_taken_from_its_ring(memory_d
         learner.use()
         assert _numbers(learner) == [1, 2, 3, 4, 5, 6]
         assert learner.wrong == 0
-        assert learner.counters["salvaged"] == 2 * BLOCK
+        assert learner.counters["recovered"] == 2 * BLOCK
         learner.receiver.living({("actor-1", 1)})
         learner.receiver.living(set())
         assert learner.use() == 0
@@ -481,7 +481,7 @@ def test_what_a_killed_actor_left_is_checked_like_everything_else(memory_dir: Pa
             damaged[np.flatnonzero(ring.table["number"] == 4)] = 60_000
         learner.receiver.living(set())
         assert learner.use() == 0
-        assert learner.counters["salvaged"] == 0
+        assert learner.counters["recovered"] == 0
         assert learner.counters["quarantined_messages"] == 1
 
 
@@ -787,7 +787,7 @@ def test_what_waits_for_the_pool_is_not_overtaken(memory_dir: Path) -> None:
             records["number"] = np.arange(first, first + count)
             columns = [stranger.ring.columns[field.name][:count].tobytes() for field in LAYOUT.fields]
             stranger.send(*_inline(stranger, records.tobytes(), columns, count=count))
-        until(lambda: learner.listen() or len(learner.receiver._intakes[POLICY].parked) == 2)
+        until(lambda: learner.listen() or len(learner.receiver._intakes[POLICY].waiting_for_room) == 2)
         until(lambda: learner.uses(8))
         assert [number for *_, number in learner.got] == list(range(1, 9))
     finally:
@@ -861,7 +861,7 @@ def test_strange_subscriptions_are_ignored(memory_dir: Path) -> None:
         actor.write(2)
         _deliver(learner, actor)
         assert learner.receiver._acks.listeners[POLICY] == {("actor-0", 1): 1}
-        until(lambda: learner.listen() or learner.counters["strange_subscriptions"] >= len(TOPICS))
+        until(lambda: learner.listen() or learner.counters["invalid_subscriptions"] >= len(TOPICS))
         actor.sender.disconnect()
         until(lambda: learner.listen() or not learner.receiver._acks.listeners.get(POLICY))
 

@@ -119,7 +119,7 @@ class Reader:
         self.ports = Ports(self.context, "127.0.0.1", 0)
         self.addresses = self.ports.bind({1: zmq.PULL, 3: zmq.XPUB})
         names = [name for name in LEARNER_COUNTERS if "." not in name]
-        self.counters = Counters(None, [*names, *(f"parked.{name}" for name in POLICIES)])
+        self.counters = Counters(None, [*names, *(f"waiting_for_room.{name}" for name in POLICIES)])
         self.incarnation = incarnation
         self.receiver = ExperienceReceiver(
             self.ports.sockets[1], self.ports.sockets[3], RUN, incarnation, self.counters
@@ -271,7 +271,7 @@ def test_a_segment_whose_moments_were_lost_is_taken_when_they_have_come_J9(
     with closing(writers, reader):
         writers.route(reader, inline=True)
         writers.write()
-        until(lambda: reader.use() or reader.counters["out_of_turn"] == 3 * COPIES)
+        until(lambda: reader.use() or reader.counters["out_of_order"] == 3 * COPIES)
         assert reader.got == {name: [] for name in POLICIES}
         through(reader, writers)
         writers.write()
@@ -353,7 +353,7 @@ def test_a_dead_actors_moments_are_found_with_its_segments_J9(memory_dir: Path) 
         reader.receiver.living(set())
         reader.receiver.living(set())
         until(lambda: reader.use() == 0 and all(len(numbers) == 3 * COPIES for numbers in reader.got.values()))
-        assert reader.counters["salvaged"] == 4 * 3 * COPIES
+        assert reader.counters["recovered"] == 4 * 3 * COPIES
         for name in POLICIES:
             reader.receiver.let_go(name, lambda ring: False)
         assert list(memory_dir.iterdir()) == []
@@ -485,9 +485,9 @@ ALIVE = {"alive": [(0, 0)], "sent": [(0, 1)]}
         (0, [GOOD], {"alive": [(1, 9)], "sent": [(0, 1)]}, "quarantined_messages"),
         (0, [b""], {"alive": [(0, 0)], "sent": [(0, 0)]}, "quarantined_messages"),
         (0, [GOOD] * 41, {"alive": [(0, 99)], "sent": [(4 * k, 1) for k in range(41)]}, "quarantined_messages"),
-        (1, [GOOD], ALIVE, "out_of_turn"),
-        (2**63, [GOOD], ALIVE, "out_of_turn"),
-        (4, [], {"alive": [(0, 2**62)]}, "out_of_turn"),
+        (1, [GOOD], ALIVE, "out_of_order"),
+        (2**63, [GOOD], ALIVE, "out_of_order"),
+        (4, [], {"alive": [(0, 2**62)]}, "out_of_order"),
     ],
 )
 def test_moments_that_cannot_be_believed_are_refused_and_counted_J9(

@@ -16,7 +16,7 @@ from protocol import SCHEMA
 from protocol.errors import WireError
 from protocol.messages import versioning
 from protocol.messages.codec import MAX_DEPTH, MAX_ELEMENTS, MAX_HEADER, MAX_TEXT, decode, encode
-from protocol.messages.core import Beacon, Beat, Join, Message, Pulse, Refusal, Segments
+from protocol.messages.core import Beacon, Heartbeat, Join, Message, Refusal, Segments, Status
 from protocol.messages.versioning import SPOKEN, Schemas
 from tests.faults import raises
 from tests.protocol.strategies import any_message
@@ -24,7 +24,7 @@ from tests.protocol.strategies import any_message
 _EXAMPLES: dict[type[Message], dict[str, Any]] = {
     Segments: {"run": "r", "actor": "a", "incarnation": 1, "policy": "p", "layout": "l", "count": 2, "inline": True},
     Join: {"role": "actor", "token": "t", "release": "0", "host": "h", "pid": 1},
-    Beat: {
+    Heartbeat: {
         "name": "a",
         "token": "t",
         "incarnation": 1,
@@ -32,7 +32,7 @@ _EXAMPLES: dict[type[Message], dict[str, Any]] = {
         "metrics": {"m": 1.5},
         "episodes": [("p", 1, 1, 2.0)],
     },
-    Pulse: {"command": "go", "actors": [("a", 1)], "view": {"deep": [{"x": None}]}},
+    Status: {"command": "go", "actors": [("a", 1)], "view": {"deep": [{"x": None}]}},
 }
 EXAMPLES = [cls(**fields) for cls, fields in _EXAMPLES.items()]
 

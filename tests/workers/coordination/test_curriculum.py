@@ -26,7 +26,7 @@ def run_in(members: tuple[str, ...] = ("easy", "hard"), **structure: Any) -> Run
     return parse_run({"environment": world, **structure.pop("keys", {})})
 
 
-def programme(run: Run, folder: Path) -> CurriculumState:
+def curriculum(run: Run, folder: Path) -> CurriculumState:
     return CurriculumState(run, POLICIES, 2, folder, SafeWriter())
 
 
@@ -46,7 +46,7 @@ class Actors:
 
 def test_what_all_actors_together_have_mastered_is_open_to_all_and_stays_so_I9(tmp_path: Path) -> None:
     """I9: neither actor alone has ended enough episodes; the last ones count, not the first."""
-    made, actors = programme(run_in(curriculum=STAGES), tmp_path), Actors()
+    made, actors = curriculum(run_in(curriculum=STAGES), tmp_path), Actors()
     actors.end(0, "easy", 9, -50.0)
     made.update(actors.pages)
     assert made.view == {"scores": {"easy": -50.0}, "mastered": []}
@@ -55,7 +55,7 @@ def test_what_all_actors_together_have_mastered_is_open_to_all_and_stays_so_I9(t
     made.update(actors.pages)
     assert made.mastered == ["easy"]
     assert made.view["scores"] == {"easy": 3.0}  # of the newest 10
-    again = programme(run_in(curriculum=STAGES), tmp_path)
+    again = curriculum(run_in(curriculum=STAGES), tmp_path)
     assert again.view == {"scores": {}, "mastered": ["easy"]}
     again.update(actors.pages)  # what was counted before it came is not taken for news
     actors.end(0, "hard", 1, 1.0)
@@ -79,14 +79,14 @@ def test_a_full_disk_ends_no_coordinator_and_what_was_mastered_is_kept_once_ther
     assert disk.missed == 1
     assert list(tmp_path.iterdir()) == []
     made.update(actors.pages)
-    assert programme(run_in(curriculum=STAGES), tmp_path).mastered == ["easy"]
-    (tmp_path / "programme.json").unlink()
+    assert curriculum(run_in(curriculum=STAGES), tmp_path).mastered == ["easy"]
+    (tmp_path / "curriculum.json").unlink()
     made.update(actors.pages)
     assert list(tmp_path.iterdir()) == []  # it is written when there is news, and not with each look
 
 
 def test_the_worst_of_all_actors_is_told_once_each_was_tried_I9(tmp_path: Path) -> None:
-    made, actors = programme(run_in(adversarial={"tries": 2, "episodes": 4, "exploration": 0.0}), tmp_path), Actors()
+    made, actors = curriculum(run_in(adversarial={"tries": 2, "episodes": 4, "exploration": 0.0}), tmp_path), Actors()
     actors.end(0, "easy", 1, 5.0)
     made.update(actors.pages)
     assert made.view == {"scores": {}}
@@ -131,7 +131,7 @@ def test_processes_that_step_copies_hear_of_it_too_I9() -> None:
 def test_nobody_decides_in_lock_step_or_where_there_is_nothing_to_decide(tmp_path: Path) -> None:
     stages = {"environment": {"copies": 8, "members": dict.fromkeys(("easy", "hard"), HUNT), "curriculum": STAGES}}
     for run in (
-        parse_run({**stages, "schedule": "lockstep", "cut_rounds": 0, "act_block": 8}),
+        parse_run({**stages, "schedule": "lockstep", "lockstep_checkpoint_rounds": 0, "act_block": 8}),
         run_in(prior={"easy": 1, "hard": 2}),
         parse_run({}),
     ):

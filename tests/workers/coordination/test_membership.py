@@ -13,7 +13,7 @@ import pytest
 
 from protocol import RELEASE
 from protocol.config.run import Run
-from protocol.messages.core import Beat, Join, Leave, Refusal, Role, Route
+from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Role, Route
 from tests.faults import kinds_in, words_in
 from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
@@ -237,14 +237,14 @@ def test_messages_of_a_former_incarnation_are_not_taken(tmp_path: Path) -> None:
     members = members_of(tmp_path)
     old = admitted(members, join("actor", "x", pid=a_dead_pid()))
     admitted(members, join("actor", "y"))
-    assert members.heartbeat(Beat(name=old.name, token=old.token, incarnation=1, state="acting")) is None
+    assert members.heartbeat(Heartbeat(name=old.name, token=old.token, incarnation=1, state="acting")) is None
     assert members.leave(leave(old)) is None
 
 
 def test_messages_of_a_stranger_under_a_members_name_are_not_taken(tmp_path: Path) -> None:
     members = members_of(tmp_path)
     member = admitted(members, join("actor", "x"))
-    assert members.heartbeat(Beat(name=member.name, token="guess", incarnation=1, state="acting")) is None
+    assert members.heartbeat(Heartbeat(name=member.name, token="guess", incarnation=1, state="acting")) is None
     assert members.leave(Leave(name=member.name, token="guess", incarnation=1)) is None
     assert members.living_actors() == [("actor-0", 1)]
 
@@ -259,7 +259,7 @@ def test_a_coordinator_that_returns_knows_members_routes_quotas_and_restarts(tmp
     first = members_of(tmp_path)
     actor = admitted(first, join("actor", "x"))
     learner = admitted(first, join("learner", "y"))
-    first.heartbeat(Beat(name=learner.name, token="y", incarnation=1, state="learning", routes=[ROUTE]))
+    first.heartbeat(Heartbeat(name=learner.name, token="y", incarnation=1, state="learning", routes=[ROUTE]))
     first.save()
     second = members_of(tmp_path)
     assert second.run_id == first.run_id
@@ -267,7 +267,7 @@ def test_a_coordinator_that_returns_knows_members_routes_quotas_and_restarts(tmp
     assert second.routes(admitted(second, join("supervisor", "s"))) == [ROUTE]
     assert second.living_actors() == [("actor-0", 1)]
     assert not second.actors_done({("actor-0", 1): 100})  # it has not said farewell
-    heard = second.heartbeat(Beat(name=actor.name, token="x", incarnation=1, state="acting"))
+    heard = second.heartbeat(Heartbeat(name=actor.name, token="x", incarnation=1, state="acting"))
     assert heard is not None
     assert (heard.quota, heard.token) == (100, "x")
 
@@ -313,7 +313,7 @@ def test_a_place_of_one_not_yet_heard_of_is_not_refused_for_good(tmp_path: Path)
     second = members_of(tmp_path)
     assert refused(second, join("actor", "y")).retry
     assert refused(second, join("actor", "y", "actor-0")).retry
-    second.heartbeat(Beat(name="actor-0", token="x", incarnation=1, state="acting"))
+    second.heartbeat(Heartbeat(name="actor-0", token="x", incarnation=1, state="acting"))
     assert not refused(second, join("actor", "y")).retry
 
 
@@ -372,7 +372,7 @@ def test_under_a_scheduler_who_finds_no_place_asks_again(tmp_path: Path) -> None
     run = Run.model_validate({"steps": 10})
     members = Membership(run, ["a"], tmp_path / "state.json", patient=True)
     actor = admitted(members, join("actor", "x"))
-    members.heartbeat(Beat(name="actor-0", token="x", incarnation=1, state="acting"))
+    members.heartbeat(Heartbeat(name="actor-0", token="x", incarnation=1, state="acting"))
     assert refused(members, join("actor", "y")).retry
     assert refused(members, join("actor", "y", "actor-0")).retry
     assert not members.left_cleanly(join("actor", "y", "actor-0"))

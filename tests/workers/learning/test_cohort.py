@@ -35,16 +35,16 @@ class Company:
         self.benches = [Bench(run, folder and folder / str(i)) for i in range(count)]
         for bench in self.benches:
             bench.member.resume(None, Version(0, 0))
-        self.beats = 0
-        self.cohort = Cohort(restarts, self._last, self.benches[0].counters, self._beat, StepCompiler())
+        self.heartbeats = 0
+        self.cohort = Cohort(restarts, self._last, self.benches[0].counters, self._heartbeat, StepCompiler())
         for bench in self.benches:
             self.cohort.add(bench.member, stack)
 
     def _last(self, _: str) -> NDArray[np.uint8]:
         return self.benches[0].published[-1][1]
 
-    def _beat(self) -> None:
-        self.beats += 1
+    def _heartbeat(self) -> None:
+        self.heartbeats += 1
 
     def weights(self, number: int) -> NDArray[np.float32]:
         """Of a member, as they are."""
@@ -182,4 +182,4 @@ def test_a_member_that_fails_at_the_very_end_is_finished_all_the_same(tmp_path: 
 def test_the_loop_beats_before_the_update_of_each_member_as_all_of_them_may_take_long_G6() -> None:
     company = Company(3)
     company.cohort.step()
-    assert company.beats == 3
+    assert company.heartbeats == 3

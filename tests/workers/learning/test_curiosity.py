@@ -74,7 +74,7 @@ def test_rows_that_are_not_real_get_nothing() -> None:
 
 @pytest.fixture
 def plan() -> AuxiliaryPlan:
-    """Of an auxiliary that watches the scripted world's policy."""
+    """Of an auxiliary that observes the scripted world's policy."""
     run = parse_run(
         {
             "environment": {"copies": 4},

@@ -177,12 +177,12 @@ def test_health_is_part_of_view_and_summary_H1(opened: Opener, clock: Clock) -> 
     """Also what an incarnation found before it ended of it."""
     books = opened()
     pages = {
-        ("learner-p", 1): {"looked_at.p": 4, "health.not_finite.p": 3},
-        ("learner-p", 2): {"looked_at.p": 2, "health.reward_zero.p": 1},
+        ("learner-p", 1): {"batches_checked.p": 4, "health.not_finite.p": 3},
+        ("learner-p", 2): {"batches_checked.p": 2, "health.reward_zero.p": 1},
     }
     books.observe({("actor-0", 1): {"agent_steps": 10}}, pages, [], {})
     told = summary(books, learners=pages)["health"]
-    assert told["looked_at"] == {"p": 6}
+    assert told["batches_checked"] == {"p": 6}
     assert told["findings"] == books.view["health"]
     assert [(one["level"], one["layer"], one["finding"]) for one in told["findings"]] == [
         ("fault", "data", "not_finite"),

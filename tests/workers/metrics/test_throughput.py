@@ -18,7 +18,7 @@ def test_rates_are_means_of_the_last_seconds() -> None:
     assert found["versions_per_second"] == pytest.approx(1)
     assert found["starvation"] == pytest.approx(0.5)
     assert found["blocked"] == pytest.approx(0.25)
-    assert (found["queue_fill"], found["in_flight"], found["staleness"]) == (0.5, 4, 3)
+    assert (found["queue_fill"], found["in_flight"], found["adoption_lag"]) == (0.5, 4, 3)
 
 
 def test_policies_of_one_process_starve_for_as_long_as_it_waits() -> None:

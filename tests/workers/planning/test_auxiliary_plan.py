@@ -1,4 +1,4 @@
-"""Whom an auxiliary watches, what it is told, and what is refused at the start."""
+"""Whom an auxiliary observes, what it is told, and what is refused at the start."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def planned(auxiliaries: dict[str, Any], policies: dict[str, Any], world: World 
 
 
 def test_an_auxiliary_is_told_observations_and_no_actions_J1() -> None:
-    plan = planned({"novelty": {"watches": ["a", "b"]}}, {"a": CURIOUS})["novelty"]
+    plan = planned({"novelty": {"observes": ["a", "b"]}}, {"a": CURIOUS})["novelty"]
     assert [field.name for field in plan.layout.fields] == ["observation", "final_observation", "final_row"]
     assert plan.observes == ("a", "b")
     assert plan.agents == (0, 1)
@@ -42,7 +42,7 @@ def test_an_auxiliary_is_told_observations_and_no_actions_J1() -> None:
 
 def test_its_streams_are_numbered_through_those_it_watches() -> None:
     run = parse_run(
-        {"environment": {"copies": 4}, "auxiliaries": {"novelty": {"watches": ["b", "a"]}}, "policies": {"a": CURIOUS}}
+        {"environment": {"copies": 4}, "auxiliaries": {"novelty": {"observes": ["b", "a"]}}, "policies": {"a": CURIOUS}}
     )
     policies = plan_policies(run, WORLD)
     plan = plan_auxiliaries(run, policies)["novelty"]
@@ -52,7 +52,7 @@ def test_its_streams_are_numbered_through_those_it_watches() -> None:
 
 def test_segments_are_as_long_as_the_longest_of_those_watched() -> None:
     policies = {"a": {**CURIOUS, "segment_length": 8}, "b": {"segment_length": 16}}
-    assert planned({"novelty": {"watches": ["a", "b"]}}, policies)["novelty"].layout.length == 16
+    assert planned({"novelty": {"observes": ["a", "b"]}}, policies)["novelty"].layout.length == 16
 
 
 def test_common_observations_are_told_as_the_policy_is_shown_them() -> None:
@@ -74,33 +74,33 @@ def test_common_observations_are_told_as_the_policy_is_shown_them() -> None:
             {"auxiliary": "other", "policy": "a", "shape": [3], "other": "c", "other_shape": [4]},
         ),
         (
-            {"other": {"watches": ["a"]}},
+            {"other": {"observes": ["a"]}},
             {"a": CURIOUS},
             "unknown_auxiliary",
             {"policy": "a", "value": "novelty", "choices": "one of other"},
         ),
-        ({"novelty": {"watches": ["a"]}}, {}, "auxiliary_unused", {"auxiliary": "novelty"}),
+        ({"novelty": {"observes": ["a"]}}, {}, "auxiliary_unused", {"auxiliary": "novelty"}),
         (
-            {"novelty": {"watches": ["d"]}},
+            {"novelty": {"observes": ["d"]}},
             {"a": CURIOUS},
             "auxiliary_watches_no_learner",
             {"auxiliary": "novelty", "policy": "d"},
         ),
-        ({"a": {"watches": ["a"]}}, {}, "auxiliary_named_like_policy", {"auxiliary": "a"}),
+        ({"a": {"observes": ["a"]}}, {}, "auxiliary_named_like_policy", {"auxiliary": "a"}),
         (
-            {"novelty": {"watches": ["a"]}},
+            {"novelty": {"observes": ["a"]}},
             {"c": CURIOUS},
             "curiosity_observations_differ",
             {"policy": "c", "dtype": "float32", "shape": [4], "auxiliary": "novelty", "other_shape": [3]},
         ),
         (
-            {"novelty": {"watches": ["a"], "algorithm": {"minibatches": 5}}},
+            {"novelty": {"observes": ["a"], "algorithm": {"minibatches": 5}}},
             {"a": CURIOUS},
             "auxiliary_batch_too_small",
             {"auxiliary": "novelty", "count": 4, "minibatches": 5},
         ),
         (
-            {"novelty": {"watches": ["a"], "credits": 3}},
+            {"novelty": {"observes": ["a"], "credits": 3}},
             {"a": CURIOUS},
             "credits_not_a_multiple",
             {"auxiliary": "novelty", "credits": 3},
@@ -132,4 +132,4 @@ def test_an_unknown_or_impossible_key_is_an_error(keys: dict[str, Any], kind: st
 
 
 def test_nobody_who_acts_waits_for_an_auxiliary() -> None:
-    assert planned({"novelty": {"watches": ["a"]}}, {"a": CURIOUS})["novelty"].config.flow == "drop_oldest"
+    assert planned({"novelty": {"observes": ["a"]}}, {"a": CURIOUS})["novelty"].config.flow == "drop_oldest"

@@ -12,7 +12,7 @@ import pytest
 
 from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
-from protocol.messages.core import Beat, Route
+from protocol.messages.core import Heartbeat, Route
 from tests.faults import kinds_in, raises, words_in
 from tests.workers.coordination.test_membership import admitted, join, members_of, refused
 from tests.workers.planning.test_cohorts import learners
@@ -45,7 +45,7 @@ def test_an_actor_is_told_its_own_rank_a_learner_all_and_everybody_else_the_firs
     for token, name in (("l0", "learner-b-0"), ("l1", "learner-b-1")):
         member = admitted(members, join("learner", token, name))
         route = Route(policy="b", learner=name, incarnation=1, experience="e", weights="w", acknowledgements="k")
-        members.heartbeat(Beat(name=name, token=token, incarnation=1, state="learning", routes=[route]))
+        members.heartbeat(Heartbeat(name=name, token=token, incarnation=1, state="learning", routes=[route]))
         assert member.policies == ["b"]
     told = {}
     for role, token in (("actor", "a0"), ("actor", "a1"), ("actor", "a2"), ("supervisor", "s"), ("learner", "l")):
@@ -103,8 +103,8 @@ def test_ranks_meet_on_no_network_of_which_nothing_was_said() -> None:
 
 
 def test_a_rank_waits_until_names_lead_to_it_as_a_pods_do_a_moment_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meanwhile it beats; a name that nobody ever knows is told of, with the remedy."""
-    asked, beats = iter((False, False, True)), []
+    """Meanwhile it heartbeats; a name that nobody ever knows is told of, with the remedy."""
+    asked, heartbeats = iter((False, False, True)), []
 
     def look_up(host: str, _: object) -> list[object]:
         if not next(asked, False):
@@ -112,10 +112,10 @@ def test_a_rank_waits_until_names_lead_to_it_as_a_pods_do_a_moment_late(monkeypa
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    wait_for_name("learner-0.learner", 60.0, lambda: beats.append(1))
-    assert len(beats) == 2
+    wait_for_name("learner-0.learner", 60.0, lambda: heartbeats.append(1))
+    assert len(heartbeats) == 2
     with raises(ConfigurationError, "own_address_not_resolved", peer="learner-0.learner"):
-        wait_for_name("learner-0.learner", 0.0, lambda: beats.append(1))
+        wait_for_name("learner-0.learner", 0.0, lambda: heartbeats.append(1))
 
 
 def test_ranks_are_a_number_of_processes() -> None:
@@ -125,18 +125,18 @@ def test_ranks_are_a_number_of_processes() -> None:
 
 def test_a_port_that_somebody_has_for_a_moment_is_waited_for_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """As any connection of this machine may."""
-    beats: list[int] = []
+    heartbeats: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
 
-        def beat() -> None:
-            beats.append(1)
-            if len(beats) == 3:
+        def heartbeat() -> None:
+            heartbeats.append(1)
+            if len(heartbeats) == 3:
                 busy.close()
 
-        with rendezvous._listen("127.0.0.1", port, beat) as listener:
+        with rendezvous._listen("127.0.0.1", port, heartbeat) as listener:
             assert listener.getsockname()[1] == port
-        assert len(beats) == 3
+        assert len(heartbeats) == 3
     monkeypatch.setattr(rendezvous, "_BUSY_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from protocol.config.run import Run
-from protocol.messages.core import PolicyFacts, Welcome
+from protocol.messages.core import PolicySpec, Welcome
 from protocol.spaces import (
     Agent,
     Box,
@@ -497,4 +497,4 @@ def test_an_actor_is_told_layout_and_credit_of_its_policy(algorithm: str) -> Non
         lease=1.0,
         heartbeat=1.0,
     )
-    assert PolicyFacts.model_validate(welcome.model_dump()["facts"][0]) == facts
+    assert PolicySpec.model_validate(welcome.model_dump()["facts"][0]) == facts

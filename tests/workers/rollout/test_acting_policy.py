@@ -137,7 +137,7 @@ def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(mo
 
 
 def test_a_heartbeat_tells_the_version_adopted_and_how_stale_it_is_C12(learner: Learner) -> None:
-    """C12: staleness is learner version minus adopted version, and is zero again after a look."""
+    """C12: adoption_lag is learner version minus adopted version, and is zero again after a look."""
     performer = ActingPolicy(Interface.of(AGENT), CONFIG)
     learner.publish(1)
     until(lambda: performer.sync(learner.subscriber))
@@ -152,9 +152,9 @@ def test_a_heartbeat_tells_the_version_adopted_and_how_stale_it_is_C12(learner: 
 
     until(known)
     metrics = report.snapshot().metrics
-    assert (metrics["adopted.a"], metrics["staleness.a"]) == (1, 10)
+    assert (metrics["adopted.a"], metrics["adoption_lag.a"]) == (1, 10)
     until(lambda: performer.sync(learner.subscriber) and performer.version == Version(1, 11))
     metrics = report.snapshot().metrics
-    assert (metrics["adopted.a"], metrics["staleness.a"]) == (11, 0)
+    assert (metrics["adopted.a"], metrics["adoption_lag.a"]) == (11, 0)
     assert metrics["weight_requests.a"] == learner.subscriber.requests >= 2
     assert metrics["weight_requests_repeated.a"] == metrics["torn_reads.a"] == 0

@@ -15,7 +15,7 @@ from launch.cli.display import environments_table
 from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from protocol.memory.counters import Counters, read_counters
-from protocol.messages.core import Beat
+from protocol.messages.core import Heartbeat
 from tests.faults import raises
 from workers.environments.base import Environment, Episodes
 from workers.metrics.run_metrics import RunMetrics
@@ -73,7 +73,7 @@ def test_the_longest_names_fit_into_a_heartbeat() -> None:
     policy, member = "p" * 64, "m" * 48
     whole, real = ActorReport.names([policy], [member])
     counters = dict.fromkeys([*whole, *real], 1.0)
-    assert Beat(name="actor-0", token="t", incarnation=1, state="acting", counters=counters).counters == counters
+    assert Heartbeat(name="actor-0", token="t", incarnation=1, state="acting", counters=counters).counters == counters
     config = {"environment": {"members": {member: {"id": "tag"}}}, "policies": {policy: {}}}
     assert [*(parse_run(config).environment.members or ())] == [member]
     config["environment"] = {"members": {member + "m": {"id": "tag"}}}

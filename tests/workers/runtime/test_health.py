@@ -89,7 +89,7 @@ def test_every_counter_has_a_metric_and_its_value_is_told() -> None:
     for name, value in told.items():
         counters.set(name, value)
     vitals = Health(Identity("r", "learner", "learner-c", 2))
-    vitals.bind(lambda: "learning", counters, lambda: {"adopted.c": 7, "staleness.a.b": 3})
+    vitals.bind(lambda: "learning", counters, lambda: {"adopted.c": 7, "adoption_lag.a.b": 3})
     with serving(vitals.routes()) as url:
         found = metrics(ask(f"{url}/metrics"))
     assert found["rookery_env_steps_total",] == told["env_steps"]
@@ -98,7 +98,7 @@ def test_every_counter_has_a_metric_and_its_value_is_told() -> None:
     assert found["rookery_wait_seconds_total", "data", "a.b"] == told["waits.data.a.b"]
     assert found["rookery_member_episodes_total", "m1", "f"] == told["episodes.f/m1"]
     assert found["rookery_environment_total", "rooms"] == told["rooms"]
-    assert (found["rookery_adopted_version", "c"], found["rookery_staleness", "a.b"]) == (7, 3)
+    assert (found["rookery_adopted_version", "c"], found["rookery_adoption_lag", "a.b"]) == (7, 3)
     assert [name for name in told if parse_counter_name(name)[0] == "environment"] == ["rooms"]
     assert len([name for name in found if name[0].startswith("rookery_")]) == len(told) + 5
 

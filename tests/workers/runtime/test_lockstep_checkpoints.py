@@ -32,7 +32,7 @@ def in_step(**keys: Any) -> Run:
 
 def test_the_newest_round_of_which_all_parts_are_there_is_gone_back_to_L1(tmp_path: Path) -> None:
     def cuts() -> LockstepCheckpoints:
-        found = checkpoints_of(in_step(cut_rounds=5), ["one"], tmp_path)
+        found = checkpoints_of(in_step(lockstep_checkpoint_rounds=5), ["one"], tmp_path)
         assert found is not None
         return found
 
@@ -53,9 +53,9 @@ def test_the_newest_round_of_which_all_parts_are_there_is_gone_back_to_L1(tmp_pa
     (folder / "9" / "actor-1.safetensors").write_bytes(b"")
     with raises(ConfigurationError, "cut_unreadable", file=folder / "9" / "actor-1.safetensors"):
         again.read("actor-1")
-    assert checkpoints_of(in_step(cut_rounds=6), ["one"], tmp_path).newest is None  # type: ignore[union-attr]
+    assert checkpoints_of(in_step(lockstep_checkpoint_rounds=6), ["one"], tmp_path).newest is None  # type: ignore[union-attr]
     assert not folder.exists()
-    assert checkpoints_of(in_step(cut_rounds=0), ["one"], tmp_path) is None
+    assert checkpoints_of(in_step(lockstep_checkpoint_rounds=0), ["one"], tmp_path) is None
     assert checkpoints_of(in_step(), ["one"], None) is None
 
 
@@ -108,7 +108,7 @@ def test_a_world_that_tells_no_state_is_refused_unless_there_are_no_cuts_L1() ->
     scripted_policy = {"agent_1": {"algorithm": {"name": "scripted"}}}
     with raises(ConfigurationError, "lockstep_cut_with_script", policy="agent_1"):
         in_step(policies=scripted_policy)
-    assert not in_step(policies=scripted_policy, cut_rounds=0).lockstep_checkpoints
+    assert not in_step(policies=scripted_policy, lockstep_checkpoint_rounds=0).lockstep_checkpoints
 
 
 @pytest.mark.parametrize("frames", [1, 3])

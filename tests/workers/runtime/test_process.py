@@ -13,7 +13,7 @@ import pytest
 from protocol.config.run import Run
 from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError, DiskFault, EnvironmentFault, Refused, RookeryError, Timeout, disk_fault
-from protocol.messages.core import Beat, Welcome
+from protocol.messages.core import Heartbeat, Welcome
 from tests.faults import kinds_in, raises, words_in
 from tests.protocol.control.test_control import coordinator
 from tests.waiting import until
@@ -159,8 +159,8 @@ def test_heartbeats_begin_with_joining_as_a_world_may_take_longer_to_open_than_a
 ) -> None:
     with coordinator(free_port_block) as server:
 
-        def told(state: str) -> list[Beat]:
-            return [beat for beat in server.of(Beat) if beat.state == state]
+        def told(state: str) -> list[Heartbeat]:
+            return [heartbeat for heartbeat in server.of(Heartbeat) if heartbeat.state == state]
 
         def body(life: WorkerProcess) -> None:
             client, _ = life.join("actor")

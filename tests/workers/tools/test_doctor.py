@@ -20,7 +20,7 @@ from workers.rollout.report import ActorReport
 from workers.runtime.process import WorkerProcess
 from workers.tools.doctor import DiagnosedLayer, examine, main
 
-WELL = {"looked_at.p": 10, "steps_made.p": 40, "received.p": 64}
+WELL = {"batches_checked.p": 10, "steps_made.p": 40, "received.p": 64}
 
 
 def a_run(
@@ -137,7 +137,7 @@ def test_a_run_without_an_update_says_where_it_stopped_H1(
 
 
 def test_too_few_batches_tell_nothing(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", {**WELL, "looked_at.p": 2})
+    run = a_run(tmp_path / "run", {**WELL, "batches_checked.p": 2})
     assert set(states(examine(run)).values()) == {"not judged"}
     assert CliRunner().invoke(main, [str(run)]).exit_code == 1
 
@@ -147,7 +147,7 @@ def test_where_no_page_can_be_seen_the_summary_is_read(tmp_path: Path) -> None:
     (folder / "logs").mkdir(parents=True)
     (folder / "config.yaml").write_text("steps: 5\n")
     summary: dict[str, Any] = {
-        "health": {"looked_at": {"p": 12}, "findings": [describe("p", FINDINGS["wrong_shape"])]},
+        "health": {"batches_checked": {"p": 12}, "findings": [describe("p", FINDINGS["wrong_shape"])]},
         "segments": {"produced": 9, "received": 9},
         "train_steps": {"p": 3},
     }

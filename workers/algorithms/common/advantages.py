@@ -113,6 +113,6 @@ def importance_weights(priority: Tensor, beta: float) -> Tensor:
 
 
 def annealed_beta(beta: float, alpha: float, progress: float) -> float:
-    """The exponent of `importance_weights`, which grows from `beta` with the `progress` in [0, 1] of the run: the closer to its
+    """The exponent of `importance_weights`, growing from `beta` with the run's `progress` in [0, 1]: the closer to its
     end, the less bias is tolerated."""
     return beta + (1 - beta) * alpha * progress

@@ -109,9 +109,9 @@ class CheckedEnvironment(Environment):
         """As the environment's."""
         return self._inner.take_episodes()
 
-    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """Handed on."""
-        self._run("hear", lambda: self._inner.set_curriculum(programme))
+        self._run("hear", lambda: self._inner.set_curriculum(curriculum))
 
     def poll(self) -> None:
         """As the environment's; EnvironmentFault naming environment and cause if it raises."""

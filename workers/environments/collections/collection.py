@@ -78,11 +78,11 @@ class Collection(Environment):
         given = self._merger.split(actions)
         return self._merger.merge([self._advance(copy, given[copy]) for copy in range(self.copies)])
 
-    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """From now on scores are those of all actors; episodes that have begun are played to their ends."""
-        self._programme = programme
+        self._programme = curriculum
         if self._choice is not None:
-            self._choice.update(programme)
+            self._choice.update(curriculum)
 
     def take_episodes(self) -> Episodes:
         """What ended since the last call."""

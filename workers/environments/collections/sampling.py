@@ -30,7 +30,7 @@ class MemberSampler(ABC):
         """An episode of `member` ended; `score` is the mean return of those who took part."""
         return
 
-    def update(self, programme: Mapping[str, Any]) -> None:
+    def update(self, curriculum: Mapping[str, Any]) -> None:
         """What is known from all actors (workers/coordination/curriculum.py); from now on that counts, and not what
         `ended` tells.
         """
@@ -60,9 +60,9 @@ class CurriculumSampler(MemberSampler):
         self.mastered: set[str] = set()
         self._led = False
 
-    def update(self, programme: Mapping[str, Any]) -> None:
+    def update(self, curriculum: Mapping[str, Any]) -> None:
         """`mastered`."""
-        self._led, self.mastered = True, {*programme["mastered"]}
+        self._led, self.mastered = True, {*curriculum["mastered"]}
 
     @property
     def open(self) -> list[str]:
@@ -98,9 +98,9 @@ class AdversarialSampler(MemberSampler):
         self._ended = dict.fromkeys(members, 0)
         self._told: Mapping[str, float] | None = None
 
-    def update(self, programme: Mapping[str, Any]) -> None:
+    def update(self, curriculum: Mapping[str, Any]) -> None:
         """`scores`, of those that were tried."""
-        self._told = programme["scores"]
+        self._told = curriculum["scores"]
 
     def choose(self) -> str:
         """The least tried one until all are tried, then the worst, or now and then any."""

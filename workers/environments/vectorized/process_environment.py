@@ -104,9 +104,9 @@ class ProcessEnvironment(Environment):
         self._now = (self._now + 1) % self.groups
         return self._receive()
 
-    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """Handed on to all processes, unless they know it."""
-        said = json.dumps(programme)
+        said = json.dumps(curriculum)
         if said != self._programme:
             self._programme = said
             for child in self._children:

@@ -108,9 +108,9 @@ class ProcessHandle:
         """Orders a step with the actions that are in the shared memory."""
         self._send(ProcessCommand.STEP, group, 0)
 
-    def set_curriculum(self, programme: str) -> None:
+    def set_curriculum(self, curriculum: str) -> None:
         """Hands on what is said of the members of a collection."""
-        said = programme.encode()
+        said = curriculum.encode()
         with suppress(BrokenPipeError, ConnectionResetError):  # the wait for its answer will tell
             self._wire.sendall(COMMAND.pack(ProcessCommand.HEAR, 0, len(said)) + said)
 

@@ -54,9 +54,9 @@ class JointObservation(Environment):
         """As the world's; all ends are told in the turn in which they come."""
         return self._augment(self._inner.step(actions))
 
-    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """Handed on."""
-        self._inner.set_curriculum(programme)
+        self._inner.set_curriculum(curriculum)
 
     def take_episodes(self) -> Episodes:
         """As the world's."""

@@ -62,9 +62,9 @@ class TeamEnvironment(Environment):
         """As the environment's, teams for their members."""
         return self._outcomes(self._inner.flush_ends())
 
-    def set_curriculum(self, programme: Mapping[str, Any]) -> None:
+    def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """Handed on."""
-        self._inner.set_curriculum(programme)
+        self._inner.set_curriculum(curriculum)
 
     def take_episodes(self) -> Episodes:
         """As the environment's; a team's are those of its first member, with what all of them earned."""

@@ -152,7 +152,7 @@ class ReplayBuffer:
             self._count(int(intact.sum()), self._all.append(records[intact], arrival))
             self._source.acknowledge(self._policy, arrival, int(records["number"][-1]), len(records))
         self._source.flush_acks()
-        self._counters.set(f"held_back.{self._policy}", sum(len(arrival.records) for arrival in arrivals))
+        self._counters.set(f"rate_limited.{self._policy}", sum(len(arrival.records) for arrival in arrivals))
         self._evict()
         self._most = max(self._most, self.rows)
 

@@ -56,9 +56,9 @@ def check_meeting(host: str, insecure: bool, policy: str, rank: int, size: int) 
         )
 
 
-def wait_for_name(host: str, patience: float, beat: Callable[[], None]) -> None:
+def wait_for_name(host: str, patience: float, heartbeat: Callable[[], None]) -> None:
     """Until the name of this machine leads somewhere, as all ranks listen where theirs leads: that of a pod is known a
-    moment after the pod runs. Who waits calls `beat`; ConfigurationError after `patience` seconds."""
+    moment after the pod runs. Who waits calls `heartbeat`; ConfigurationError after `patience` seconds."""
     end, told = time.monotonic() + patience, False
     while True:
         try:
@@ -70,7 +70,7 @@ def wait_for_name(host: str, patience: float, beat: Callable[[], None]) -> None:
             if not told:
                 log.info("event=name_unknown name=%s reason=%s", host, fault.strerror)
             told = True
-            beat()
+            heartbeat()
             time.sleep(_LOOK_EVERY)
 
 
@@ -127,8 +127,8 @@ def _store(life: WorkerProcess, policy: str, rank: int, size: int, address: str)
     first = rank_names(policy, size)[0]
     while True:
         _alive(life)
-        pulse = life.client.status if life.client is not None else None
-        for route in pulse.routes if pulse is not None else ():
+        status = life.client.status if life.client is not None else None
+        for route in status.routes if status is not None else ():
             if route.learner == first:
                 return dist.TCPStore(*_door(route.experience), wait_for_workers=False, timeout=_TRY_SECONDS)
         time.sleep(_LOOK_EVERY)
@@ -164,7 +164,7 @@ def _alive(life: WorkerProcess) -> None:
     life.check()
 
 
-def _listen(host: str, port: int, beat: Callable[[], None]) -> socket.socket:
+def _listen(host: str, port: int, heartbeat: Callable[[], None]) -> socket.socket:
     """RankLost where it cannot. Who has the port for a moment only, as any connection of this machine may, is waited
     for."""
     family, end = socket.AF_INET6 if ":" in host else socket.AF_INET, time.monotonic() + _BUSY_SECONDS
@@ -179,7 +179,7 @@ def _listen(host: str, port: int, beat: Callable[[], None]) -> socket.socket:
             listener.close()
             if fault.errno != errno.EADDRINUSE or time.monotonic() >= end:
                 raise RankLost("ranks_cannot_meet", peer=host, port=port, reason=fault.strerror) from None
-        beat()
+        heartbeat()
         time.sleep(_LOOK_EVERY)
 
 

@@ -54,7 +54,7 @@ def write_beside(path: Path, manifest: ExportManifest) -> None:
 
 
 def load_policy(path: Path) -> tuple[ExportManifest, Policy]:
-    """What `save_policy` wrote, and the policy with its weights; ConfigurationError in one sentence for anything else."""
+    """What `save_policy` wrote, and the policy with its weights; ConfigurationError for anything else."""
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(KEY)

@@ -23,7 +23,7 @@ STEPS, COPIES = 90, 5
 
 
 def ends(environment: Environment, asked: bool) -> tuple[dict[tuple[int, int], list[Any]], int]:
-    """(agent, copy) -> what was told with each end: return, last observation, what all saw; how many by `flush_ends`."""
+    """(agent, copy) -> what came with each end: return, last observation, what all saw; count by `flush_ends`."""
     running: dict[tuple[int, int], float] = {}
     found: dict[tuple[int, int], list[Any]] = {}
     early = 0

@@ -427,9 +427,9 @@ def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
     replay.insert()
     waiting = len(source.queue)
     assert 0 < waiting < 6
-    assert counters["held_back.one"] == waiting  # the wait has a name
+    assert counters["rate_limited.one"] == waiting  # the wait has a name
     replay.insert(everything=True)
-    assert len(source.queue) == counters["held_back.one"] == 0
+    assert len(source.queue) == counters["rate_limited.one"] == 0
 
 
 def test_what_was_written_over_while_the_learner_was_away_is_made_up_for_without_pacing_A2() -> None:

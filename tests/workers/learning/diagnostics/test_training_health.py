@@ -72,7 +72,7 @@ class Case:
 def test_sound_data_give_no_finding_H1(algorithm: PPO | IQN, caplog: pytest.LogCaptureFixture) -> None:
     case = Case(algorithm).learn(updates=40)
     assert case.found == []
-    assert case.bench.counters["looked_at.one"] >= 10
+    assert case.bench.counters["batches_checked.one"] >= 10
     assert said(caplog) == []
 
 
@@ -277,7 +277,7 @@ def test_a_fault_is_told_once_however_long_it_lasts(caplog: pytest.LogCaptureFix
 def test_most_batches_are_not_looked_at_H2() -> None:
     case = Case(segments=40).learn()
     assert case.member.update.train_steps == 80
-    assert case.bench.counters["looked_at.one"] == 10
+    assert case.bench.counters["batches_checked.one"] == 10
 
 
 def test_findings_stand_in_the_order_of_layers_with_a_remedy_each() -> None:

@@ -56,7 +56,7 @@ const Loop = (() => {
     say("loop-queue", `queue ${percent(fill)} full, ${number(sum(flows, "in_flight"))} on their way`);
     say("loop-versions", `${number(versions)} versions/s`);
     say("loop-lag", `lag ${lags.length ? number(Math.max(...lags)) : "–"}, ` +
-      `${number(flows.reduce((most, flow) => Math.max(most, flow.staleness), 0))} versions not adopted`);
+      `${number(flows.reduce((most, flow) => Math.max(most, flow.adoption_lag), 0))} versions not adopted`);
     const bar = document.getElementById("loop-fill");
     bar.setAttribute("width", String(160 * Math.min(1, fill)));
     bar.classList.toggle("full", fill >= 0.99);
