@@ -296,7 +296,7 @@ def test_package_has_the_release_that_the_wire_announces() -> None:
         ("protocol", "import torch"),
         ("protocol", "def f():\n    from torch import nn"),
         ("protocol", "import psutil"),
-        ("protocol", "from workers.runtime.process import Life"),
+        ("protocol", "from workers.runtime.process import WorkerProcess"),
         ("protocol", "from . import ring"),
         ("workers", "import launch.plan"),
         ("launch", "from workers import actor"),

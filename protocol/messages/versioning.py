@@ -29,7 +29,7 @@ class Schemas(NamedTuple):
 SPOKEN = Schemas(protocol.OLDEST_SCHEMA, protocol.SCHEMA)
 """What this release speaks."""
 
-OF_TOPICS = 1
+OF_TOPICS = 2
 """The schema of the topics: what is published under them goes to whoever listens, and is said in it."""
 
 

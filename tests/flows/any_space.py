@@ -6,7 +6,7 @@ import numpy as np
 from protocol.spaces import (
     Action, Agent, ArrayPopulation, Box, Component, Dict, DictPopulation, Discrete, MultiDiscrete, Observation, World
 )
-from workers.environments.base import Environment, Outcome, Present, Turn
+from workers.environments.base import Environment, AgentOutcome, AgentTimeStep, Turn
 
 EYES = Observation(components={
     "camera": Component(space=Box(shape=(2, 3), dtype="uint8")),
@@ -77,7 +77,7 @@ class AnySpace(Environment):
                 here = (np.arange(n) + self._t) % 2 == 0
             acted = self._acted[index]
             told = np.flatnonzero(here)
-            one = self._rows(Present, place, index, told, rewards[index], ended & acted[told])
+            one = self._rows(AgentTimeStep, place, index, told, rewards[index], ended & acted[told])
             one.observation = self._seen(place, len(told))
             if place.masked is not None:
                 legal = self._legal[place.name] = self._rng.integers(0, 3, n)
@@ -89,7 +89,7 @@ class AnySpace(Environment):
             present.append(one)
             away = np.flatnonzero(~here & acted)
             if len(away):
-                outcomes.append(self._rows(Outcome, place, index, away, rewards[index], ended & acted[away]))
+                outcomes.append(self._rows(AgentOutcome, place, index, away, rewards[index], ended & acted[away]))
             self._acted[index] = here if ended else self._acted[index] | here  # whose last action waits for its end
         self._told = Turn(tuple(present), self.copies if self._t else 0, tuple(outcomes))
         return self._told
@@ -99,7 +99,7 @@ class AnySpace(Environment):
         told = dict(agent=index, reward=rewards[rows], terminated=np.zeros(len(rows), bool), truncated=cut, copies=rows)
         if cut.any():
             told.update(final_index=np.flatnonzero(cut), final_observation=self._seen(place, int(cut.sum())))
-        if kind is Present:
+        if kind is AgentTimeStep:
             told["observation"] = self._seen(place, len(rows))
         return kind(**told)
 

@@ -14,12 +14,12 @@ from tests.protocol.parts import line, python
 WRITER = """
 import sys
 from pathlib import Path
-from protocol.experience.receipt_log import Ledger
-ledger = Ledger(Path(sys.argv[1]))
+from protocol.experience.receipt_log import ReceiptLog
+ledger = ReceiptLog(Path(sys.argv[1]))
 for number in range(2, 2002, 2):
-    ledger.settle("actor-0", 1, number, 2)
-ledger.settle("actor-0", 2, 2**40, 1)
-ledger.settle("a" * 128, 2**62, 7, 7)
+    ledger.acknowledge("actor-0", 1, number, 2)
+ledger.acknowledge("actor-0", 2, 2**40, 1)
+ledger.acknowledge("a" * 128, 2**62, 7, 7)
 print("ready", flush=True)
 sys.stdin.readline()
 """

@@ -30,9 +30,9 @@ NAMES = ["lock_free", "locked", "checksums"]
 
 WRITER = """
 import sys
-from protocol.memory.row_buffer import Rows
+from protocol.memory.row_buffer import RowBuffer
 from tests.protocol.memory.test_row_buffer import SPEC, put
-rows = Rows("rows", SPEC)
+rows = RowBuffer("rows", SPEC)
 put(rows, range(17))
 print(rows.description.name, rows.description.layout, flush=True)
 sys.stdin.readline()
@@ -46,9 +46,9 @@ ENDLESS = """
 import json
 import sys
 import numpy as np
-from protocol.memory.row_buffer import Rows
+from protocol.memory.row_buffer import RowBuffer
 from tests.protocol.memory.test_row_buffer import FAST
-rows = Rows("rows", FAST, **json.loads(sys.argv[1]))
+rows = RowBuffer("rows", FAST, **json.loads(sys.argv[1]))
 print(rows.description.name, rows.description.layout, flush=True)
 at = 0
 while True:

@@ -251,14 +251,14 @@ from pathlib import Path
 from protocol.memory.counters import Counters
 from protocol.errors import SharedMemoryError
 from protocol.experience.layout import Field, Layout
-from protocol.experience.receipt_log import Ledger
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.shared_file import SharedFile
 from protocol.experience.ring_buffer import Ring
 folder = Path(sys.argv[1])
 makers = {
     "file": lambda path: SharedFile.create(path, 1 << 20),
     "ring": lambda path: Ring.create(path, Layout((Field("a", "<f4", (4096,)),), 64), 4),
-    "ledger": Ledger,
+    "ledger": ReceiptLog,
     "counters": lambda path: Counters(path, [f"{'x' * 200}.{i}" for i in range(1000)]),
 }
 (folder / "filler").write_bytes(bytes(40_000))

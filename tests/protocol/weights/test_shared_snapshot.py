@@ -28,9 +28,9 @@ HOSTILE = """
 import sys
 from pathlib import Path
 import numpy as np
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import Version
-mailbox = Mailbox.attach(Path(sys.argv[1]), sys.argv[2])
+mailbox = SharedSnapshot.attach(Path(sys.argv[1]), sys.argv[2])
 words = np.empty(mailbox.nbytes // 8, np.uint64)
 version = mailbox.version.version
 print("ready", flush=True)
@@ -45,9 +45,9 @@ READER = """
 import json, sys, time
 from pathlib import Path
 import numpy as np
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import NOTHING
-mailbox = Mailbox.attach(Path(sys.argv[1]), sys.argv[2])
+mailbox = SharedSnapshot.attach(Path(sys.argv[1]), sys.argv[2])
 out = np.empty(mailbox.nbytes, np.uint8)
 words = out.view(np.uint64)
 reads = torn = backwards = 0
@@ -69,7 +69,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import Version
 
 class Halfway:
@@ -82,7 +82,7 @@ class Halfway:
         half[: half.size // 2] = 99
         os.kill(os.getpid(), signal.SIGKILL)
 
-mailbox = Mailbox.attach(Path(sys.argv[1]), sys.argv[2])
+mailbox = SharedSnapshot.attach(Path(sys.argv[1]), sys.argv[2])
 mailbox.write(Halfway(mailbox), Version(1, 2))
 """
 
@@ -226,9 +226,9 @@ def test_C4_the_check_that_finds_no_torn_read_would_find_one(memory_dir: Path) -
 SLEEPER = """
 import sys, time
 from pathlib import Path
-from protocol.weights.shared_snapshot import Mailbox
+from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import Version
-mailbox = Mailbox.attach(Path(sys.argv[1]), sys.argv[2])
+mailbox = SharedSnapshot.attach(Path(sys.argv[1]), sys.argv[2])
 have = mailbox.version
 print("ready", flush=True)
 started, spent = time.monotonic(), time.process_time()

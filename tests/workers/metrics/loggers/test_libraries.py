@@ -21,17 +21,17 @@ import sys
 from pathlib import Path
 
 from protocol.config.run import Run
-from workers.runtime.files import Disk
-from workers.metrics.writers import Measurements
+from workers.runtime.files import SafeWriter
+from workers.metrics.writers import MetricWriters
 
 folder, name = Path(sys.argv[1]), sys.argv[2]
 for begin in (0, 2):  # the second time as a coordinator that comes back
-    measurements = Measurements(Run.model_validate({"loggers": [name], "seed": 7}), folder, Disk())
+    measurements = MetricWriters(Run.model_validate({"loggers": [name], "seed": 7}), folder, SafeWriter())
     for step in (begin + 1, begin + 2):
         policy = {"return": step / 2, "version": step, "history": [1.0], "action_share_0": 0.25}
         measurements.write({"agent_0": policy}, {"agent_steps_per_second": 10.0}, step, 10 * step, 10 * step)
     measurements.close(complete=begin == 2)
-    assert measurements.passed_on() == {name: {"written": 2, "missed": 0}}, measurements.passed_on()
+    assert measurements.logger_stats() == {name: {"written": 2, "missed": 0}}, measurements.passed_on()
 """
 
 
