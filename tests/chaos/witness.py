@@ -50,11 +50,11 @@ def _stage(module: ModuleType) -> None:
         numbers = records["number"].tolist()
         note("copied", os.getpid(), stage._policy, arrival.actor, arrival.incarnation, numbers)
 
-    _after(module.Stage, "_copy", copied)
+    _after(module.BatchAssembler, "_copy", copied)
 
 
 def _replay(module: ModuleType) -> None:
-    class Told(module.Admitted):  # type: ignore[name-defined]
+    class Told(module.SegmentIndex):  # type: ignore[name-defined]
         """Admits and tells."""
 
         def append(self, records: Any, arrival: Any) -> int:
@@ -65,29 +65,29 @@ def _replay(module: ModuleType) -> None:
     def told(replay: Any, policy: str, *_: Any) -> None:
         replay._all.policy = policy
 
-    module.Admitted = Told  # type: ignore[attr-defined]
-    _after(module.Replay, "__init__", told)
+    module.SegmentIndex = Told  # type: ignore[attr-defined]
+    _after(module.ReplayBuffer, "__init__", told)
 
 
 def _arrivals(module: ModuleType) -> None:
     def settled(_receiver: Any, policy: str, arrival: Any, upto: int, _count: int) -> None:
         note("settled", os.getpid(), policy, arrival.actor, arrival.incarnation, upto)
 
-    _after(module.ExperienceReceiver, "settle", settled)
+    _after(module.ExperienceReceiver, "acknowledge", settled)
 
 
 def _member(module: ModuleType) -> None:
     def published(member: Any) -> None:
         note("published", os.getpid(), member.name, member.version.incarnation, member.version.version)
 
-    _after(module.Member, "publish", published)
+    _after(module.PolicyLearner, "publish", published)
 
 
 def _performer(module: ModuleType) -> None:
     def adopted(performer: Any, version: Any) -> None:
         note("adopted", os.getpid(), id(performer), version.incarnation, version.version)
 
-    _after(module.Performer, "swap", adopted)
+    _after(module.ActingPolicy, "swap", adopted)
 
 
 _WATCHED = {

@@ -22,7 +22,7 @@ from tests.tools import ROOT
 TEXT = (ROOT / "protocol" / "README.md").read_text()
 _MAPS: dict[str, type[BaseModel]] = {
     "route": Route,
-    "facts": PolicySpec,
+    "specs": PolicySpec,
     "common": CommonRows,
     "place": PlaceFacts,
     "column": Column,
@@ -49,7 +49,7 @@ _WORDS: dict[str, dict[str, Any]] = {
     "truth": {"type": "boolean"},
     "map": {"type": "object", "additionalProperties": True},
     "route": {"$ref": "#/$defs/Route"},
-    "facts": {"$ref": "#/$defs/PolicySpec"},
+    "specs": {"$ref": "#/$defs/PolicySpec"},
     "place": {"$ref": "#/$defs/PlaceFacts"},
     "column": {"$ref": "#/$defs/Column"},
     "common or null": {"anyOf": [{"$ref": "#/$defs/CommonRows"}, {"type": "null"}]},
@@ -109,7 +109,7 @@ def test_the_table_of_a_message_is_its_class(name: str) -> None:
 
 def test_every_type_in_the_tables_is_explained() -> None:
     explained = {cells[0].strip("`") for cells in table_after("## Types")}
-    maps = {"route", "facts", "map", "common or null", "place", "column"}
+    maps = {"route", "specs", "map", "common or null", "place", "column"}
     assert explained == set(_WORDS) - maps - {"1 to 2^32 - 1", "incarnation from 1", "label or empty"}
 
 

@@ -106,7 +106,14 @@ BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
         "answer_of_wrong_type",
         "a reward too many",
     ),
-    "has one code": (server.SimulatorServer, "blame", blame, actor_checks.refuses, "refusal_code_wrong", "value ("),
+    "has one code": (
+        server.SimulatorServer,
+        "report_fault",
+        blame,
+        actor_checks.refuses,
+        "refusal_code_wrong",
+        "value (",
+    ),
     "is patient": (server, "STRIKES", 30, actor_checks.quarantine, "repeated_fault_fatality_wrong", "20 "),
     "counts no incarnations": (
         IdentityTable,

@@ -278,17 +278,17 @@ def a_join(oldest: int, newest: int) -> Join:
 
 def test_Z4_releases_without_a_common_schema_are_parted_in_a_sentence() -> None:
     """Z4: naming both, and what to do."""
-    told = check_schemas(a_join(2, 3))
+    told = check_schemas(a_join(SCHEMA + 1, SCHEMA + 2))
     assert told is not None
     assert (told.kind, told.value, told.release, told.expected) == (
         "schemas_differ",
-        "schemas 2 to 3",
+        f"schemas {SCHEMA + 1} to {SCHEMA + 2}",
         RELEASE,
-        "schema 1",
+        f"schema {SCHEMA}",
     )
     assert "9.9.9" in told.peer
-    assert check_schemas(a_join(1, 2)) is None
-    assert check_schemas(a_join(1, 1)) is None
+    assert check_schemas(a_join(SCHEMA, SCHEMA + 1)) is None
+    assert check_schemas(a_join(SCHEMA, SCHEMA)) is None
     assert check_schemas(a_join(3, 1)) is not None  # no range at all
 
 

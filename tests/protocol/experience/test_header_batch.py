@@ -91,7 +91,7 @@ def test_no_more_headers_are_remembered_than_a_learner_has_actors(monkeypatch: p
 @given(settled=NUMBERS, announced=NUMBERS)
 def test_a_message_around_its_number_is_the_message(settled: int, announced: int) -> None:
     ack = Ack(policy=POLICY, learner_incarnation=1, actor="a", incarnation=1, acknowledged=settled, announced=announced)
-    for name in ("settled", "announced"):
+    for name in ("acknowledged", "announced"):
         before, behind = around(ack, name)
         assert before + packed(getattr(ack, name)) + behind == encode(ack)
 

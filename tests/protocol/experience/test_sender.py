@@ -894,7 +894,7 @@ def test_a_malformed_acknowledgement_costs_an_actor_nothing(memory_dir: Path) ->
         topic = ack_topic(POLICY, "actor-0", 1)
         acks = learner.ports.sockets[3]
         actor.write()
-        fields = {"policy": POLICY, "learner_incarnation": 1, "settled": 99, "announced": 99}
+        fields = {"policy": POLICY, "learner_incarnation": 1, "acknowledged": 99, "announced": 99}
         for frames in (
             [topic],
             [topic, b"\xc1"],

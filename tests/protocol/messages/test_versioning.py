@@ -63,18 +63,18 @@ def test_this_release_speaks_what_it_says() -> None:
 
 def test_Z4_a_learner_of_another_release_is_sent_to_in_a_common_schema_or_refused() -> None:
     """Z4: its routes say what it speaks."""
-    assert spoken_with(a_route(1, 2)) == 1
-    facts = {"value": "schemas 2 to 3", "release": RELEASE, "expected": "schema 1"}
+    assert spoken_with(a_route(SCHEMA, SCHEMA + 1)) == SCHEMA
+    facts = {"value": f"schemas {SCHEMA + 1} to {SCHEMA + 2}", "release": RELEASE, "expected": f"schema {SCHEMA}"}
     with raises(Refused, "schemas_differ", peer="the learner 'learner-gem'", **facts):
-        spoken_with(a_route(2, 3))
+        spoken_with(a_route(SCHEMA + 1, SCHEMA + 2))
 
 
 def test_Z4_segments_go_in_the_schema_of_the_route(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Z4: and a learner of both schemas takes them in."""
-    monkeypatch.setattr(versioning, "SPOKEN", Schemas(1, 2))
+    monkeypatch.setattr(versioning, "SPOKEN", Schemas(SCHEMA, SCHEMA + 1))
     learner, actor = Learner(), Actor(None)
     with closing(actor, learner):
-        for newest in (1, 2):
+        for newest in (SCHEMA, SCHEMA + 1):
             actor.sender.route(learner.route.model_copy(update={"newest_schema": newest}), inline=True)
             assert actor.sender._header is not None
             assert actor.sender._header.schema_number == newest

@@ -109,8 +109,8 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from workers.environments.simulators.launcher import SimulatorLauncher
-folder = Path({folder!r})
-launched = SimulatorLauncher({command!r}, 1, 0, "actor-0", "tcp://127.0.0.1:9", lambda name: 1, folder, lambda name, why: None)
+folder, address = Path({folder!r}), "tcp://127.0.0.1:9"
+launched = SimulatorLauncher({command!r}, 1, 0, "actor-0", address, lambda name: 1, folder, lambda name, why: None)
 time.sleep(60)
 """
 
