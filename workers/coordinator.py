@@ -286,7 +286,7 @@ class Coordinator:
             return
         self._take_episodes(member, heartbeat)
         view: dict[str, Any] = self._view() if member.role == "supervisor" else {}
-        if member.role == "evaluation":
+        if member.role == "evaluator":
             view = {"made": self._books.steps_done, "complete": self._members.complete}
         if member.role == "actor" and self._standing is not None:
             view["league"] = self._standing.instructions

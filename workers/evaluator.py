@@ -116,7 +116,7 @@ def main(life: WorkerProcess) -> None:
     """Joins, and evaluates until the run ends."""
     torch_setup.configure_torch()
     os.nice(_NICE)
-    _, welcome = life.join("evaluation")
+    _, welcome = life.join("evaluator")
     run, folder = Run.model_validate_json(welcome.config), folder_of(welcome)
     configure_logging(welcome.name, run, folder)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
@@ -127,7 +127,7 @@ def main(life: WorkerProcess) -> None:
         evaluation.close()
 
 
-command = worker_command("evaluation", main)
+command = worker_command("evaluator", main)
 
 if __name__ == "__main__":
     freeze_startup_objects()

@@ -14,7 +14,7 @@ BECOMES = {
     "actor": ("workers.actor", "One actor"),
     "learner": ("workers.learner", "One learner"),
     "relay": ("workers.relay", "One relay, for all workers of its node"),
-    "evaluation": ("workers.evaluator", "The evaluation of a run that goes on"),
+    "evaluator": ("workers.evaluator", "The evaluator of a run that goes on"),
     "evaluate": ("workers.tools.evaluate", "Plays the policies of a run without exploring, and says what they earn"),
     "watch": (
         "workers.tools.play",

@@ -133,7 +133,7 @@ def plan(hosts: Hosts, run: Run, outline: ResourcePlan) -> list[Command]:
     made = [_coordinator(hosts, first)]
     made += _learners(hosts, outline.learners, ["--insecure"] if ranked else [])
     if run.evaluation is not None:  # beside the coordinator, whose folder it writes to
-        made.append(_worker(hosts, first, "evaluation", "evaluation", _EVALUATION))
+        made.append(_worker(hosts, first, "evaluator", "evaluator", _EVALUATION))
     where = {command.host for command in made if command.role == "learner"}
     for name, host in hosts.hosts.items():
         if host.actors > 1 and name not in where and run.transport == "auto" and not ranked:

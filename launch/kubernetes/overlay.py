@@ -33,7 +33,7 @@ def render(run: Run, outline: ResourcePlan, placement: Placement, k8s: str) -> d
     if ranked and placement.actors_per_pod > 1:
         raise ConfigurationError("ranks_behind_relay", policy=ranked)
     evaluated = run.evaluation is not None and not placement.finite
-    further: dict[str, Any] = {"evaluation.yaml": evaluation()} if evaluated else {}
+    further: dict[str, Any] = {"evaluator.yaml": evaluation()} if evaluated else {}
     further |= {"ranks.yaml": between_learners()} if ranked else {}
     kustomization: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",

@@ -119,7 +119,7 @@ def _jobs(run: Run, outline: ResourcePlan, placement: Placement) -> list[Patch]:
         template = evaluation()["spec"]["template"]
         once = {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "backoffLimit": 20}
         job = {**once, "template": {**template, "spec": {"restartPolicy": "OnFailure", **template["spec"]}}}
-        added = {"name": "evaluation", "replicas": 1, "template": {"spec": job}}
+        added = {"name": "evaluator", "replicas": 1, "template": {"spec": job}}
         changes.append(_add("/spec/replicatedJobs/-", added))
     return changes
 

@@ -25,10 +25,10 @@ def simulators(image: str, actors: int) -> list[dict[str, Any]]:
 
 def evaluation() -> dict[str, Any]:
     """The evaluation of a run that goes on: one pod, beside the coordinator, as it writes to the run's folder."""
-    labels = {"app.kubernetes.io/component": "evaluation", "app.kubernetes.io/part-of": "rookery"}
-    container = _worker("evaluation", "evaluation", _EVALUATION)
+    labels = {"app.kubernetes.io/component": "evaluator", "app.kubernetes.io/part-of": "rookery"}
+    container = _worker("evaluator", "evaluator", _EVALUATION)
     container["volumeMounts"].append({"name": "runs", "mountPath": "/runs"})
-    sources = [{"configMap": {"name": "keys-public"}}, {"secret": {"name": "keys-evaluation"}}]
+    sources = [{"configMap": {"name": "keys-public"}}, {"secret": {"name": "keys-evaluator"}}]
     beside = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"rookery/volume": "runs"}}}
     pod = {
         "automountServiceAccountToken": False,
@@ -52,11 +52,11 @@ def evaluation() -> dict[str, Any]:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": "evaluation", "labels": labels},
+        "metadata": {"name": "evaluator", "labels": labels},
         "spec": {
             "replicas": 1,
             "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": {"app.kubernetes.io/component": "evaluation"}},
+            "selector": {"matchLabels": {"app.kubernetes.io/component": "evaluator"}},
             "template": {"metadata": {"labels": {**labels, "rookery/volume": "runs"}}, "spec": pod},
         },
     }

@@ -18,7 +18,7 @@ __all__ = ["RestartManager", "RunFailed"]
 _SPEECHLESS = "it said nothing; see whether its disk is full"
 
 _IN_STEP = ("actor", "learner")
-_BESIDE = ("evaluation",)
+_BESIDE = ("evaluator",)
 """Of whom training needs nothing."""
 
 

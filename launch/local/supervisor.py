@@ -70,7 +70,7 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
             welcome = client.join(_START_SECONDS)
             client.start(lambda: Report(state="watching"))
             evaluations = int(run.evaluation is not None)
-            for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluation", evaluations)):
+            for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluator", evaluations)):
                 for index in range(count):
                     output = folder / "logs" / f"{role}-{index}.out"
                     processes.append(

@@ -52,7 +52,7 @@ Episodes = Annotated[tuple[Name, Count, Count, Finite], Strict(False)]
 Span = Annotated[tuple[Count, Count], Strict(False)]
 Actor = Annotated[tuple[Name, Incarnation], Strict(False)]
 """(name, incarnation)."""
-Role = Literal["actor", "learner", "relay", "evaluation", "supervisor"]
+Role = Literal["actor", "learner", "relay", "evaluator", "supervisor"]
 Command = Literal["go", "pause", "drain", "stop", "rejoin"]
 
 

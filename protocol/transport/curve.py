@@ -21,11 +21,11 @@ from protocol.errors import ConfigurationError
 
 __all__ = ["RIGHTS", "ROLES", "CurveContext", "Keys", "new_keys"]
 
-ROLES = ("coordinator", "learner", "actor", "relay", "evaluation", "supervisor", "simulator")
+ROLES = ("coordinator", "learner", "actor", "relay", "evaluator", "supervisor", "simulator")
 RIGHTS: dict[str, frozenset[str]] = {
-    "control": frozenset({"learner", "actor", "relay", "evaluation", "supervisor"}),
+    "control": frozenset({"learner", "actor", "relay", "evaluator", "supervisor"}),
     "experience": frozenset({"actor", "relay"}),
-    "weights": frozenset({"actor", "learner", "relay", "evaluation", "supervisor"}),
+    "weights": frozenset({"actor", "learner", "relay", "evaluator", "supervisor"}),
     "acknowledgements": frozenset({"actor", "relay"}),
     "simulators": frozenset({"simulator"}),
 }

@@ -75,15 +75,15 @@ def _rates(folder: Path, kind: str, seconds: float) -> Rates:
     members = json.loads((folder / "run" / "state.json").read_text())["members"]
     pids = {member["name"]: member["pid"] for member in members if member["role"] != "supervisor"}
     first, *others = sorted(os.sched_getaffinity(0))
-    evaluation = pids["evaluation-0"]
+    evaluation = pids["evaluator-0"]
     for name, pid in pids.items():
-        _keep(pid, others[0] if others and name == "evaluation-0" and kind != "C" else first)
+        _keep(pid, others[0] if others and name == "evaluator-0" and kind != "C" else first)
     os.kill(evaluation, signal.SIGSTOP if kind == "A" else signal.SIGCONT)
     time.sleep(0.3)
-    made, spent, aside, began = _made(folder), _spent(pids, *_TRAINING), _spent(pids, "evaluation-0"), time.monotonic()
+    made, spent, aside, began = _made(folder), _spent(pids, *_TRAINING), _spent(pids, "evaluator-0"), time.monotonic()
     time.sleep(seconds)
     made, took = _made(folder) - made, time.monotonic() - began
-    spent, aside = _spent(pids, *_TRAINING) - spent, _spent(pids, "evaluation-0") - aside
+    spent, aside = _spent(pids, *_TRAINING) - spent, _spent(pids, "evaluator-0") - aside
     os.kill(evaluation, signal.SIGCONT)
     return Rates(made / took, made / spent, aside / (spent + aside))
 

@@ -22,7 +22,7 @@ def test_a_run_evaluates_itself_and_in_the_end_what_its_checkpoints_are_J1(tmp_p
     again = {line["policy"]: line["mean"] for line in evaluate(tmp_path / "run", 4)}
     assert {policy: line["mean"] for policy, line in last.items()} == again
     assert summary["env_steps"] * 2 == summary["agent_steps"] == 6_000
-    log = (tmp_path / "run" / "logs" / "evaluation-0.log").read_text()
+    log = (tmp_path / "run" / "logs" / "evaluator-0.log").read_text()
     told = [int(steps) for steps in re.findall(r"event=evaluated agent_steps=(\d+) ", log)]
     assert [line["agent_steps"] for line in lines] == [steps for steps in told for _ in last], "each is told of"
     # the last weights may have come, and been evaluated, before the coordinator told of all steps

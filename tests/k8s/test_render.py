@@ -150,7 +150,7 @@ def test_a_run_that_ends_is_a_jobset_with_the_pods_of_one_that_stays(k8s: Path) 
     named(ends, "NetworkPolicy", "between-learners")
     specs = {job["metadata"]["name"]: job["spec"] for job in jobs(named(ends, "JobSet", "run"))}
     counts = {name: (spec["parallelism"], spec["completions"]) for name, spec in specs.items()}
-    assert counts == {"coordinator": (1, 1), "learner": (3, 3), "actor": (2, 2), "evaluation": (1, 1)}
+    assert counts == {"coordinator": (1, 1), "learner": (3, 3), "actor": (2, 2), "evaluator": (1, 1)}
     (learner,) = specs["learner"]["template"]["spec"]["containers"]
     assert learner["args"][-1] == "--insecure"
     assert "run-learner-0-$(INDEX).learner" in learner["args"], "by which the others find the first rank"
@@ -179,18 +179,18 @@ def test_several_actors_in_a_pod_of_a_jobset_have_their_relay(k8s: Path) -> None
 def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of_its_own(k8s: Path) -> None:
     run = parse_run({"actors": 4, "evaluation": {"every_steps": 1000}})
     documents = rendered(k8s, "watched", run, Placement("watched"))
-    template = pods(documents)["evaluation"]
+    template = pods(documents)["evaluator"]
     container, coordinator = template["spec"]["containers"][0], pods(documents)["coordinator"]
-    assert container["args"][0] == "evaluation"
+    assert container["args"][0] == "evaluator"
     assert container["image"] == coordinator["spec"]["containers"][0]["image"]
     assert {"name": "runs", "mountPath": "/runs"} in container["volumeMounts"]
     assert template["metadata"]["labels"]["rookery/volume"] == coordinator["metadata"]["labels"]["rookery/volume"]
     sources = template["spec"]["volumes"][0]["projected"]["sources"]
     names = [source[kind]["name"] for source in sources for kind in source]
-    assert [name.rpartition("-")[0] for name in names] == ["keys-public", "keys-evaluation"], "hashed, so generated"
+    assert [name.rpartition("-")[0] for name in names] == ["keys-public", "keys-evaluator"], "hashed, so generated"
     policy = named(documents, "NetworkPolicy", "to-learners")["spec"]["ingress"][0]["from"][0]["podSelector"]
     assert template["metadata"]["labels"]["app.kubernetes.io/component"] in policy["matchExpressions"][0]["values"]
-    assert "evaluation" not in pods(rendered(k8s, "unwatched", parse_run({"actors": 4}), Placement("unwatched")))
+    assert "evaluator" not in pods(rendered(k8s, "unwatched", parse_run({"actors": 4}), Placement("unwatched")))
 
 
 def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:

@@ -15,7 +15,7 @@ __all__ = ["RunLifecycle", "Stage"]
 
 Stage = Literal["running", "actors_draining", "learners_draining", "ended", "left"]
 """`left`: to the coordinator that comes next."""
-_LAST: tuple[Role, ...] = ("learner", "relay", "evaluation")
+_LAST: tuple[Role, ...] = ("learner", "relay", "evaluator")
 """Who ends when all actors have."""
 
 

@@ -197,7 +197,7 @@ class Membership:
         """POLICY.NAME -> what living learners measured last, and `adoption_lag`: publications that the actor furthest
         behind has not adopted."""
         found: dict[str, float] = {}
-        for member in (*self.members("learner"), *self.members("evaluation")):
+        for member in (*self.members("learner"), *self.members("evaluator")):
             found |= member.metrics
         for member in self.members("actor"):
             for name, value in member.metrics.items():
@@ -290,7 +290,7 @@ class Membership:
         """None, or why this run has no use for a learner, or for a relay there."""
         if join.role in ("learner", "relay") and not self.learners_wanted:
             return Refused("nobody_learns", role=join.role)
-        if join.role == "evaluation" and self._run.evaluation is None:
+        if join.role == "evaluator" and self._run.evaluation is None:
             return Refused("no_evaluation_wanted", key="evaluation")
         if join.role == "relay" and self._ranked:
             return Refused("ranks_not_relayed", policy=min(self._ranked))
@@ -303,7 +303,7 @@ class Membership:
     def _vacant(self, join: Join, steps: Steps) -> str | None:
         """A name that nobody holds and that has something left to do. A node has one relay."""
         role = join.role
-        if role == "evaluation":
+        if role == "evaluator":
             return f"{role}-0"
         if role == "relay":
             return f"{role}-{hashlib.sha256(join.node.encode()).hexdigest()[:8]}"

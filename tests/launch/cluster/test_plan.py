@@ -67,8 +67,8 @@ def test_no_two_workers_of_a_host_share_a_port_and_all_know_the_coordinator() ->
 
 
 def test_a_run_that_evaluates_itself_does_so_beside_its_coordinator() -> None:
-    (found,) = (command for command in planned(evaluation={"every_seconds": 60}) if command.role == "evaluation")
-    assert (found.host, found.words[1]) == ("trainer", "evaluation")
+    (found,) = (command for command in planned(evaluation={"every_seconds": 60}) if command.role == "evaluator")
+    assert (found.host, found.words[1]) == ("trainer", "evaluator")
     assert "0.0.0.0:6190" in found.words
 
 

@@ -56,7 +56,7 @@ def test_a_crashed_worker_is_started_again_and_its_first_traceback_is_shown_last
 
 def test_a_run_goes_on_without_an_evaluation_that_cannot_be_kept_alive_and_says_so(scripts: Path) -> None:
     told: list[str] = []
-    process = start_process("evaluation", ["gives_up"], scripts / "logs" / "e.out")
+    process = start_process("evaluator", ["gives_up"], scripts / "logs" / "e.out")
     revival = RestartManager(told.append)
     looked_after(revival, process)
     assert process.done

@@ -512,7 +512,7 @@ def test_a_peer_that_keeps_sending_garbage_is_quarantined_alone(worker: Worker, 
         stranger = connect(worker.context, zmq.DEALER, f"tcp://127.0.0.1:{free_port_block}")
         for _ in range(100):
             stranger.send(b"\xc1garbage")
-        stranger.send(encode(a_join(1, 1)))
+        stranger.send(encode(a_join(SCHEMA, SCHEMA)))
         until(lambda: server.quarantined == (1, 81))
         assert server.refused == 20
         told = []
@@ -628,7 +628,7 @@ def test_an_answer_to_one_that_has_gone_is_told_to_whoever_gives_it(free_port_bl
     try:
         for _ in range(2):
             asking = connect(contexts[1], zmq.DEALER, f"tcp://127.0.0.1:{free_port_block}")
-            asking.send(encode(a_join(1, 1)))
+            asking.send(encode(a_join(SCHEMA, SCHEMA)))
             until(lambda: poll([ports.sockets[0]], 50))
             peers.append((asking, server.requests(0)[0][0]))
         (gone, was), (_, there) = peers

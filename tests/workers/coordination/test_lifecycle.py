@@ -6,7 +6,7 @@ from workers.coordination.lifecycle import RunLifecycle
 
 
 def test_each_stage_ends_when_nobody_of_it_is_left() -> None:
-    there = {"actor", "learner", "evaluation"}
+    there = {"actor", "learner", "evaluator"}
     stages = RunLifecycle(10, 20)
     assert not stages.advance(0, True, there.__contains__)
     stages.drain(0, complete=True)

@@ -320,12 +320,14 @@ def test_a_place_of_one_not_yet_heard_of_is_not_refused_for_good(tmp_path: Path)
 def test_Z4_a_release_without_a_common_schema_is_refused_and_the_next_one_taken(tmp_path: Path) -> None:
     """Z4: what counts is the schemas that both speak, not the release."""
     members = members_of(tmp_path)
-    later = join("actor", "x").model_copy(update={"release": "9.9.9", "oldest_schema": 2, "newest_schema": 3})
+    later = join("actor", "x").model_copy(
+        update={"release": "9.9.9", "oldest_schema": SCHEMA + 1, "newest_schema": SCHEMA + 2}
+    )
     refusal = refused(members, later)
     assert kinds_in(refusal.reason) == ["schemas_differ"]
     assert {"9.9.9", "2", "3", RELEASE} <= words_in(refusal.reason)
     assert not refusal.retry
-    assert admitted(members, later.model_copy(update={"oldest_schema": 1})).name == "actor-0"
+    assert admitted(members, later.model_copy(update={"oldest_schema": SCHEMA})).name == "actor-0"
 
 
 def test_a_process_that_asks_twice_before_it_hears_the_answer_is_one_member(tmp_path: Path) -> None:

@@ -123,17 +123,17 @@ def test_a_schedule_without_a_time_is_refused_with_the_remedy() -> None:
 def test_one_evaluation_takes_part_where_the_run_wants_it(tmp_path: Path, wanted: bool) -> None:
     run = parse_run({**config(), **({"evaluation": {"every_seconds": 1}} if wanted else {})})
     members = Membership(run, ["a"], tmp_path / "state.json")
-    join = Join(role="evaluation", token="t", release="1", host="elsewhere", pid=1)
+    join = Join(role="evaluator", token="t", release="1", host="elsewhere", pid=1)
     answer = members.join(join, {})
     if not wanted:
         assert isinstance(answer, Refusal)
         assert kinds_in(answer.reason) == ["no_evaluation_wanted"]
         return
     assert isinstance(answer, WorkerRecord)
-    assert answer.name == "evaluation-0"
+    assert answer.name == "evaluator-0"
     second = members.join(join.model_copy(update={"token": "u"}), {})
     assert isinstance(second, Refusal)
     assert kinds_in(second.reason) == ["identity_in_use"]
-    assert "'evaluation-0'" in second.reason
+    assert "'evaluator-0'" in second.reason
     answer.metrics = {"a.evaluation/return": 3.0}
     assert members.measured() == {"a.evaluation/return": 3.0}
