@@ -24,7 +24,7 @@ BECOMES = {
     "dataset": ("workers.tools.dataset", "Writes what a run recorded as a dataset of Minari"),
     "bench": (
         "workers.tools.bench",
-        "Measures this machine: transport, weights, rollout, simulators, learning, the whole pipeline",
+        "Measures this machine: transport, weights, rollout, learning, the whole pipeline",
     ),
     "simulate": ("launch.cli.simulate", "A simulator to try the wire with, or a check of one"),
 }

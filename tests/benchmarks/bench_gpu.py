@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
+from tests.benchmarks import gpu
 from workers.runtime import torch_setup
-from workers.tools.bench.learner import gpu
 
 __all__ = ["WANTED", "table"]
 

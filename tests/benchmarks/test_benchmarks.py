@@ -25,6 +25,22 @@ def test_L2_speed_return_and_rows_trained_are_reported_beside_those_of_the_seque
         assert set(told[pair]) == {"workers", "sequential"}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "figures"),
+    [
+        ("bench_simulator", {"simulator.round_trip_us": 1e6, "simulator.ratio_to_echo": 100}),
+        ("bench_rollout", {"async.speedup": 100, "herd.segments": 1e7, "herd.rss_gib": 100}),
+    ],
+)
+def test_every_promised_figure_is_printed_as_one_json_object(script: str, figures: dict[str, float]) -> None:
+    command = [sys.executable, "-m", f"tests.benchmarks.{script}", "--rounds", "1"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=True)
+    told = json.loads(ended.stdout)
+    for name, most in figures.items():
+        assert 0 < told[name] < most, f"{name} is {told[name]}"
+
+
 def test_the_table_of_a_gpu_can_be_made_the_moment_there_is_one() -> None:
     """Also here, with tiny sizes: every figure that is asked for is there, and has been measured."""
     check(bench_gpu.table(rounds=1, tiny=True))

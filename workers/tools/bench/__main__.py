@@ -47,18 +47,8 @@ def weights(rounds: int, as_json: bool) -> None:
 @click.option("--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="Interleaved pairs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def rollout(rounds: int, as_json: bool) -> None:
-    """Acting: the loop's own cost, adapters, overlap, a herd of 8160 agents."""
-    from workers.tools.bench.rollout.rollout import measure
-
-    _tell(measure(rounds), as_json)
-
-
-@main.command()
-@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Interleaved pairs.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def simulator(rounds: int, as_json: bool) -> None:
-    """Simulators that ask for actions, beside a bare echo of the same messages."""
-    from workers.tools.bench.rollout.simulator import measure
+    """Acting: what a turn costs beside its forward passes."""
+    from workers.tools.bench.rollout import measure
 
     _tell(measure(rounds), as_json)
 
@@ -71,7 +61,7 @@ def simulator(rounds: int, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def learner(rounds: int, device: str, as_json: bool) -> None:
     """Learning: a learner beside the bare update, a cohort beside its policies one by one."""
-    from workers.tools.bench.learner.learner import measure
+    from workers.tools.bench.learner import measure
 
     _tell(measure(rounds, device), as_json)
 

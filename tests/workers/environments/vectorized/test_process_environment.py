@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from protocol.config.run import PPO, EnvironmentConfig, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.experience.layout import segment_layout
+from tests.benchmarks import overlap
 from tests.faults import raises, words_in
 from tests.tools import ROOT
 from tests.workers.environments.vectorized.process_worlds import ACTIONS, Ragged
@@ -31,7 +32,6 @@ from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import describe, make
 from workers.environments.vectorized import process_environment
 from workers.environments.vectorized.process_environment import ProcessEnvironment, partition_seed
-from workers.tools.bench.rollout import overlap
 
 WORLDS = "tests.workers.environments.vectorized.process_worlds"
 Told = dict[tuple[str, int, int], tuple]

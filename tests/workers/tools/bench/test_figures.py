@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workers.tools.bench.rollout import adapters
 from workers.tools.bench.transport import segments
 from workers.tools.bench.transport.load import TransportLoad, copy_out, fill
 
@@ -40,11 +38,6 @@ def test_the_transports_ratios_are_the_limits_time_over_ours_and_what_is_encrypt
     assert figures["tcp.curve_ratio"] == 0.5
     bytes_per_second = figures["same_node.large_message_mib"] * 2**20 / SECONDS["same_node"]
     assert figures["same_node.large_gib_per_second"] == pytest.approx(bytes_per_second / 2**30)
-
-
-def test_an_adapters_ratio_is_its_time_over_that_of_what_it_steps() -> None:
-    world: Any = SimpleNamespace(reset=lambda seed: None, step=lambda actions: time.sleep(1e-3))
-    assert adapters._ratio(world, lambda actions, seed: 1e-3, (5, 1, 1), choices=2, rounds=1) >= 5
 
 
 def test_a_message_is_written_and_read_whole_and_nothing_beside_it() -> None:

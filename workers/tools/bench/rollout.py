@@ -13,9 +13,9 @@ import time
 import numpy as np
 
 from protocol.config.run import Run, parse_run
-from workers.tools.bench.rollout.actor_loop import ActorLoop
+from workers.tools.bench.actor_loop import ActorLoop
 
-__all__ = ["loop"]
+__all__ = ["measure"]
 
 _RUN: Run = parse_run({"environment": {"id": "synthetic", "copies": 128}})
 _TURNS = 64
@@ -24,7 +24,7 @@ _SHORT = 4
 """Rounds in a pair of `rounds`: these are short ones."""
 
 
-def loop(rounds: int) -> dict[str, float]:
+def measure(rounds: int) -> dict[str, float]:
     """Whole turns and the forward passes of one, again and again on what was seen in it, in turn: medians of the ratio
     pair by pair, in seconds of this thread's processor, which neighbours on the machine take no part of."""
     acting = ActorLoop(_RUN)

@@ -12,12 +12,12 @@ from torch import nn
 
 from protocol.config.run import PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
+from tests.benchmarks.baseline_loop import Size, towers
 from workers.policies.backends.cuda_actor import CudaActor
 from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.tools.bench.learner.baseline_loop import Size, towers
 from workers.tools.bench.pipeline.timing import medians
 
 __all__ = ["inference"]

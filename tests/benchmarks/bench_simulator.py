@@ -1,11 +1,14 @@
 """How fast simulators are given actions, beside a bare ROUTER that answers the same messages with the same bytes.
 
-Out flow: figures by key. One simulator: the median of a round trip. 32 simulators of two client processes: actions a
-second, of which `simulator.ratio_to_echo` is the share of what the bare sockets answer.
+    python -m tests.benchmarks.bench_simulator [--rounds 5]
+
+Prints one JSON object: figures by key. One simulator: the median of a round trip. 32 simulators of two client
+processes: actions a second, of which `simulator.ratio_to_echo` is the share of what the bare sockets answer.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 import subprocess
@@ -16,9 +19,9 @@ from collections.abc import Callable
 import zmq
 
 from protocol.config.run import parse_run
+from tests.benchmarks.simulator_driver import ANSWER
 from workers.environments.simulators import SimulatorEndpoint, SimulatorEnvironment
-from workers.tools.bench.rollout.actor_loop import ActorLoop
-from workers.tools.bench.rollout.simulator_driver import ANSWER
+from workers.tools.bench.actor_loop import ActorLoop
 
 __all__ = ["measure"]
 
@@ -90,7 +93,7 @@ def _echoed(count: int, processes: int) -> Figures:
 
 def _driven(kind: str, address: str, count: int, processes: int, serve: Callable[[], object]) -> Figures:
     """What the processes measured while this one served; `rate` of all together."""
-    module = [sys.executable, "-P", "-m", "workers.tools.bench.rollout.simulator_driver", kind, address]
+    module = [sys.executable, "-m", "tests.benchmarks.simulator_driver", kind, address]
     drivers = [
         subprocess.Popen(
             [*module, str(count // processes), str(number), str(_SECONDS)], stdout=subprocess.PIPE, text=True
@@ -111,3 +114,14 @@ def _driven(kind: str, address: str, count: int, processes: int, serve: Callable
         "p50_us": statistics.median(one["p50_us"] for one in told),
         "p99_us": max(one["p99_us"] for one in told),
     }
+
+
+def main() -> None:
+    """Prints one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    print(json.dumps(measure(parser.parse_args().rounds), indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """A process that drives simulators as fast as they are answered, or bare sockets that say the same.
 
-    python -P -m workers.tools.bench.rollout.simulator_driver {ours,echo} ADDRESS COUNT NUMBER SECONDS
+    python -P -m tests.benchmarks.simulator_driver {ours,echo} ADDRESS COUNT NUMBER SECONDS
 
 In flow: answers. Out flow: one JSON object: answers, the seconds they took, and quantiles of a round trip in
 microseconds.

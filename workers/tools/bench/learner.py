@@ -3,7 +3,7 @@
 Out flow: figures by key. `learner.ratio_to_bare`: seconds of a bare update on resident data over those of a member that
 takes the same segments out of a ring, looks after their health and publishes. `cohort.speedup`: seconds of 16 policies
 with 16 rows each, one by one and eager, over those of the same policies stacked. A policy has the default network and
-sees 64 numbers. On a GPU the table of gpu.py as well.
+sees 64 numbers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.policies.build import build
-from workers.tools.bench.learner import gpu
-from workers.tools.bench.learner.ring_feed import WORLD, RingFeed, member_of
 from workers.tools.bench.pipeline.timing import seconds
+from workers.tools.bench.ring_feed import WORLD, RingFeed, member_of
 
 __all__ = ["measure"]
 
@@ -38,8 +37,7 @@ _WARM = 12
 def measure(rounds: int, device: str) -> dict[str, float]:
     """All figures, from `rounds` interleaved pairs."""
     there = torch.device(device)
-    figures = {**_fed(rounds, there), **_cohort(rounds, there)}
-    return figures if device == "cpu" else {**figures, **gpu.measure(gpu.FULL, rounds, there)}
+    return {**_fed(rounds, there), **_cohort(rounds, there)}
 
 
 def _run(copies: int, length: int, minibatches: int) -> Run:

@@ -1,1 +1,0 @@
-"""Benchmarks of learners beside plain loops."""
