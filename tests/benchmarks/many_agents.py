@@ -33,7 +33,7 @@ _KIB = 1 if sys.platform == "darwin" else 1024
 
 def many_agents() -> dict[str, float]:
     """One pass in a fresh process, whose memory nobody used before."""
-    command = [sys.executable, "-P", "-m", __name__]
+    command = [sys.executable, "-m", __name__]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
     figures: dict[str, float] = json.loads(ended.stdout)
     return figures

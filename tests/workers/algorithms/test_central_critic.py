@@ -263,7 +263,7 @@ def test_statistics_are_of_what_was_trained_on_each_real_row_once() -> None:
             assert moments.count.item() == len(rows)
             torch.testing.assert_close(moments.mean, rows.mean(0))
             torch.testing.assert_close(moments.variance, rows.var(0, correction=0))
-        assert policy.return_moments.count.item() == (len(target) if normalize else 0)
+        assert policy.returns.count.item() == (len(target) if normalize else 0)
         if normalize:
-            torch.testing.assert_close(policy.return_moments.mean, target.mean(), rtol=1e-4, atol=1e-5)
-            torch.testing.assert_close(policy.return_moments.variance, target.var(correction=0), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(policy.returns.mean, target.mean(), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(policy.returns.variance, target.var(correction=0), rtol=1e-4, atol=1e-5)

@@ -101,7 +101,7 @@ def test_the_objective_is_the_formula_written_out_row_by_row(normalize: bool) ->
 @torch.no_grad()
 def written_out(policy: ActorCritic | CentralActorCritic, s: SegmentBatch, config: PPO) -> dict[str, float]:
     sums, found = {"policy_loss": 0.0, "value_loss": 0.0, "entropy": 0.0}, []
-    std, mean = policy.return_moments.std.item(), policy.return_moments.mean.item()
+    std, mean = policy.returns.std.item(), policy.returns.mean.item()
 
     def look(b: int, row: int, before: str = "") -> tuple[list[float], float]:
         more = getattr(s, f"{before}privileged")

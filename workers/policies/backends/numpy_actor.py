@@ -71,8 +71,8 @@ class NumpyActor:
             self._moments = (module.observations.mean.numpy(), module.observations.variance.numpy())
             self._seen_floor = module.observations.floor
         self._returns, self._floor = (
-            (module.return_moments.mean.numpy(), module.return_moments.variance.numpy()),
-            module.return_moments.floor,
+            (module.returns.mean.numpy(), module.returns.variance.numpy()),
+            module.returns.floor,
         )
         self._held: list[Array] = []
         """Memory of the inputs and of each layer, of as many rows as there ever were."""

@@ -67,7 +67,7 @@ class ActorCritic(PopArtValue):
         # the same everywhere, and 1 at first: half the range of a bounded action
         self.log_std = nn.Parameter(torch.zeros(heads.continuous)) if heads.continuous else None
         self.observations = RunningMoments(self.features) if normalize_observation else None
-        self.return_moments = return_moments()
+        self.returns = return_moments()
         self.core = core
 
     def _add(self, name: str, weight: Tensor, bias: Tensor) -> None:
@@ -128,7 +128,7 @@ class ActorCritic(PopArtValue):
             features, next_state = self.core.step(x, torch.from_numpy(state).to(x.device))
             x, after = torch.cat([x, features], 1), {"state": next_state.cpu().numpy()}
         logits, values, _ = evaluate(x, weights, self.activation, self.scratch)
-        mean, std = self.return_moments.scalars()
+        mean, std = self.returns.scalars()
         value = values.mul_(std).add_(mean).cpu().numpy()
         log_std = None if self.log_std is None else self.log_std.detach().cpu().numpy()
         drawn = sample(logits.cpu().numpy(), self.heads, log_std, None if greedy else noise, legal)

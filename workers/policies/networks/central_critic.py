@@ -90,7 +90,7 @@ class CentralActorCritic(PopArtValue):
         self.critic = _Critic(inputs + privileged, hidden, activation)
         self.actor = _Actor(inputs, heads, hidden, activation, normalize_observation, core)
         self.privileged = RunningMoments(privileged) if normalize_observation else None
-        self.return_moments = return_moments()
+        self.returns = return_moments()
 
     @property
     def observations(self) -> RunningMoments | None:

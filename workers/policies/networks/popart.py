@@ -32,7 +32,7 @@ def return_moments() -> RunningMoments:
 class PopArtValue(nn.Module):
     """A policy with a value head and the moments of its returns."""
 
-    return_moments: RunningMoments
+    returns: RunningMoments
 
     @property
     @abstractmethod
@@ -41,18 +41,18 @@ class PopArtValue(nn.Module):
 
     def denormalize(self, value: Tensor) -> Tensor:
         """Normalised values in the unit of the reward, float32."""
-        return value * self.return_moments.std.float() + self.return_moments.mean.float()
+        return value * self.returns.std.float() + self.returns.mean.float()
 
     def normalize(self, value: Tensor) -> Tensor:
         """Values in the unit of the reward as the value head would say them, float32."""
-        return (value - self.return_moments.mean.float()) / self.return_moments.std.float()
+        return (value - self.returns.mean.float()) / self.returns.std.float()
 
     @torch.no_grad()
     def update_returns(self, targets: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds value targets [N] (unit of the reward) of all `ranks` to the return statistics and rescales the value
         head so that every value stays what it was (PopArt: van Hasselt et al. 2016, section 2.2)."""
-        mean, std = self.return_moments.mean.clone(), self.return_moments.std
-        self.return_moments.update(targets, ranks)
+        mean, std = self.returns.mean.clone(), self.returns.std
+        self.returns.update(targets, ranks)
         weight, bias = self.value_head
-        weight.mul_((std / self.return_moments.std).float())
-        bias.copy_((bias * std + mean - self.return_moments.mean) / self.return_moments.std)
+        weight.mul_((std / self.returns.std).float())
+        bias.copy_((bias * std + mean - self.returns.mean) / self.returns.std)

@@ -42,7 +42,7 @@ class StackedActorCritic:
         self.towers = [self._views[name] for name in names if name != "log_std" and not name.startswith("core.")]
         self.core = None if first.core is None else StackedCore(first.core, self._views)
         self.observations = None if first.observations is None else self._moments("observations", first.observations)
-        self.returns = self._moments("returns", first.return_moments)
+        self.returns = self._moments("returns", first.returns)
 
     def forward(
         self,

@@ -44,7 +44,7 @@ def test_numpy_acts_as_torch_does_to_the_bit(normalize: bool, activation: Any, s
             with torch.no_grad():
                 for parameter in module.parameters():
                     parameter.add_(0.01)
-                module.return_moments.update(torch.randn(rows + 1) * 7 + 4)
+                module.returns.update(torch.randn(rows + 1) * 7 + 4)
                 if module.observations is not None:
                     module.observations.update(torch.randn(9, module.features) * 3 + 2)
             x = (rng.normal(size=(rows, *seen.observation_encoding.shape)) * 4).astype(seen.observation_encoding.dtype)
