@@ -25,7 +25,7 @@ from workers.tools.bench.actor_loop import ActorLoop
 
 __all__ = ["follows", "many_agents"]
 
-_PRESET = Path(__file__).parents[4] / "launch" / "presets" / "herd.yaml"
+_PRESET = Path(__file__).parents[2] / "launch" / "presets" / "herd.yaml"
 _SECONDS = 300.0
 _KIB = 1 if sys.platform == "darwin" else 1024
 """Bytes in the unit in which the system tells of memory."""
