@@ -152,7 +152,7 @@ class Learner:
     """The learner of the policy: weights that are asked for, and segments that are on their way to it."""
 
     def __init__(self, context: zmq.Context[Any], welcome: Map) -> None:
-        self.context, facts = context, welcome["facts"][0]
+        self.context, facts = context, welcome["specs"][0]
         self.credits, self.most, self.policy = facts["credits"], facts["max_inline"], facts["policy"]
         self.who = {key: welcome[key] for key in ("run", "incarnation")} | {"actor": welcome["name"]}
         self.who |= {"policy": self.policy, "layout": hashlib.sha256(facts["layout"].encode()).hexdigest()[:16]}
@@ -183,10 +183,10 @@ class Learner:
             self._hear(parts, header, self.socks[1], now)
         late = False
         for _, ack in arrived(self.socks[2]):
-            if ack["type"] != "ack" or ack["settled"] > self.announced:
+            if ack["type"] != "ack" or ack["acknowledged"] > self.announced:
                 self.refused += 1
                 continue
-            self.settled = max(self.settled, ack["settled"])
+            self.settled = max(self.settled, ack["acknowledged"])
             late = ack["learner_incarnation"] == self.route["incarnation"] and self._late(ack["announced"], now)
         self.held = {number: frames for number, frames in self.held.items() if number > self.settled}
         if late:
@@ -314,7 +314,7 @@ class Actor:
         """Joins, waits for weights, acts until its quota is made or it is told to drain, and drains."""
         while not self.welcome:
             self.serve(0.1)
-        facts, way, config = self.welcome["facts"], self.learner, json.loads(self.welcome["config"])
+        facts, way, config = self.welcome["specs"], self.learner, json.loads(self.welcome["config"])
         if len(facts) != 1 or config["transport"] == "memory" or "CartPole-v1" not in self.welcome["world"]:
             raise End("this actor plays CartPole-v1 alone, with one policy, and shares no memory")
         layout, network = json.loads(facts[0]["layout"]), json.loads(facts[0]["network"])
