@@ -126,7 +126,7 @@ def test_strangers_and_doubles_are_refused_while_the_run_goes_on(
         runs.until(lambda: runs.agent_steps(tmp_path), what="the run is on")
         pid = workers[-1].popen.pid
         foreign = (
-            "import protocol; protocol.RELEASE = '9.9'; protocol.OLDEST_SCHEMA = protocol.SCHEMA = 2; "
+            "import protocol; protocol.RELEASE = '9.9'; protocol.OLDEST_SCHEMA = protocol.SCHEMA = 3; "
             "from workers.learner import command; command()"
         )
         learners = ["learner-agent_0", "learner-agent_1"]
@@ -134,7 +134,7 @@ def test_strangers_and_doubles_are_refused_while_the_run_goes_on(
             "identity_in_use": (["actor", *join, "--name", "actor-0"], ["actor", "'actor-0'", str(pid)]),
             "all_places_taken": (["actor", *join], ["actor", "actors"]),
             "identity_unknown": (["learner", *join, "--name", "learner-x"], ["learner", "'learner-x'", *learners]),
-            "schemas_differ": ([runs.PYTHON, "-c", foreign, *join], ["learner", "9.9", "2", "1"]),
+            "schemas_differ": ([runs.PYTHON, "-c", foreign, *join], ["learner", "9.9", "3", "2"]),
         }
         strangers = {
             kind: stack.enter_context(runs.started(command, tmp_path, f"stranger-{kind}"))

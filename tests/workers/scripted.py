@@ -57,11 +57,11 @@ def tell(common: SharedObsWriter, t: int) -> None:
 
 
 class Performer:
-    """Acts t mod 5 on observation t, and remembers what it saw; `word` is the version that stands in the rows."""
+    """Acts t mod 5 on observation t, and remembers what it saw; `packed_version` is the version that stands in the rows."""
 
     def __init__(self, world: World = WORLD, agent: int = 0) -> None:
         self.interface = Interface.at(world, world.places[agent])
-        self.word = np.uint64(pack(Version(1, 1)))
+        self.packed_version = np.uint64(pack(Version(1, 1)))
         self.state = 0
         self.seen: list[NDArray] = []
 

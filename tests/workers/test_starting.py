@@ -29,7 +29,7 @@ def test_every_program_says_first_that_all_is_imported(path: Path) -> None:
     *_, last = ast.parse(path.read_text()).body
     assert isinstance(last, ast.If)
     assert ast.unparse(last.test) == "__name__ == '__main__'"
-    assert ast.unparse(last.body[0]) == "all_imported()"
+    assert ast.unparse(last.body[0]) == "freeze_startup_objects()"
 
 
 def witnessed(folder: Path, *arguments: str) -> str:

@@ -497,4 +497,4 @@ def test_an_actor_is_told_layout_and_credit_of_its_policy(algorithm: str) -> Non
         lease=1.0,
         heartbeat=1.0,
     )
-    assert PolicySpec.model_validate(welcome.model_dump()["facts"][0]) == facts
+    assert PolicySpec.model_validate(welcome.model_dump()["specs"][0]) == facts

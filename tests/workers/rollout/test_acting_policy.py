@@ -123,9 +123,9 @@ def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(mo
         _life=SimpleNamespace(client=SimpleNamespace(changed=changed)),
         _report=SimpleNamespace(collect=lambda: None),
         _table=SimpleNamespace(writing=[], policy_of={}),
-        _links=SimpleNamespace(pump=lambda _: pumped.append("one"), follow=lambda: None),
+        _links=SimpleNamespace(flush=lambda _: pumped.append("one"), update_routes=lambda: None),
         _silent=frozenset(),
-        _hear=lambda _: None,
+        _on_status=lambda _: None,
         _counters=None,
         _environment=None,
     )

@@ -57,8 +57,8 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "an end with an observation": ("size", [end(), seen(1, 2)]),
     "garbage": ("message", [b"\xc1garbage", b"more"]),
     "an answer": ("message", [Pong(pace="going")]),
-    "another schema": ("message", [encode(observe()).replace(b"schema_number\x01", b"schema_number\x07"), seen(1, 2)]),
-    "an unknown field": ("message", [msgpack.packb({"type": "ping", "schema_number": 1, "x": 1})]),
+    "another schema": ("message", [encode(observe()).replace(b"schema_number\x02", b"schema_number\x07"), seen(1, 2)]),
+    "an unknown field": ("message", [msgpack.packb({"type": "ping", "schema_number": 2, "x": 1})]),
     "a reward that is none": ("message", [encode(observe(rewards=[1.5])).replace(b"\xcb\x3f\xf8", b"\xcb\x7f\xf8")]),
 }
 
@@ -103,7 +103,7 @@ def test_who_was_not_let_in_is_told_to_say_hello() -> None:
 @pytest.mark.parametrize(
     ("fields", "code", "fatal"),
     [
-        ({"oldest_schema": 2, "newest_schema": 9}, "version", True),
+        ({"oldest_schema": 3, "newest_schema": 9}, "version", True),
         ({"world": "0123456789abcdef"}, "world", True),
         ({"name": "neighbour"}, "identity", False),
         ({}, "full", False),
