@@ -57,7 +57,7 @@ def tell(common: SharedObsWriter, t: int) -> None:
 
 
 class Performer:
-    """Acts t mod 5 on observation t, and remembers what it saw; `packed_version` is the version that stands in the rows."""
+    """Acts t mod 5 on observation t and remembers what it saw; `packed_version` stands in the rows."""
 
     def __init__(self, world: World = WORLD, agent: int = 0) -> None:
         self.interface = Interface.at(world, world.places[agent])

@@ -30,7 +30,7 @@ def play(
     seat = scripted.seat(sender, performer, copies, first_stream)
     for t in range(turns):
         if versions and t in versions:
-            performer.word = np.uint64(pack(Version(1, versions[t])))
+            performer.packed_version = np.uint64(pack(Version(1, versions[t])))
         turn = scripted.present(t, copies, (terminated or {}).get(t, []), (truncated or {}).get(t, []))
         seat.act(turn, scripted.never)
     return sender, performer
