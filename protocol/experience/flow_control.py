@@ -9,7 +9,7 @@ queue between the two ends can grow.
 
 `SendCoalescer` coalesces: what a message costs both ends hardly depends on how much is in it. A block is held while the
 learner has sixteen other messages to take and blocks come within a millisecond of one another, so that the next is
-about to come. What took longer, a wait for credit, an acknowledgement that leaves less than sixteen in flight, `pump`
+about to come. What took longer, a wait for credit, an acknowledgement that leaves less than sixteen in flight, `flush`
 (with each heartbeat), `drain` and the end send what is held. An actor whose blocks take many turns never holds any.
 
 `ActorPacer` is for replay with `drop_oldest`. A learner's rate limiter paces its actors by acknowledging late, and they

@@ -31,7 +31,7 @@ class Collection(Environment):
     A copy that changes to another member leaves the environment it was in to whoever plays that member next, with the
     episode that has begun there. A member's agents need not act at once, nor its episodes end together: copies have
     their own pace. The same seed gives the same choices and episodes. Scores are those of these copies alone until
-    somebody tells those of all (`hear`).
+    somebody tells those of all (`set_curriculum`).
 
     ConfigurationError where members differ in agents, spaces or common observations, or cannot be made.
     """
