@@ -18,11 +18,12 @@ from typing import Any
 from protocol.config.run import Run
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import read_counters
+from workers.metrics.bottleneck import bottleneck
 from workers.metrics.diagnostics import batches_checked, findings_of
 from workers.metrics.episode_returns import RecentReturns, ReturnsCurve
 from workers.metrics.history import History
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters
-from workers.metrics.throughput import Throughput, bottleneck
+from workers.metrics.throughput import Throughput
 from workers.metrics.writers import MetricWriters
 from workers.planning.data_parallel import ledger_path
 from workers.planning.fixed_policy_plan import FixedPolicyPlan

@@ -10,14 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from workers.metrics.segment_accounting import Page, Pages, sum_counters
 
-__all__ = ["Throughput", "bottleneck"]
+__all__ = ["Throughput"]
 
 _WINDOW = 10.0
 """Seconds that a rate is the mean of."""
-_WAITS = 0.15
-"""Share of the time from which on somebody is said to wait."""
-_LATE = 2.0
-"""Seconds of publications that actors have not adopted from which on weights are said to be late."""
 _KINDS = ("produced", "received", "trained", "steps_made", "waits.credit")
 
 
@@ -80,16 +76,3 @@ def _starved(page: Page, policy: str) -> float:
     it waited, so that the parts add up to its time; but all of them have waited for as long as it has."""
     own = page.get(f"waits.data.{policy}", 0.0)
     return own * sum(name.startswith("waits.data.") for name in page) if own else 0.0
-
-
-def bottleneck(blocked: float, starved: float, apart: bool = False, late: float = 0.0) -> str:
-    """What a run waits for. `blocked`: share of the time that actors wait for credit; `starved`: that learners wait for
-    data; `apart`: some are on other machines; `late`: seconds of publications that no actor has adopted.
-
-    Where both ends wait for each other across a network, it is what lies between them that is slow.
-    """
-    if max(blocked, starved) < _WAITS:
-        return "weight-bound" if late > _LATE else "balanced"
-    if apart and min(blocked, starved) >= _WAITS:
-        return "network-bound"
-    return "learner-bound" if blocked > starved else "actor-bound"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workers.metrics.throughput import Throughput, bottleneck
+from workers.metrics.bottleneck import bottleneck
+from workers.metrics.throughput import Throughput
 
 
 def test_rates_are_means_of_the_last_seconds() -> None:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from protocol.config.run import OnStream
-from workers.algorithms.common.returns import VTrace, vtrace
 from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch
+from workers.algorithms.common.vtrace import VTrace, vtrace
 
 __all__ = [
     "BatchAdvantages",

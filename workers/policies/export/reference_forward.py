@@ -18,7 +18,7 @@ from torch.nn.functional import linear
 from workers.policies.build import Policy
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
-from workers.policies.networks.layers import RunningMoments
+from workers.policies.networks.normalization import RunningMoments
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
 

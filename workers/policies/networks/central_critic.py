@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workers.policies.distributions import Heads, Noise, sample
-from workers.policies.networks.layers import Perceptron, RunningMoments, flatten_inputs
+from workers.policies.networks.layers import Perceptron, flatten_inputs
+from workers.policies.networks.normalization import RunningMoments
 from workers.policies.networks.popart import PopArtValue, return_moments
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext

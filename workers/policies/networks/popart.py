@@ -11,7 +11,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from workers.policies.networks.layers import RunningMoments
+from workers.policies.networks.normalization import RunningMoments
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 
 __all__ = ["PopArtValue", "return_moments"]

@@ -13,7 +13,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RunningMoments, flatten_inputs
+from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, flatten_inputs
+from workers.policies.networks.normalization import RunningMoments
 from workers.policies.tensors.kernels import Activation, to_float32
 
 __all__ = ["RNDNetworks"]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import actor_critic_mlp
-from workers.policies.networks.layers import CLIP, RunningMoments
+from workers.policies.networks.normalization import CLIP, RunningMoments
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.stacked.stacked_recurrent import StackedCore
 from workers.policies.stacked.stacked_weights import StackedWeights

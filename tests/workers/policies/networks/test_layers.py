@@ -13,7 +13,7 @@ from torch import Tensor
 from workers.policies.distributions import Heads
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import _recorded
-from workers.policies.networks.layers import RunningMoments
+from workers.policies.networks.normalization import RunningMoments
 from workers.policies.tensors.kernels import Activation, tanh
 from workers.policies.tensors.scratch import ScratchBuffers
 

@@ -1,0 +1,65 @@
+"""Normalization of observations and returns by the mean and variance of all that was seen."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+
+from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective, merged_moments
+
+__all__ = ["CLIP", "RunningMoments"]
+
+CLIP = 10.0
+"""Normalised observations beyond this many standard deviations are cut, as in common PPO practice."""
+STD_FLOOR = 1e-4
+
+
+class RunningMoments(nn.Module):
+    """Mean and variance of all rows seen, as buffers that travel with the weights.
+
+    With `memory`, the past weighs at most `memory` times the rows being added, so that old rows are forgotten.
+    `floor` is the least standard deviation as a fraction of the mean's size, for quantities that may become constant.
+    """
+
+    mean: Tensor
+    variance: Tensor
+    count: Tensor
+
+    def __init__(self, features: int | None = None, memory: float | None = None, floor: float = 0.0) -> None:
+        super().__init__()
+        size = () if features is None else (features,)
+        self.memory, self.floor = memory, floor
+        self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
+        self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    @torch.no_grad()
+    def update(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
+        """Adds `rows` [N, *features] of all `ranks`, some of which may have none, by the parallel formula (Chan, Golub
+        & LeVeque 1979); no rows change nothing."""
+        if ranks.size == 1 and not len(rows):
+            return
+        added, mean, variance = merged_moments(rows, ranks)
+        held = self.count if self.memory is None else self.count.clamp(max=self.memory * added)
+        total = held + added
+        delta = mean - self.mean
+        squares = self.variance * held + variance * added + delta * delta * (held * added / total)
+        self.mean.add_(delta * (added / total))
+        self.variance.copy_(squares / total)
+        self.count.copy_(total)
+
+    @property
+    def std(self) -> Tensor:
+        """Standard deviation, float64, at least 1e-4 and `floor * |mean|`, so that a constant cannot divide by zero."""
+        return torch.maximum(self.variance.sqrt(), self.mean.abs() * self.floor).clamp_(min=STD_FLOOR)
+
+    def standard(self, rows: Tensor) -> Tensor:
+        """Rows [N, *features] in units of the standard deviation around the mean, cut, float32."""
+        return ((rows.double() - self.mean) / self.std).float().clamp(-CLIP, CLIP)
+
+    def scalars(self) -> tuple[float, float]:
+        """Mean and standard deviation as numbers, where there is one feature."""
+        mean = self.mean.item()
+        return mean, max(sqrt(self.variance.item()), self.floor * abs(mean), STD_FLOOR)
