@@ -171,7 +171,7 @@ class Run(ConfigModel):
     act_block: int = Field(default=16, ge=4)
     """Lock-step: copies that one actor plays together; single rows give other bits, so 4 at least."""
     lockstep_checkpoint_rounds: int = Field(default=100, ge=0)
-    """Lock-step: rounds between two cuts, to the last of which all go back when a worker dies; 0: to the beginning."""
+    """Lock-step: rounds between checkpoints of all workers, to the last of which all go back when one dies; 0: none."""
     learners: Learners = "process"
     """Which policies and auxiliaries share a learner process (protocol/config/trainable.py)."""
     num_learner_processes: int | None = Field(default=None, ge=1)
@@ -281,7 +281,7 @@ class Run(ConfigModel):
 
     @property
     def lockstep_checkpoints(self) -> bool:
-        """Whether cuts are made, to which all workers go back."""
+        """Whether checkpoints of all workers are made, to which all go back."""
         return self.lockstep and self.lockstep_checkpoint_rounds > 0
 
     @property

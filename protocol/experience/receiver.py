@@ -211,7 +211,7 @@ class ExperienceReceiver:
             try:
                 return self._intake_of(pile.header).accept(pile)
             except RookeryError:
-                log.debug("event=pile_taken_apart policy=%s actor=%s", pile.header.policy, pile.header.actor)
+                log.debug("event=messages_split policy=%s actor=%s", pile.header.policy, pile.header.actor)
         count = 0
         for after, frames in zip(pile.afters, pile.messages, strict=True):
             try:

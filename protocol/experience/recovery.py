@@ -31,7 +31,7 @@ from protocol.messages.codec import decode
 from protocol.messages.core import Ack, Route
 from protocol.transport.sockets import connect, poll, try_receive
 
-__all__ = ["MemberTracker", "deliver_inheritance", "finished_beyond", "rings_left_behind", "rings_of"]
+__all__ = ["MemberTracker", "finished_beyond", "resend_predecessor", "rings_left_behind", "rings_of"]
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def rings_of(run: str, actor: str, before: int, policy: str) -> list[tuple[int, 
     return sorted((incarnation, path) for incarnation, path in found if incarnation < before)
 
 
-def deliver_inheritance(
+def resend_predecessor(
     context: zmq.Context[zmq.Socket[bytes]],
     run: str,
     actor: str,
@@ -70,7 +70,7 @@ def deliver_inheritance(
             ring = Ring.attach(path, layout)
         except RookeryError as fault:  # taken by a sweep, or damaged by the death: nothing to save in it
             log.warning(
-                "event=inheritance_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault.coded
+                "event=predecessor_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault.coded
             )
             continue
         settled = _settled(context, route, actor, incarnation, seconds, on_wait)
@@ -79,7 +79,7 @@ def deliver_inheritance(
             moments = _moments(run, actor, incarnation, common, ring, blocks, block)
         except RookeryError as fault:
             log.warning(
-                "event=inheritance_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault.coded
+                "event=predecessor_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault.coded
             )
             ring.remove()
             continue

@@ -189,7 +189,7 @@ def test_what_an_actor_finished_before_its_death_is_sent_by_its_successor(scene:
     runs.until(lambda: "event=lease_ended worker=actor-0" in scene.said, what="the lease ends")
     scene.actor("successor")
     summary = scene.finish()
-    inherited = [int(line.rpartition("=")[2]) for line in scene.said.splitlines() if "event=inherited" in line]
+    inherited = [int(line.rpartition("=")[2]) for line in scene.said.splitlines() if "event=predecessor_resent" in line]
     assert sum(inherited) > 0
     assert summary["segments"]["dropped"]["actor_lost"] == 0
     assert summary["segments"]["received"] == summary["segments"]["produced"]

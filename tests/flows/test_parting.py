@@ -78,7 +78,7 @@ def test_it_waits_for_the_learner_and_all_it_had_finished_is_trained_on(
     assert runs.files(memory_dir) == []
 
 
-@pytest.mark.parametrize(("transport", "found"), [("auto", "event=recovered"), ("tcp", "event=inherited")])
+@pytest.mark.parametrize(("transport", "found"), [("auto", "event=recovered"), ("tcp", "event=predecessor_resent")])
 def test_what_it_could_not_deliver_in_time_is_found_by_who_comes_next(
     tmp_path: Path, memory_dir: Path, free_port_block: int, begin: Begin, transport: str, found: str
 ) -> None:

@@ -31,7 +31,7 @@ def test_a_run_goes_on_when_one_of_its_ranks_is_killed_and_its_books_are_exact_G
     assert "was killed by signal 9; starting it again" in worker.said
     for rank in range(2):
         log = log_of(tmp_path, f"learner-shared-{rank}")
-        assert log.count(f"event=met policy=shared rank={rank} ranks=2 backend=gloo") == 2
+        assert log.count(f"event=ranks_connected policy=shared rank={rank} ranks=2 backend=gloo") == 2
         assert log.count("event=checkpoint ") == 0 or rank == 0
     first = log_of(tmp_path, "learner-shared-0")
     assert re.search(r"event=failed kind=rank_(left|lost) ", first)
@@ -62,5 +62,5 @@ def test_torchrun_starts_the_ranks_of_a_policy(tmp_path: Path, memory_dir: Path,
     assert runs.balanced(summary["segments"])
     assert summary["restarts"] == {}
     for rank in range(2):
-        assert f"event=met policy=shared rank={rank} ranks=2" in log_of(tmp_path, f"learner-shared-{rank}")
+        assert f"event=ranks_connected policy=shared rank={rank} ranks=2" in log_of(tmp_path, f"learner-shared-{rank}")
     assert runs.files(memory_dir) == []

@@ -121,7 +121,7 @@ def test_rendered_ranks_train_one_policy_and_meet_again_when_a_pod_of_theirs_is_
     assert told["segments"]["dropped"]["undelivered"] == 0
     assert told["train_steps"]["shared"] > 0
     for rank, log in enumerate(logs):
-        assert log.count(f"event=met policy=shared rank={rank} ranks=2 backend=gloo") == 2
+        assert log.count(f"event=ranks_connected policy=shared rank={rank} ranks=2 backend=gloo") == 2
 
 
 def ready(pods: Cluster, pod: str, port: int) -> bool:

@@ -63,7 +63,7 @@ class LeagueState:
         }
         for entry in found:
             if entry not in self._entries:
-                log.info("event=joined_library member=%s checksum=%s", entry.name, entry.checksum)
+                log.info("event=pool_member_added member=%s checksum=%s", entry.name, entry.checksum)
                 for pair, (played, halves, _) in counts.items():
                     if pair[0] == entry.policy:
                         self._since[pair] = (played, halves)

@@ -64,7 +64,7 @@ class TrainingLog:
         origins = [asdict(one) | origin_fields(one, self._plan, self._run.seed) for one in self._fed.provenance()]
         path = save_refused(self._refused, name, train_steps, batch, origins, facts)
         if path is not None:
-            log.error("event=refused_kept policy=%s path=%s", name, path)
+            log.error("event=refused_batch_saved policy=%s path=%s", name, path)
 
     def queue_metrics(self, source: SegmentSource) -> dict[str, float]:
         """How much waits to be used, and how old what was used is."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from protocol.config.run import Run
 from protocol.errors import Timeout, TrainingFault
 from protocol.experience.connections import ConnectionPool
-from protocol.experience.recovery import deliver_inheritance, rings_of
+from protocol.experience.recovery import resend_predecessor, rings_of
 from protocol.experience.sender import ExperienceSender
 from protocol.experience.shared_obs import COMMON
 from protocol.memory.counters import Counters
@@ -144,7 +144,7 @@ class ActorTransport:
             subscriber, plan = self.subscribers.get(route.policy), self._plans.get(route.policy)
             if subscriber is None or plan is None or subscriber.same_node:
                 continue
-            count = deliver_inheritance(
+            count = resend_predecessor(
                 self._life.context,
                 *before,
                 route,
@@ -155,7 +155,7 @@ class ActorTransport:
                 check,
                 plan.common,
             )
-            log.info("event=inherited policy=%s segments=%d", route.policy, count)
+            log.info("event=predecessor_resent policy=%s segments=%d", route.policy, count)
         left = {incarnation for policy in self._plans for incarnation, _ in rings_of(*before, policy)}
         if not any(subscriber.same_node for subscriber in self.subscribers.values()):  # nobody here takes from it
             for incarnation, path in rings_of(*before, COMMON):

@@ -1,8 +1,10 @@
-"""Cuts through a run in lock-step: what each worker remembers after one and the same round, to go back to together.
+"""Coordinated checkpoints of a run in lock-step: what each worker remembers after one and the same round, to go back to
+together.
 
-`cuts/<configuration>/<round>/<part>.safetensors` in the run's folder; the parts are the actors and the policies. Nobody
-decides when: rounds are counted. In flow: a part's arrays. Out flow: the newest round of which all parts are there, and
-the arrays again. As no round ends before everybody has begun, all that begin anew find the same one.
+`lockstep_checkpoints/<configuration>/<round>/<part>.safetensors` in the run's folder; parts are the actors and the
+policies. Nobody decides when: rounds are counted. In flow: a part's arrays. Out flow: the newest round of which all
+parts are there, and the arrays again. As no round ends before everybody has begun, all that begin anew find the same
+one.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class LockstepCheckpoints:
                 raise
             self._disk.record_disk_full(fault if isinstance(fault, OSError) else OSError(28, str(fault)))
             return
-        log.info("event=cut part=%s round=%d", part, number)
+        log.info("event=lockstep_checkpoint part=%s round=%d", part, number)
 
     def read(self, part: str) -> State:
         """What `part` remembered at the `newest`; ConfigurationError if it cannot be read."""
@@ -89,7 +91,7 @@ def checkpoints_of(run: Run, policies: list[str], folder: Path | None) -> Lockst
     if folder is None or not run.lockstep_checkpoints:
         return None
     name = hashlib.sha256(run.model_dump_json().encode()).hexdigest()[:16]
-    place = folder / "cuts"
+    place = folder / "lockstep_checkpoints"
     for other in place.iterdir() if place.is_dir() else ():
         if other.name != name:
             shutil.rmtree(other, ignore_errors=True)
@@ -102,4 +104,4 @@ def _remove_if_empty(folder: Path) -> None:
         try:
             folder.rmdir()
         except OSError:  # another part's worker was quicker, or begins to write there
-            log.debug("event=cut_kept folder=%s", folder)
+            log.debug("event=lockstep_checkpoint_kept folder=%s", folder)

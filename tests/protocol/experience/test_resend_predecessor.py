@@ -10,7 +10,7 @@ import zmq
 from zmq.utils.garbage import gc as garbage_collector
 
 from protocol.experience import ack_publisher, sender
-from protocol.experience.recovery import deliver_inheritance, rings_of
+from protocol.experience.recovery import resend_predecessor, rings_of
 from protocol.memory.shared_file import files
 from protocol.messages.core import Route
 from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing, sender_counters
@@ -50,7 +50,7 @@ def _deliver(
     def waiting() -> None:
         on_wait()
 
-    return deliver_inheritance(context, RUN, "actor-0", 2, route, LAYOUT, BLOCK, sender_counters(), seconds, waiting)
+    return resend_predecessor(context, RUN, "actor-0", 2, route, LAYOUT, BLOCK, sender_counters(), seconds, waiting)
 
 
 def test_all_that_was_finished_is_delivered_and_its_memory_goes(

@@ -25,7 +25,7 @@ from protocol.experience.flow_control import CreditWindow
 from protocol.experience.layout import Field, Layout, common_layout, common_of
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import Arrival, ExperienceReceiver
-from protocol.experience.recovery import deliver_inheritance
+from protocol.experience.recovery import resend_predecessor
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
 from protocol.experience.shared_obs import COMMON, SharedObs, SharedObsWriter
@@ -379,7 +379,7 @@ def test_a_dead_actors_segments_are_sent_by_its_successor_with_their_moments_J9_
         counters = sender_counters(policies=POLICIES)
         for name in names:
             given = (made, RUN, KEY[0], 2, reader.route(name), LAYOUT, COPIES, counters, 10.0, lambda: [reader.use()])
-            count = deliver_inheritance(*given, common=MOMENTS)  # type: ignore[arg-type]
+            count = resend_predecessor(*given, common=MOMENTS)  # type: ignore[arg-type]
             assert count == (0 if lost else 3 * COPIES)
         assert all(reader.got[name] == ([] if lost else list(range(1, 3 * COPIES + 1))) for name in names)
         assert [path.name for path in memory_dir.iterdir()] == [f"{PREFIX}{RUN}-{KEY[0]}.1-{COMMON}.ring"]

@@ -48,7 +48,7 @@ def test_the_newest_round_of_which_all_parts_are_there_is_gone_back_to_L1(tmp_pa
     assert again.newest == 9
     assert not again.due(9)
     assert again.read("actor-1")["numbers"].tolist() == [0, 1, 2]
-    (folder,) = (tmp_path / "cuts").iterdir()
+    (folder,) = (tmp_path / "lockstep_checkpoints").iterdir()
     assert sorted(path.name for path in (folder / "4").iterdir()) == ["actor-1.safetensors", "policy-one.safetensors"]
     (folder / "9" / "actor-1.safetensors").write_bytes(b"")
     with raises(ConfigurationError, "cut_unreadable", file=folder / "9" / "actor-1.safetensors"):

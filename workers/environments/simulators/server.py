@@ -306,7 +306,7 @@ class SimulatorServer:
         try:
             send_nowait(self._socket, frames)
         except zmq.ZMQError as fault:  # gone, or it does not read what it is told
-            log.info("event=simulator_not_told route=%s reason=%s", frames[0].hex(), fault.strerror)
+            log.info("event=simulator_unreachable route=%s reason=%s", frames[0].hex(), fault.strerror)
             return False
         return True
 

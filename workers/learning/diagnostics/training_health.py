@@ -183,7 +183,7 @@ class TrainingHealth:
 
     def _release(self, name: str) -> None:
         self._counters.set(counter(name, self._policy), 0)
-        log.info("event=health_again layer=%s policy=%s finding=%s", FINDINGS[name].layer, self._policy, name)
+        log.info("event=health_recovered layer=%s policy=%s finding=%s", FINDINGS[name].layer, self._policy, name)
 
     def _holds(self, name: str) -> bool:
         return self._counters[counter(name, self._policy)] > 0

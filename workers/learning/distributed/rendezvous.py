@@ -87,7 +87,7 @@ def rendezvous(
     """Waits until all ranks are there, and says which incarnations of their learners these are; `address` is where this
     one takes experience. Who waits goes on beating, and can be told to stop."""
     rank, started = rank_of_learner(welcome.name, size), time.monotonic()
-    log.info("event=meeting policy=%s rank=%d ranks=%d", policy, rank, size)
+    log.info("event=ranks_connecting policy=%s rank=%d ranks=%d", policy, rank, size)
     host, _ = _door(address)
     wait_for_name(host, patience, partial(_alive, life))
     own = json.dumps({"incarnation": welcome.incarnation, "gpu": _gpu(device)})
@@ -100,7 +100,7 @@ def rendezvous(
         except RuntimeError as fault:  # the first rank ended, and its store with it; another comes
             _alive(life)
             time.sleep(_LOOK_EVERY)
-            log.info("event=meeting_again policy=%s reason=%s", policy, " ".join(str(fault).split())[:200])
+            log.info("event=ranks_connecting_again policy=%s reason=%s", policy, " ".join(str(fault).split())[:200])
     store.set_timeout(timedelta(seconds=patience))
     gpus = [one["gpu"] for one in told]
     nccl = "" not in gpus and len(set(gpus)) == size
@@ -108,7 +108,9 @@ def rendezvous(
     waited = time.monotonic() - started
     counters.add(f"waits.ranks.{policy}", waited)
     backend = "nccl" if nccl else "gloo"
-    log.info("event=met policy=%s rank=%d ranks=%d backend=%s waited=%.1f", policy, rank, size, backend, waited)
+    log.info(
+        "event=ranks_connected policy=%s rank=%d ranks=%d backend=%s waited=%.1f", policy, rank, size, backend, waited
+    )
     met = {name: int(one["incarnation"]) for name, one in zip(rank_names(policy, size), told, strict=True)}
     return group, met
 

@@ -263,7 +263,7 @@ def test_what_is_over_holds_no_more_H1(caplog: pytest.LogCaptureFixture) -> None
     while case.member.step():
         pass
     assert case.found == []
-    assert any("event=health_again" in record.getMessage() for record in caplog.records)
+    assert any("event=health_recovered" in record.getMessage() for record in caplog.records)
 
 
 def test_a_fault_is_told_once_however_long_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
