@@ -21,8 +21,7 @@ from torch import nn
 from workers.policies.backends.numpy_recurrent import NumpyRecurrentCore
 from workers.policies.distributions import Noise, sample
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.layers import STD_FLOOR
-from workers.policies.networks.normalization import CLIP
+from workers.policies.networks.normalization import CLIP, STD_FLOOR
 
 __all__ = ["NumpyActor", "numpy_actor"]
 
