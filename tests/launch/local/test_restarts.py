@@ -61,7 +61,7 @@ def test_a_run_goes_on_without_an_evaluation_that_cannot_be_kept_alive_and_says_
     looked_after(revival, process)
     assert process.done
     (said,) = told
-    assert said.startswith("evaluation ended with exit code 1: gives_up: the sentence again, after 0 restarts; the run")
+    assert said.startswith("evaluator ended with exit code 1: gives_up: the sentence again, after 0 restarts; the run")
     revival.poll(process, stopping=False)
     assert len(told) == 1
 
