@@ -27,7 +27,7 @@ from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.networks.layers import flatten_inputs
-from workers.policies.networks.popart import PopArtValue
+from workers.policies.networks.normalization import PopArtValue
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from workers.policies.distributions import Heads, Noise, sample
 from workers.policies.networks.actor_critic_mlp import actor_critic_mlp, evaluate
 from workers.policies.networks.layers import HIDDEN_GAIN, orthogonal
-from workers.policies.networks.normalization import CLIP, RunningMoments
-from workers.policies.networks.popart import PopArtValue, return_moments
+from workers.policies.networks.normalization import CLIP, PopArtValue, RunningMoments, return_moments
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import Activation

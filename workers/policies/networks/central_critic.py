@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from workers.policies.distributions import Heads, Noise, sample
 from workers.policies.networks.layers import Perceptron, flatten_inputs
-from workers.policies.networks.normalization import RunningMoments
-from workers.policies.networks.popart import PopArtValue, return_moments
+from workers.policies.networks.normalization import PopArtValue, RunningMoments, return_moments
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective

@@ -1,7 +1,12 @@
-"""Normalization of observations and returns by the mean and variance of all that was seen."""
+"""Normalization by the mean and variance of all that was seen: of observations, and of returns (PopArt).
+
+A value head with `PopArtValue` has outputs of size 1, whatever the reward: `value = returns.mean + returns.std * head`.
+In flows: rows of observations; value targets in the unit of the reward.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from math import sqrt
 
 import torch
@@ -9,11 +14,17 @@ from torch import Tensor, nn
 
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective, merged_moments
 
-__all__ = ["CLIP", "RunningMoments"]
+__all__ = ["CLIP", "PopArtValue", "RunningMoments", "return_moments"]
 
 CLIP = 10.0
 """Normalised observations beyond this many standard deviations are cut, as in common PPO practice."""
 STD_FLOOR = 1e-4
+RETURN_MEMORY = 10.0
+"""Updates whose returns are remembered: returns grow while the policy learns."""
+
+RETURN_FLOOR = 0.01
+"""Least spread of returns as a fraction of their mean. When every episode goes equally well their spread vanishes, and
+value errors in its unit would drown the policy's gradient in the common norm."""
 
 
 class RunningMoments(nn.Module):
@@ -63,3 +74,37 @@ class RunningMoments(nn.Module):
         """Mean and standard deviation as numbers, where there is one feature."""
         mean = self.mean.item()
         return mean, max(sqrt(self.variance.item()), self.floor * abs(mean), STD_FLOOR)
+
+
+def return_moments() -> RunningMoments:
+    """Of returns, before there are any."""
+    return RunningMoments(memory=RETURN_MEMORY, floor=RETURN_FLOOR)
+
+
+class PopArtValue(nn.Module):
+    """A policy with a value head and the moments of its returns."""
+
+    returns: RunningMoments
+
+    @property
+    @abstractmethod
+    def value_head(self) -> tuple[Tensor, Tensor]:
+        """Weight and bias of the head, which is linear."""
+
+    def denormalize(self, value: Tensor) -> Tensor:
+        """Normalised values in the unit of the reward, float32."""
+        return value * self.returns.std.float() + self.returns.mean.float()
+
+    def normalize(self, value: Tensor) -> Tensor:
+        """Values in the unit of the reward as the value head would say them, float32."""
+        return (value - self.returns.mean.float()) / self.returns.std.float()
+
+    @torch.no_grad()
+    def update_returns(self, targets: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
+        """Adds value targets [N] (unit of the reward) of all `ranks` to the return statistics and rescales the value
+        head so that every value stays what it was (PopArt: van Hasselt et al. 2016, section 2.2)."""
+        mean, std = self.returns.mean.clone(), self.returns.std
+        self.returns.update(targets, ranks)
+        weight, bias = self.value_head
+        weight.mul_((std / self.returns.std).float())
+        bias.copy_((bias * std + mean - self.returns.mean) / self.returns.std)
