@@ -43,6 +43,7 @@ from workers.learning.device import choose_device
 from workers.learning.policy_learner import PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
+from workers.metrics.episode_returns import PARTS
 from workers.metrics.run_metrics import RunMetrics
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
@@ -187,7 +188,7 @@ class Sequential:
     def _act_and_learn(self) -> bool:
         environment, seats, run = self._environment, self._table.seats, self._run
         turn = environment.reset(seed_of(run.seed, "environment", *(() if run.lockstep else _NAME)))
-        env_steps = agent_steps = turns = 0
+        env_steps = agent_steps = turns = counted = 0
         observed = -math.inf
         while agent_steps < run.end or (self._in_step is not None and self._in_step.mid_turn(turn)):
             if (turn.env_steps and not turn.group) or not turns:
@@ -209,6 +210,9 @@ class Sequential:
             for member in self._members:
                 while member.step():
                     member.save_if_due()
+            if agent_steps - counted >= run.end // PARTS:
+                counted = agent_steps
+                self._count_episodes(agent_steps)
             now = time.monotonic()
             if now - observed >= _OBSERVE_EVERY:
                 observed = now
@@ -280,14 +284,18 @@ class Sequential:
                 if version is not None:
                     performer.swap(version)
 
-    def _observe(self, agent_steps: int, last: bool = False) -> None:
-        """Brings the books up to date; evaluates where that is due, or is the `last` time."""
-        update_environment_counters(self._actor_page, self._environment, self._table.policy_of)
-        self._actor_page.set("fixed_steps", self._table.fixed_steps)
+    def _count_episodes(self, agent_steps: int) -> None:
+        """In the part of the run that they ended in, however fast this machine makes its steps."""
         for policy, seats in self._table.of.items():
             told = [seat.take_episodes() for seat in seats]
             if count := sum(episodes for episodes, _ in told):
                 self._books.episodes(policy, agent_steps, count, sum(total for _, total in told))
+
+    def _observe(self, agent_steps: int, last: bool = False) -> None:
+        """Brings the books up to date; evaluates where that is due, or is the `last` time."""
+        update_environment_counters(self._actor_page, self._environment, self._table.policy_of)
+        self._actor_page.set("fixed_steps", self._table.fixed_steps)
+        self._count_episodes(agent_steps)
         returns = self._books.mean_returns([member.name for member in self._members])
         for member in self._members:
             member.mean_return = returns.get(member.name)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-__all__ = ["RecentReturns", "ReturnsCurve"]
+__all__ = ["PARTS", "RecentReturns", "ReturnsCurve"]
 
-_BINS = 200
-_WINDOW = _BINS // 20
+PARTS = 200
+"""Equal parts of a run for which returns are told apart."""
+_WINDOW = PARTS // 20
 """5 % of the run."""
 _NEWEST, _LEAST = 100, 20
 """Episodes that the newest mean is over, and from how many on there is one."""
@@ -24,7 +25,7 @@ class ReturnsCurve:
 
     def add(self, at: int, count: int, total_return: float) -> None:
         """`count` episodes ended when the run had made about `at` agent steps."""
-        entry = self._parts.setdefault(min(_BINS - 1, at * _BINS // self._steps), [0, 0.0])
+        entry = self._parts.setdefault(min(PARTS - 1, at * PARTS // self._steps), [0, 0.0])
         entry[0] += count
         entry[1] += total_return
 

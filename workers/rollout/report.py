@@ -10,14 +10,12 @@ from protocol.memory.counters import Counters
 from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.weights.publisher import WeightSubscriber
 from workers.environments.base import Environment
+from workers.metrics.episode_returns import PARTS
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.players.fixed_collector import Collector, FixedCollector
 
 __all__ = ["ActorReport", "update_environment_counters"]
-
-_BINS = 200
-"""Parts of the run for which returns are told apart."""
 
 
 class ActorReport:
@@ -35,7 +33,7 @@ class ActorReport:
     ) -> None:
         self.state = "starting"
         self._counters = counters
-        self._bin = max(1, quota // _BINS)
+        self._bin = max(1, quota // PARTS)
         self._next_bin = self._bin
         self._performers, self._subscribers, self._seats = performers, subscribers, seats
         self._fixed = idle
