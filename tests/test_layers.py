@@ -187,8 +187,8 @@ def test_no_arrow_between_rooms_points_up() -> None:
 
 
 def test_an_arrow_that_points_up_is_seen() -> None:
-    graph = {"workers.rollout.seat": {"workers.learning.batch"}, "workers.learner": {"workers.learning.batch"}}
-    assert upward({**graph, "workers.learning.batch": set()}) == ["workers.rollout.seat -> workers.learning.batch"]
+    graph = {"workers.rollout.collector": {"workers.learning.batch"}, "workers.learner": {"workers.learning.batch"}}
+    assert upward({**graph, "workers.learning.batch": set()}) == ["workers.rollout.collector -> workers.learning.batch"]
 
 
 @pytest.mark.parametrize("layer", LAYERS)

@@ -35,7 +35,7 @@ from protocol.spaces import World
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
 from workers import freeze_startup_objects
 from workers.coordination.controls import Controls
-from workers.coordination.curriculum import programme_of
+from workers.coordination.curriculum import curriculum_of
 from workers.coordination.dashboard.dashboard import Dashboard
 from workers.coordination.lifecycle import RunLifecycle
 from workers.coordination.member_store import WorkerRecord
@@ -100,7 +100,7 @@ class Coordinator:
         self._tally = WorkerCounters(self._members, self._books)
         league = plan_league(run, world)
         self._standing = None if league is None else LeagueState(league, folder)
-        self._programme = programme_of(run, world, [*plans, *fixed], folder, disk)
+        self._curriculum = curriculum_of(run, world, [*plans, *fixed], folder, disk)
         self.controls = Controls(self._asked_to_stop)
         self.vitals = Health(Identity(self._members.run_id, "coordinator", "coordinator", 1))
         self.vitals.bind(lambda: "serving" if self.vitals.ticked_at else self._stages.now, None)
@@ -188,8 +188,8 @@ class Coordinator:
         if self._standing is not None:
             self._standing.update(self._tally.actors(), math.inf)
             summary["league"] = self._standing.view
-        if self._programme is not None:
-            summary["curriculum"] = self._programme.view
+        if self._curriculum is not None:
+            summary["curriculum"] = self._curriculum.view
         self._books.write_summary(summary)
         return summary
 
@@ -290,8 +290,8 @@ class Coordinator:
             view = {"made": self._books.steps_done, "complete": self._members.complete}
         if member.role == "actor" and self._standing is not None:
             view["league"] = self._standing.instructions
-        if member.role == "actor" and self._programme is not None:
-            view["curriculum"] = self._programme.view
+        if member.role == "actor" and self._curriculum is not None:
+            view["curriculum"] = self._curriculum.view
         self._server.answer(
             peer,
             Status(
@@ -376,8 +376,8 @@ class Coordinator:
         )
         if self._standing is not None:
             self._standing.update(pages[0], time.monotonic())
-        if self._programme is not None:
-            self._programme.update(pages[0])
+        if self._curriculum is not None:
+            self._curriculum.update(pages[0])
         self._members.save()
         if self._stages.now == "running":
             self._look_for_stalls({**pages[0], **pages[1]})

@@ -35,7 +35,7 @@ Play = Callable[[list[Trial]], list[Trial]]
 
 
 class Trainer(ABC):
-    """One curriculum."""
+    """One training procedure."""
 
     name: str
 
@@ -75,7 +75,7 @@ class Together(Trainer):
 
 
 def train(trainer: Trainer, most: int) -> int:
-    """Iterates until nothing is left to do; how often. ConfigurationError after `most` iterations: a curriculum that
+    """Iterates until nothing is left to do; how often. ConfigurationError after `most` iterations: a trainer that
     can never end."""
     for count in range(most + 1):
         if not trainer.train():

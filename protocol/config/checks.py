@@ -86,7 +86,7 @@ def check_lockstep(run: Run, policies: list[PolicyConfig]) -> None:
     for name in run.policies if run.lockstep_checkpoints else ():
         fixed = run.fixed(name)
         if isinstance(fixed, ScriptedPolicy) and fixed.entry != "constant":
-            raise ConfigurationError("lockstep_cut_with_script", policy=name, key="schedule")
+            raise ConfigurationError("lockstep_checkpoint_with_script", policy=name, key="schedule")
     for config in policies:
         _check_policy(config, policies[0])
 

@@ -1,7 +1,7 @@
 """Algorithms that learn from replayed transitions: their sections of a run's configuration.
 
 In flow: `policy.algorithm`. Out flows: keys, and what an algorithm asks of ring and rows. `Replayed` holds what the
-replay discipline itself reads, whatever is learned from its batches.
+replay mode itself reads, whatever is learned from its batches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Replayed(ConfigModel):
     learning_starts: int = Field(default=1_000, ge=1)
     """Rows that must be there before the first update."""
     replay_ratio: float = Field(default=4.0, gt=0)
-    """Transitions trained for each row made; the governor keeps to it."""
+    """Transitions trained for each row made; the rate limiter keeps to it."""
     error_buffer: float | None = Field(default=None, gt=0)
     """Transitions by which training may run ahead of that ratio or fall behind it; None: not ahead, and behind by two
     of an actor's messages and a batch."""

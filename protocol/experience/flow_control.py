@@ -87,7 +87,7 @@ class CreditWindow:
         blocks: int,
         credits: int,
         writers: int,
-        discipline: Literal["stream", "replay"],
+        mode: Literal["stream", "replay"],
         flow: Literal["block", "drop_oldest", "drop_newest"],
     ) -> None:
         needed = writers + max(credits, 1)
@@ -107,7 +107,7 @@ class CreditWindow:
             )
         self._blocks, self._credits = blocks, credits
         self._flow = flow
-        self._keeps = discipline == "replay"
+        self._keeps = mode == "replay"
         self._free: deque[int] = deque(range(blocks))
         self._backlog: deque[Block] = deque()
         self._flight: deque[Block] = deque()

@@ -127,7 +127,7 @@ class ExperienceSender:
         return slots
 
     def _keep_pace(self, pace: ActorPacer, on_wait: Callable[[], None]) -> None:
-        """Waits for credit as long as the governor may be what is waited for."""
+        """Waits for credit as long as the rate limiter may be what is waited for."""
         start = time.monotonic()
         try:
             while self._credit.backlog and (seconds := pace.wait(start)):

@@ -110,7 +110,11 @@ def test_after_a_worker_was_killed_all_go_on_from_the_last_cut_and_no_bit_differ
 def cuts_gone_back_to(folder: Path) -> set[str]:
     """Workers whose logs say that they did."""
     logs = (folder / "run" / "logs").glob("*.log")
-    return {path.stem for path in logs if "event=resumed" in (said := path.read_text()) and "from=cut" in said}
+    return {
+        path.stem
+        for path in logs
+        if "event=resumed" in (said := path.read_text()) and "from=lockstep_checkpoint" in said
+    }
 
 
 STACKED = {**runs.IQN, "frames": 3, "priority_alpha": 0.6, "noisy": True, "buffer_capacity": 1_024}

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.flows import runs
 
 
-def test_locked_rings_with_checksums_train_in_both_disciplines_G6_U1(tmp_path: Path, memory_dir: Path) -> None:
+def test_locked_rings_with_checksums_train_in_both_modes_G6_U1(tmp_path: Path, memory_dir: Path) -> None:
     """G6: nobody waits for a lock too long, nothing is torn, and the books balance."""
     data = runs.config(
         policy={"ring": "locked", "checksums": True},

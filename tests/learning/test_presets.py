@@ -70,7 +70,7 @@ def test_treasure_hunt_by_ppo_soon_leaves_random_behind(run_dir: Path, trial: Tr
 
 
 def test_treasure_hunt_by_iqn_soon_leaves_random_behind(run_dir: Path, trial: Trial) -> None:
-    """E10 for the replay discipline."""
+    """E10 for the replay mode."""
     summary = train("treasure-hunt-iqn", run_dir, trial.seed, steps=trial.steps(150_000), set=trial.keys)
     trial.reaches(min(way_to_scripted(summary)), 0.25)
 

@@ -132,7 +132,7 @@ def test_segments_far_beyond_the_credit_are_refused_before_memory_ends(stranger:
     for number in range(1, 21):
         stranger.send(number)
         stranger.receives()
-    assert stranger.refused == 20 - 2 - 9  # in the pool, waiting_for_room until there are more than four pools
+    assert stranger.refused == 20 - 2 - 9  # in the pool, waiting for room until there are more than four pools
     taken = stranger.receiver.arrivals(POLICY).popleft()
     stranger.receiver.release(POLICY, taken.records["slot"])
     stranger.send(12)

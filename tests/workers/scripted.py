@@ -163,10 +163,10 @@ class Source:
 
 
 def unpaced(samples_per_insert: float, start: int, batch: int, insertion: int) -> RateLimiter:
-    """A governor that lets any rows come in."""
-    governor = RateLimiter(samples_per_insert, start, batch, insertion)
-    governor._max_diff = math.inf
-    return governor
+    """A rate limiter that lets any rows come in."""
+    rate_limiter = RateLimiter(samples_per_insert, start, batch, insertion)
+    rate_limiter._max_diff = math.inf
+    return rate_limiter
 
 
 def counters() -> Counters:

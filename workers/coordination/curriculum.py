@@ -21,7 +21,7 @@ from protocol.spaces import World
 from workers.metrics.segment_accounting import Page, Pages
 from workers.runtime.files import SafeWriter
 
-__all__ = ["CurriculumState", "programme_of"]
+__all__ = ["CurriculumState", "curriculum_of"]
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class CurriculumState:
         return count, earned
 
 
-def programme_of(
+def curriculum_of(
     run: Run, world: World, policies: Sequence[str], folder: Path, disk: SafeWriter
 ) -> CurriculumState | None:
     """That of `run`, if there is anything to decide; in lock-step each block of copies decides for itself, as what it

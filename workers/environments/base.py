@@ -116,7 +116,7 @@ class Environment(ABC):
     wants_preview: bool = False
     """Whether somebody outside waits for actions, so that `preview_actions` is worth a call."""
     has_state: bool = False
-    """Whether `get_state` and `set_state` tell all, which a cut of lock-step needs. As they are here they do for a
+    """Whether `get_state` and `set_state` tell all, which a lock-step checkpoint needs. As they are here they do for a
     world whose memory is arrays, numbers and generators of random numbers, its own or that of its parts."""
 
     @abstractmethod

@@ -22,7 +22,7 @@ __all__ = ["EvaluationSchedule", "SyncedPolicy"]
 
 
 class SyncedPolicy:
-    """The policy of `plan`: a `Decider`. `performer`: of an actor that has it for itself."""
+    """The policy of `plan`: a `InferencePolicy`. `performer`: of an actor that has it for itself."""
 
     def __init__(self, plan: PolicyPlan, performer: ActingPolicy | None = None) -> None:
         self.performer = performer or ActingPolicy(plan.interface, plan.config)

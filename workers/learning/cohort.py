@@ -34,7 +34,7 @@ _CACHED_GROUPS = 4
 
 class Cohort:
     """Members share a process. Each may fail `restarts` times; `published` gives the last weights that it did publish.
-    A member that is alone in its process ends with it, and is started again with it. `heartbeat` is called before each
+    A member that is alone in its process ends with it, and is started again with it. `tick` is called before each
     update: that of all members may take long; `compiler` is for those that are to be compiled."""
 
     def __init__(
@@ -42,10 +42,10 @@ class Cohort:
         restarts: int,
         published: Callable[[str], NDArray[np.uint8] | None],
         counters: Counters,
-        heartbeat: Callable[[], None] = lambda: None,
+        tick: Callable[[], None] = lambda: None,
         compiler: StepCompiler = EAGER,
     ) -> None:
-        self._restarts, self._published, self._counters, self._heartbeat = restarts, published, counters, heartbeat
+        self._restarts, self._published, self._counters, self._tick = restarts, published, counters, tick
         self._compiler = compiler
         self._members: list[PolicyLearner] = []
         self._groups: list[_Group] = []
@@ -70,7 +70,7 @@ class Cohort:
         """At most one update of each member that has the data for it; those who made one."""
         trained = []
         for group in self._groups:
-            self._heartbeat()
+            self._tick()
             if group.is_single:
                 trained += [member for member in group.members if self._guarded(member, member.step)]
             elif group.complete([member for member in group.waited_for if self._guarded(member, member.take)]):

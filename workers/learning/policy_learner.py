@@ -182,7 +182,10 @@ class PolicyLearner:
             self._rows_before = there.rows
             self.version = Version(self.version.incarnation, there.version - 1)
             log.info(
-                "event=resumed policy=%s from=cut round=%d version=%d", self.name, rounds.number - 1, there.version
+                "event=resumed policy=%s from=lockstep_checkpoint round=%d version=%d",
+                self.name,
+                rounds.number - 1,
+                there.version,
             )
         elif rounds.log is not None:
             rounds.log.begin()
@@ -275,7 +278,7 @@ class PolicyLearner:
 
     def _updated(self, given: Learnable) -> dict[str, float] | TrainingFault:
         try:
-            return self.update.update(given, self.progress)  # type: ignore[arg-type] # made for this discipline
+            return self.update.update(given, self.progress)  # type: ignore[arg-type] # made for this mode
         except TrainingFault as fault:
             return fault
 

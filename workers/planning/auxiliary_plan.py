@@ -65,7 +65,7 @@ def plan_auxiliaries(run: Run, policies: Mapping[str, PolicyPlan]) -> dict[str, 
 def _plan(name: str, config: AuxiliaryConfig, policies: Mapping[str, PolicyPlan]) -> AuxiliaryPlan:
     known = ", ".join(policies)
     if not policies:
-        raise ConfigurationError("auxiliary_watches_nobody", auxiliary=name, key=f"auxiliaries.{name}")
+        raise ConfigurationError("auxiliary_observes_nobody", auxiliary=name, key=f"auxiliaries.{name}")
     if name in policies:
         raise ConfigurationError(
             "auxiliary_named_like_policy", auxiliary=name, choices=known, key=f"auxiliaries.{name}"
@@ -73,7 +73,7 @@ def _plan(name: str, config: AuxiliaryConfig, policies: Mapping[str, PolicyPlan]
     for other in config.observes:
         if other not in policies:
             raise ConfigurationError(
-                "auxiliary_watches_no_learner",
+                "auxiliary_observes_no_learner",
                 auxiliary=name,
                 policy=other,
                 choices=known,

@@ -121,7 +121,7 @@ class TrainingPlan:
         algorithm = self.config.algorithm
         return CreditWindow(self.blocks, self.credit_blocks, self.open_blocks, algorithm.mode, self.flow)
 
-    def governor(self) -> RateLimiter:
+    def rate_limiter(self) -> RateLimiter:
         """What paces replay."""
         algorithm = self.config.algorithm
         assert isinstance(algorithm, Replayed)
@@ -151,7 +151,7 @@ class TrainingPlan:
 
     @property
     def batch_segments(self) -> int:
-        """Segments in a batch of the stream discipline."""
+        """Segments in a batch of the stream mode."""
         algorithm = self.config.algorithm
         return algorithm.segments or self.streams if isinstance(algorithm, Streamed | RND) else 0
 
@@ -314,7 +314,7 @@ def _check(plan: PolicyPlan) -> None:
     try:
         plan.credit()  # both refuse what would deadlock
         if isinstance(algorithm, Replayed):
-            plan.governor()
+            plan.rate_limiter()
     except ConfigurationError as fault:
         raise fault.within(f"policy {plan.name!r}", policy=plan.name) from None
     compression.check_fields(plan.config.compress, plan.layout)

@@ -68,7 +68,7 @@ class Checkpoint:
     optimizer: dict[str, torch.Tensor]
     """Moments, train steps and the random state of the update."""
     replay: dict[str, NDArray] = field(default_factory=dict)
-    """Of the replay discipline (workers/learning/buffers/replay_checkpoint.py); empty on streams."""
+    """Of the replay mode (workers/learning/buffers/replay_checkpoint.py); empty on streams."""
 
 
 def to_cpu(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

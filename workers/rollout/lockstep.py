@@ -99,7 +99,9 @@ class ActorCheckpoint:
             else:
                 restore(seat, mine)
         progress = Progress(*state["progress"].tolist())
-        log.info("event=resumed from=cut round=%d agent_steps=%d", self._cuts.newest, progress.agent_steps)
+        log.info(
+            "event=resumed from=lockstep_checkpoint round=%d agent_steps=%d", self._cuts.newest, progress.agent_steps
+        )
         return self._environment.restore_turn(self._dealt.turn), progress
 
     @property

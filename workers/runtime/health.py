@@ -1,6 +1,6 @@
 """How a worker is, for those who look after it: is its loop alive, can it do its work.
 
-In flow: heartbeats of the worker's loop, its state, its membership. Out flow: `/healthz`, `/readyz`, `/metrics`.
+In flow: ticks of the worker's loop, its state, its membership. Out flow: `/healthz`, `/readyz`, `/metrics`.
 """
 
 from __future__ import annotations

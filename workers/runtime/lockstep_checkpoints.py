@@ -66,7 +66,9 @@ class LockstepCheckpoints:
             return load_file(file)
         except (OSError, SafetensorError) as fault:
             said = " ".join(str(fault).split())
-            raise ConfigurationError("cut_unreadable", file=file, reason=said, folder=self._folder.parent) from None
+            raise ConfigurationError(
+                "lockstep_checkpoint_unreadable", file=file, reason=said, folder=self._folder.parent
+            ) from None
 
     def _forget(self, part: str, number: int) -> None:
         """Removes what `part` keeps of rounds before the newest whole one but `number`."""

@@ -32,7 +32,9 @@ METRICS: dict[str, Metric] = {
     "env_steps": _grows("env_steps", "turns of one copy of an environment"),
     "agent_steps": _grows("agent_steps", "actions taken"),
     "fixed_steps": _grows("fixed_steps", "of these by policies that do not learn"),
-    "resumed_steps": _level("resumed_steps", "agent steps made before the cut that this worker went on from"),
+    "resumed_steps": _level(
+        "resumed_steps", "agent steps before the lock-step checkpoint that this worker went on from"
+    ),
     "unfinished_steps": _level("unfinished_steps", "steps in segments that were open at the end"),
     "environment_restarts": _grows("environment_restarts", "environments made anew"),
     "environment": _grows("environment", "what the world counts itself", "counter"),
@@ -48,7 +50,7 @@ METRICS: dict[str, Metric] = {
     "trained": _grows("segments_trained", "used", "policy"),
     "rejected": _grows("segments_rejected", "refused by the check of their contents", "policy"),
     "held": _level("segments_held", "received or passed on, not settled", "policy"),
-    "rate_limited": _level("segments_rate_limited", "received, waiting for the governor of a replay", "policy"),
+    "rate_limited": _level("segments_rate_limited", "received, waiting for the rate limiter of a replay", "policy"),
     "waiting_for_room": _grows("segments_waiting_for_room", "waited for room in the pool", "policy"),
     "torn": _grows("torn_reads", "reads that a writer overtook, repeated", "policy"),
     "read": _grows("segments_read", "read from a dataset", "policy"),

@@ -1,6 +1,6 @@
 """Ends a worker whose loop does not turn any more, whatever holds it: a world's step, a driver, a lock.
 
-In flow: the heartbeats of the loop (workers/runtime/health.py). Out flows: the stacks of all threads, a sentence to the
+In flow: the ticks of the loop (workers/runtime/health.py). Out flows: the stacks of all threads, a sentence to the
 coordinator and to stderr, and exit code 4, upon which whoever supervises starts it again. Heartbeats come from another
 thread, so that a lease would say nothing; a loop that holds the interpreter itself loses its lease, and is killed for
 that.
@@ -37,16 +37,16 @@ class StallTimer:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._heartbeat, self._still = -1.0, 0.0
+        self._ticked_at, self._still = -1.0, 0.0
 
     def poll(self, vitals: Health, elapsed: float) -> float:
         """Seconds that the loop stands still, `elapsed` seconds of them new, once they are too many; 0 else."""
-        begun, heartbeat = vitals.at_work, vitals.ticked_at
-        if not begun or heartbeat != self._heartbeat:
-            self._heartbeat, self._still = heartbeat, 0.0
+        begun, ticked_at = vitals.at_work, vitals.ticked_at
+        if not begun or ticked_at != self._ticked_at:
+            self._ticked_at, self._still = ticked_at, 0.0
             return 0.0
         self._still += elapsed
-        return self._still if self._still >= self._seconds * (1 if heartbeat else _TO_BEGIN) else 0.0
+        return self._still if self._still >= self._seconds * (1 if ticked_at else _TO_BEGIN) else 0.0
 
 
 def run_watchdog(vitals: Health, seconds: float, ended: threading.Event, farewell: Callable[[str], None]) -> None:

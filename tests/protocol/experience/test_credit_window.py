@@ -16,7 +16,7 @@ from protocol.transport.sockets import HIGH_WATER
 from tests.faults import raises
 
 Flow = Literal["block", "drop_oldest", "drop_newest"]
-Discipline = Literal["stream", "replay"]
+Mode = Literal["stream", "replay"]
 
 
 class Books(RuleBasedStateMachine):
@@ -27,14 +27,14 @@ class Books(RuleBasedStateMachine):
         credits=st.integers(1, 5),
         writers=st.integers(1, 3),
         segments=st.integers(1, 3),
-        discipline=st.sampled_from(["stream", "replay"]),
+        mode=st.sampled_from(["stream", "replay"]),
         flow=st.sampled_from(["block", "drop_oldest", "drop_newest"]),
     )
-    def start(self, spare: int, credits: int, writers: int, segments: int, discipline: Discipline, flow: Flow) -> None:
+    def start(self, spare: int, credits: int, writers: int, segments: int, mode: Mode, flow: Flow) -> None:
         blocks = writers + credits + spare
-        self.credit = CreditWindow(blocks, credits, writers, discipline, flow)
+        self.credit = CreditWindow(blocks, credits, writers, mode, flow)
         self.blocks, self.credits, self.writers = blocks, credits, writers
-        self.segments, self.flow, self.discipline = segments, flow, discipline
+        self.segments, self.flow, self.mode = segments, flow, mode
         self.next = 1
         self.writing: set[int] = set()
         self.backlog: list[Block] = []

@@ -26,7 +26,7 @@ def blocks_in(pace: ActorPacer, now: float, seconds: float, takes: float) -> int
 
 
 def test_a_learner_that_is_heard_of_is_waited_for_E8() -> None:
-    """E8: the governor's word, however long it keeps one waiting."""
+    """E8: the rate limiter's word, however long it keeps one waiting."""
     pace, now = heard(0.01, 100)
     for _ in range(100):
         now += 0.2

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from protocol.config.run import Run, parse_run
-from workers.coordination.curriculum import CurriculumState, programme_of
+from workers.coordination.curriculum import CurriculumState, curriculum_of
 from workers.environments.collections.sampling import AdversarialSampler, CurriculumSampler, choice_of
 from workers.environments.registry import make
 from workers.runtime.files import SafeWriter
@@ -137,6 +137,6 @@ def test_nobody_decides_in_lock_step_or_where_there_is_nothing_to_decide(tmp_pat
     ):
         world = make(run.environment.model_copy(update={"processes": 0}))
         try:
-            assert programme_of(run, world.world, POLICIES, tmp_path, SafeWriter()) is None
+            assert curriculum_of(run, world.world, POLICIES, tmp_path, SafeWriter()) is None
         finally:
             world.close()

@@ -93,7 +93,7 @@ REPLAY = IQN(batch_size=8, learning_starts=8, buffer_capacity=256, replay_ratio=
 
 
 def test_a_batch_larger_than_what_learning_starts_with_is_waited_for_E8() -> None:
-    """A governor that stopped the rows before there were enough for the first batch would stop everything."""
+    """A rate limiter that stopped the rows before there were enough for the first batch would stop everything."""
     algorithm = IQN(batch_size=64, learning_starts=1, buffer_capacity=256, replay_ratio=8.0, n_step=1)
     bench = Bench(run_of(algorithm))
     bench.member.resume(None, Version(0, 0))

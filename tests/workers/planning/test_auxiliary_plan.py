@@ -83,7 +83,7 @@ def test_common_observations_are_told_as_the_policy_is_shown_them() -> None:
         (
             {"novelty": {"observes": ["d"]}},
             {"a": CURIOUS},
-            "auxiliary_watches_no_learner",
+            "auxiliary_observes_no_learner",
             {"auxiliary": "novelty", "policy": "d"},
         ),
         ({"a": {"observes": ["a"]}}, {}, "auxiliary_named_like_policy", {"auxiliary": "a"}),

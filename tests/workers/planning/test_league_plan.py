@@ -105,7 +105,7 @@ def test_players_of_one_seat_each_meet_those_of_the_other_J7() -> None:
 def test_a_league_that_cannot_be_is_refused_in_one_sentence(
     league: Any, keys: Any, kind: str, facts: dict[str, Any]
 ) -> None:
-    """J7: an opponent that does not exist, a population larger than the library, a curriculum that goes nowhere."""
+    """J7: an opponent that does not exist, a population larger than the library, a league that goes nowhere."""
     with raises(ConfigurationError, kind, **facts):
         plan_league(run(league, **keys), WORLD)
 

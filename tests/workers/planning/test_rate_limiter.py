@@ -1,4 +1,4 @@
-"""The governor keeps sampled rows to a ratio of inserted ones, and never stops both sides at once."""
+"""The rate limiter keeps sampled rows to a ratio of inserted ones, and never stops both sides at once."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ RATIOS = st.one_of(st.integers(1, 16).map(float), st.sampled_from([0.0625, 0.25,
 """Such that sums are exact."""
 
 
-def play(governor: RateLimiter, moves: str) -> str:
-    """What the governor says: `s` a batch of 1 row, `i` one row; a letter that it refuses comes back as `-`."""
+def play(rate_limiter: RateLimiter, moves: str) -> str:
+    """What the rate limiter says: `s` a batch of 1 row, `i` one row; a letter that it refuses comes back as `-`."""
     said = ""
     for move in moves:
-        if move == "s" and governor.may_sample:
-            governor.sampled += 1
+        if move == "s" and rate_limiter.may_sample:
+            rate_limiter.sampled += 1
             said += move
-        elif move == "i" and governor.may_insert(1):
-            governor.inserted += 1
+        elif move == "i" and rate_limiter.may_insert(1):
+            rate_limiter.inserted += 1
             said += move
         else:
             said += "-"
@@ -48,18 +48,18 @@ def test_E8_sequences_computed_by_hand(ratio: float, start: int, buffer: float, 
 
 def test_E8_by_default_no_batch_comes_before_its_rows_and_two_insertions_may_wait() -> None:
     """E8. Ratio 4, insertions of 10 rows, batches of 8: offset 400, diff within 400..400 + 8 + 80."""
-    governor = RateLimiter(4, 100, 8, 10)
-    governor.inserted = 100
-    assert not governor.may_sample
-    governor.inserted = 102
-    assert governor.may_sample
-    governor.inserted = 112  # diff 448
-    assert governor.may_insert(10)
-    governor.inserted = 122  # diff 488
-    assert not governor.may_insert(1)
-    governor.sampled = 4
-    assert governor.may_insert(1)
-    assert not governor.may_insert(2)
+    rate_limiter = RateLimiter(4, 100, 8, 10)
+    rate_limiter.inserted = 100
+    assert not rate_limiter.may_sample
+    rate_limiter.inserted = 102
+    assert rate_limiter.may_sample
+    rate_limiter.inserted = 112  # diff 448
+    assert rate_limiter.may_insert(10)
+    rate_limiter.inserted = 122  # diff 488
+    assert not rate_limiter.may_insert(1)
+    rate_limiter.sampled = 4
+    assert rate_limiter.may_insert(1)
+    assert not rate_limiter.may_insert(2)
 
 
 @settings(max_examples=300, deadline=None)
@@ -77,30 +77,30 @@ def test_E8_U6_the_replay_ratio_stays_within_its_buffer_and_nobody_deadlocks(
     """E8, U6: whatever the order and the sizes, one side may always go on."""
     step = batch + ratio * insertion
     buffer = None if wide is None else wide * step / 2
-    governor = RateLimiter(ratio, start, batch, insertion, buffer)
+    rate_limiter = RateLimiter(ratio, start, batch, insertion, buffer)
     below, above = (0.0, step + ratio * insertion) if buffer is None else (buffer, buffer)
     for sampling, rows in choices:
         rows = min(rows, insertion)
-        assert governor.may_sample or governor.may_insert(insertion)
-        if sampling and governor.may_sample:
-            governor.sampled += batch
-            assert (governor.inserted - start) * ratio - governor.sampled >= -below - 1e-6
-        elif not sampling and governor.may_insert(rows):
-            early = governor.inserted < start
-            governor.inserted += rows
-            ahead = (governor.inserted - start) * ratio - governor.sampled
+        assert rate_limiter.may_sample or rate_limiter.may_insert(insertion)
+        if sampling and rate_limiter.may_sample:
+            rate_limiter.sampled += batch
+            assert (rate_limiter.inserted - start) * ratio - rate_limiter.sampled >= -below - 1e-6
+        elif not sampling and rate_limiter.may_insert(rows):
+            early = rate_limiter.inserted < start
+            rate_limiter.inserted += rows
+            ahead = (rate_limiter.inserted - start) * ratio - rate_limiter.sampled
             assert ahead <= (max(above, ratio * insertion) if early else above) + 1e-6
-        if governor.sampled:
-            assert governor.inserted >= start
+        if rate_limiter.sampled:
+            assert rate_limiter.inserted >= start
 
 
 def test_nothing_is_sampled_before_the_start() -> None:
-    governor = RateLimiter(4, 100, 8, 10, error_buffer=1_000)
-    governor.inserted = 99
-    assert not governor.may_sample
-    assert governor.may_insert(10)
-    governor.inserted = 100
-    assert governor.may_sample
+    rate_limiter = RateLimiter(4, 100, 8, 10, error_buffer=1_000)
+    rate_limiter.inserted = 99
+    assert not rate_limiter.may_sample
+    assert rate_limiter.may_insert(10)
+    rate_limiter.inserted = 100
+    assert rate_limiter.may_sample
 
 
 def test_more_rows_at_once_than_the_buffer_was_made_for_are_an_error() -> None:
@@ -135,12 +135,12 @@ def test_U6_what_would_deadlock_is_refused_with_the_reason(
 
 def test_U6_below_the_least_buffer_there_is_indeed_a_deadlock() -> None:
     """U6: the refusal is no caution: with one less on each side, both stop."""
-    governor = RateLimiter(1, 1, 8, 8, error_buffer=8)
-    assert not any(_stuck(governor, inserted) for inserted in range(1, 100))
-    governor._min_diff, governor._max_diff = governor._min_diff + 1, governor._max_diff - 1
-    assert any(_stuck(governor, inserted) for inserted in range(1, 100))
+    rate_limiter = RateLimiter(1, 1, 8, 8, error_buffer=8)
+    assert not any(_stuck(rate_limiter, inserted) for inserted in range(1, 100))
+    rate_limiter._min_diff, rate_limiter._max_diff = rate_limiter._min_diff + 1, rate_limiter._max_diff - 1
+    assert any(_stuck(rate_limiter, inserted) for inserted in range(1, 100))
 
 
-def _stuck(governor: RateLimiter, inserted: int) -> bool:
-    governor.inserted = inserted
-    return not governor.may_sample and not governor.may_insert(8)
+def _stuck(rate_limiter: RateLimiter, inserted: int) -> bool:
+    rate_limiter.inserted = inserted
+    return not rate_limiter.may_sample and not rate_limiter.may_insert(8)

@@ -136,7 +136,7 @@ KINDS = st.sampled_from([PPO, IQN])
 def test_where_agents_act_in_turn_the_memory_never_runs_out_J9(
     kinds: list[Any], shared: bool, order: bool, acks: list[tuple[int, int]], repeat: int
 ) -> None:
-    """J9: learners stall and lag at will, in every flow and discipline; agents act at once or one after another."""
+    """J9: learners stall and lag at will, in every flow and mode; agents act at once or one after another."""
     run = configured(kinds, shared)
     turns = [({t % 3} if order else {0, 1, 2}, *ack) for t, ack in enumerate(acks * repeat)]
     play(run, 3, 3 if order else 1, turns)

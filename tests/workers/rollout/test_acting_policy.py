@@ -137,7 +137,7 @@ def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(mo
 
 
 def test_a_heartbeat_tells_the_version_adopted_and_how_stale_it_is_C12(learner: Learner) -> None:
-    """C12: adoption_lag is learner version minus adopted version, and is zero again after a look."""
+    """C12: adoption lag is learner version minus adopted version, and is zero again after a look."""
     performer = ActingPolicy(Interface.of(AGENT), CONFIG)
     learner.publish(1)
     until(lambda: performer.sync(learner.subscriber))

@@ -51,7 +51,7 @@ def test_the_newest_round_of_which_all_parts_are_there_is_gone_back_to_L1(tmp_pa
     (folder,) = (tmp_path / "lockstep_checkpoints").iterdir()
     assert sorted(path.name for path in (folder / "4").iterdir()) == ["actor-1.safetensors", "policy-one.safetensors"]
     (folder / "9" / "actor-1.safetensors").write_bytes(b"")
-    with raises(ConfigurationError, "cut_unreadable", file=folder / "9" / "actor-1.safetensors"):
+    with raises(ConfigurationError, "lockstep_checkpoint_unreadable", file=folder / "9" / "actor-1.safetensors"):
         again.read("actor-1")
     assert checkpoints_of(in_step(lockstep_checkpoint_rounds=6), ["one"], tmp_path).newest is None  # type: ignore[union-attr]
     assert not folder.exists()
@@ -106,7 +106,7 @@ def test_a_world_that_tells_no_state_is_refused_unless_there_are_no_cuts_L1() ->
         describe(world, cut=True)
     assert describe(world).agents
     scripted_policy = {"agent_1": {"algorithm": {"name": "scripted"}}}
-    with raises(ConfigurationError, "lockstep_cut_with_script", policy="agent_1"):
+    with raises(ConfigurationError, "lockstep_checkpoint_with_script", policy="agent_1"):
         in_step(policies=scripted_policy)
     assert not in_step(policies=scripted_policy, lockstep_checkpoint_rounds=0).lockstep_checkpoints
 

@@ -1,4 +1,4 @@
-"""What an update is given: the batch of each discipline, as tensors on the learner's device.
+"""What an update is given: the batch of each mode, as tensors on the learner's device.
 
 Legend: `B` segments or transitions, `T` segment length, `K` entries of the side table, `F` stacked frames, `P` numbers
 that only learners see. Actions are as workers/policies/action_encoding.py says: `H` heads with `C` values, `D` amounts.
@@ -20,7 +20,7 @@ __all__ = ["ObservationBatch", "SegmentBatch", "TransitionBatch", "concatenate",
 
 @dataclass(frozen=True, slots=True)
 class SegmentBatch:
-    """Whole segments of the stream discipline, segment-major as they lie in the ring. Row `t` holds the observation,
+    """Whole segments of the stream mode, segment-major as they lie in the ring. Row `t` holds the observation,
     the action taken on it, the reward and end *caused by that action*; row T holds only an observation."""
 
     observation: Tensor
@@ -62,7 +62,7 @@ class SegmentBatch:
 
 @dataclass(frozen=True, slots=True)
 class TransitionBatch:
-    """Sampled n-step transitions of the replay discipline."""
+    """Sampled n-step transitions of the replay mode."""
 
     observation: Tensor
     """[B, F, *shape]: newest frame last; frames before the episode's start repeat its first one"""

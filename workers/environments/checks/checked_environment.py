@@ -78,7 +78,7 @@ class CheckedEnvironment(Environment):
         """As the environment's; EnvironmentFault as `step`'s."""
         self._check_actions(actions)
         self._prechecked = actions
-        self._run("answer", lambda: self._inner.preview_actions(actions))
+        self._run("preview_actions", lambda: self._inner.preview_actions(actions))
 
     def get_state(self) -> State:
         """The environment's, and what was seen of its payoffs."""
@@ -100,7 +100,7 @@ class CheckedEnvironment(Environment):
 
     def flush_ends(self) -> tuple[AgentOutcome, ...]:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
-        outcomes: tuple[AgentOutcome, ...] = self._run("conclude", self._inner.flush_ends)
+        outcomes: tuple[AgentOutcome, ...] = self._run("flush_ends", self._inner.flush_ends)
         for outcome in outcomes:
             self._check(outcome)
         return outcomes
@@ -111,11 +111,11 @@ class CheckedEnvironment(Environment):
 
     def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """Handed on."""
-        self._run("hear", lambda: self._inner.set_curriculum(curriculum))
+        self._run("set_curriculum", lambda: self._inner.set_curriculum(curriculum))
 
     def poll(self) -> None:
         """As the environment's; EnvironmentFault naming environment and cause if it raises."""
-        self._run("attend", self._inner.poll)
+        self._run("poll", self._inner.poll)
 
     def metrics(self) -> dict[str, float]:
         """As the environment's."""

@@ -55,7 +55,7 @@ class Collection(Environment):
         self._merger = TurnMerger(self.world, self.copies)
         self._seed = 0
         self._choice: MemberSampler | None = None
-        self._programme: Mapping[str, Any] = {}
+        self._curriculum: Mapping[str, Any] = {}
         self._playing: list[MemberCopy] = []
         """[E]"""
 
@@ -63,8 +63,8 @@ class Collection(Environment):
         """New episodes in all copies, in members chosen anew: nothing is remembered of earlier scores."""
         self._seed = seed
         self._choice = choice_of(self._config, np.random.default_rng(seed))
-        if self._programme:
-            self._choice.update(self._programme)
+        if self._curriculum:
+            self._choice.update(self._curriculum)
         self._fresh = dict.fromkeys(self._stages, 0)
         self._waiting = {member: [] for member in self._stages}
         for stages in self._stages.values():
@@ -80,7 +80,7 @@ class Collection(Environment):
 
     def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """From now on scores are those of all actors; episodes that have begun are played to their ends."""
-        self._programme = curriculum
+        self._curriculum = curriculum
         if self._choice is not None:
             self._choice.update(curriculum)
 

@@ -72,7 +72,7 @@ class ProcessEnvironment(Environment):
         self._groups: list[TurnReader] = []
         self._used = [0] * config.processes
         self._seed = self._now = 0
-        self._programme = ""
+        self._curriculum = ""
         """What was heard last, as JSON."""
         self._children: list[ProcessHandle] = []
         self._episodes: Episodes = {}
@@ -107,8 +107,8 @@ class ProcessEnvironment(Environment):
     def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """Handed on to all processes, unless they know it."""
         said = json.dumps(curriculum)
-        if said != self._programme:
-            self._programme = said
+        if said != self._curriculum:
+            self._curriculum = said
             for child in self._children:
                 child.set_curriculum(said)
 
@@ -193,8 +193,8 @@ class ProcessEnvironment(Environment):
             self._agree(self.world, world)
             assert self._memory is not None
             child.attach(self._memory.descriptor)
-            if self._programme:
-                child.set_curriculum(self._programme)
+            if self._curriculum:
+                child.set_curriculum(self._curriculum)
             for group in sorted(owed, key=lambda group: (group - self._now) % self.groups):
                 self._reset(index, group)
             return

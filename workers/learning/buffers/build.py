@@ -20,7 +20,7 @@ def build_buffer(
     plan: TrainingPlan, run: Run, source: SegmentSource, counters: Counters, incarnation: int, device: torch.device
 ) -> BatchAssembler | ObservationAssembler | ReplayBuffer:
     """The stage of a policy that uses each segment once, as an auxiliary uses what was sighted, or the replay of one
-    that samples them: of the newest that actors sent, at the governor's pace, or of a whole dataset."""
+    that samples them: of the newest that actors sent, at the rate limiter's pace, or of a whole dataset."""
     algorithm = plan.config.algorithm
     if isinstance(algorithm, Streamed):
         shape = plan.interface, plan.layout, plan.batch_segments
@@ -28,11 +28,11 @@ def build_buffer(
         return BatchAssembler(plan.name, *shape, source, counters, device, algorithm.max_lag, privileged)
     if isinstance(algorithm, RND):
         return ObservationAssembler(plan.name, plan.layout, plan.batch_segments, source, counters, device)
-    rows, blocks, block, governor = plan.kept_rows, plan.kept_blocks, plan.block, None
+    rows, blocks, block, rate_limiter = plan.kept_rows, plan.kept_blocks, plan.block, None
     if isinstance(source, DatasetSource):
         rows, blocks, block = source.ring.slots * plan.layout.length, source.ring.slots, 1
     else:
-        governor = plan.governor()
+        rate_limiter = plan.rate_limiter()
     seed = seed_of(run.seed, "replay", plan.name, 1 if run.lockstep else incarnation)
     form = plan.interface, plan.layout, algorithm
-    return ReplayBuffer(plan.name, *form, source, counters, governor, seed, rows, blocks, block, device)
+    return ReplayBuffer(plan.name, *form, source, counters, rate_limiter, seed, rows, blocks, block, device)

@@ -1,6 +1,6 @@
 """From sampled places of rings to n-step transitions, copied in place: returns, stacks of frames, what was seen last.
 
-In flow: records and rows of segments. Out flow: the fields of `Transitions` as arrays, with the versions that their
+In flow: records and rows of segments. Out flow: the fields of `TransitionBatch` as arrays, with the versions that their
 actions were chosen by, and which of them were overwritten meanwhile.
 Legend: `b` transitions, `F` frames, `R` rows of a slot, `n` steps of a return.
 """
@@ -27,7 +27,7 @@ class GatheredTransitions(NamedTuple):
     """Of b places, in their order."""
 
     columns: dict[str, NDArray]
-    """The fields of `Transitions` by name, [b, ...]."""
+    """The fields of `TransitionBatch` by name, [b, ...]."""
     versions: NDArray[np.uint64]
     """[b]: of the weights that chose the actions."""
     intact: NDArray[np.bool_]
@@ -70,7 +70,7 @@ def gather(
     config: Sampled,
     common: SharedObs | None = None,
 ) -> tuple[dict[str, NDArray], NDArray[np.bool_]]:
-    """n-step transitions that start at `row` [b] of the segments in `records` [b]; the fields of `Transitions`, and
+    """n-step transitions that start at `row` [b] of the segments in `records` [b]; the fields of `TransitionBatch`, and
     whether all common observations in them were there [b].
 
     A return ends early at the episode's end and at the segment's last valid row. No row beyond the bootstrap row is

@@ -1,4 +1,4 @@
-"""The replay discipline: transitions sampled in place from the rings, checked for having been whole while copied.
+"""The replay mode: transitions sampled in place from the rings, checked for having been whole while copied.
 
 Entries are segments in order of admission; the newest `capacity` rows are sampled over (segment, row), uniformly or by
 priority.
@@ -68,7 +68,7 @@ class _Batch(NamedTuple):
 
 class _Prefetched(NamedTuple):
     """The next batch, with where it came from, and what a checkpoint says as long as nobody has it: the random state
-    and the rows that the governor knew of, both from before."""
+    and the rows that the rate limiter knew of, both from before."""
 
     batch: _Batch
     origins: _Whence
@@ -80,7 +80,7 @@ class ReplayBuffer:
     """All rows of one policy that may be replayed: records in order of admission, about `capacity` rows
     in no more segments than full ones would be (memory is planned for these, however short the segments are), and of
     each actor's ring the newest `ring_blocks` blocks of `block` slots, which it keeps (however few of these slots are
-    segments): nothing is overwritten while it is copied. Without a `governor` nothing paces it: all rows there will
+    segments): nothing is overwritten while it is copied. Without a `rate_limiter` nothing paces it: all rows there will
     ever be are there at first, and their versions are those of another run.
     """
 
@@ -92,7 +92,7 @@ class ReplayBuffer:
         config: Sampled,
         source: SegmentSource,
         counters: Counters,
-        governor: RateLimiter | None,
+        rate_limiter: RateLimiter | None,
         seed: int,
         capacity: int,
         ring_blocks: int,
@@ -102,8 +102,8 @@ class ReplayBuffer:
         self._policy, self._interface, self._layout, self._config = policy, interface, layout, config
         self._capacity = capacity
         self._source, self._counters, self._carrier = source, counters, DeviceTransfer(device)
-        self._governor = governor
-        self._at_once = max(1, governor.insertion // layout.length) if governor is not None else _AT_ONCE
+        self._rate_limiter = rate_limiter
+        self._at_once = max(1, rate_limiter.insertion // layout.length) if rate_limiter is not None else _AT_ONCE
         self._rng = np.random.Generator(np.random.Philox(seed))
         self._all = SegmentIndex(RingTable(block, ring_blocks))
         segments = max(1, capacity // layout.length)
@@ -127,16 +127,17 @@ class ReplayBuffer:
         return self._all.rows
 
     def insert(self, everything: bool = False) -> None:
-        """Takes in what has arrived as far as the governor lets it, or (at the end) all of it. Where what is here makes
-        no batch, more comes in all the same: segments may be so short, and both sides would wait for each other. So it
-        does where most was written over while this learner was away: else a few rows would be replayed over and over.
+        """Takes in what has arrived as far as the rate limiter lets it, or (at the end) all of it. Where what is here
+        makes no batch, more comes in all the same: segments may be so short, and both sides would wait for each other.
+        So it does where most was written over while this learner was away: else a few rows would be replayed over and
+        over.
         """
         arrivals = self._source.arrivals(self._policy)
         while arrivals:
             arrival = arrivals[0]
             records, ring = arrival.records[: self._at_once], arrival.ring
-            governor = None if everything or self._too_few or self._emptied else self._governor
-            may_insert = governor is None or governor.may_insert(int(records["valid"].sum()))
+            rate_limiter = None if everything or self._too_few or self._emptied else self._rate_limiter
+            may_insert = rate_limiter is None or rate_limiter.may_insert(int(records["valid"].sum()))
             if not may_insert:
                 break
             self._too_few = False
@@ -168,7 +169,7 @@ class ReplayBuffer:
             batch = found
         self._counters.add(f"trained.{self._policy}", batch.fresh)
         self._counters.add(f"held.{self._policy}", -batch.fresh)
-        if self._governor is not None:
+        if self._rate_limiter is not None:
             self._count_lag(lag(now, batch.versions))
         self._carrier.synchronize(batch.sent)
         return TransitionBatch(**batch.sent)
@@ -179,7 +180,7 @@ class ReplayBuffer:
         if not self._carrier.overlaps or self._ahead is not None or self._priorities is not None:
             return
         self._origins = self._origins or self._places_of_last()
-        before = random_state(self._rng), self._governor.sampled if self._governor is not None else 0
+        before = random_state(self._rng), self._rate_limiter.sampled if self._rate_limiter is not None else 0
         batch = self._sample(0.0)
         if batch is not None:
             self._ahead = _Prefetched(batch, self._places_of_last(), *before)
@@ -187,7 +188,7 @@ class ReplayBuffer:
     def _sample(self, progress: float) -> _Batch | None:
         self._evict()
         size = self._config.batch_size
-        if self._governor is not None and not self._governor.may_sample:
+        if self._rate_limiter is not None and not self._rate_limiter.may_sample:
             return None
         for _ in range(_ATTEMPTS):
             places = self._places(size, progress) if self.rows >= size else None
@@ -196,8 +197,8 @@ class ReplayBuffer:
                 return None
             batch = self._copy(*places)
             if batch is not None:
-                if self._governor is not None:
-                    self._governor.sampled += size
+                if self._rate_limiter is not None:
+                    self._rate_limiter.sampled += size
                 return batch
             self._evict()
         return None  # the actor is overwriting faster than can be copied; `torn` says so
@@ -228,11 +229,11 @@ class ReplayBuffer:
         state: dict[str, NDArray] = {"random": ahead.random if ahead is not None else random_state(self._rng)}
         if self._priorities is not None:
             state["greatest"] = np.array([self._priorities.greatest])
-        if self._governor is None:
+        if self._rate_limiter is None:
             every = self._all.evicted_offset + self._all.every
             return state if self._priorities is None else {**state, "priority": self._follow().weights(every)}
-        sampled = ahead.sampled if ahead is not None else self._governor.sampled
-        state["governor"] = np.array([self._governor.inserted, sampled], np.int64)
+        sampled = ahead.sampled if ahead is not None else self._rate_limiter.sampled
+        state["governor"] = np.array([self._rate_limiter.inserted, sampled], np.int64)
         index = self._all.newest(rows)
         if len(index):
             weights = self._follow().weights(self._all.evicted_offset + index) if self._priorities is not None else None
@@ -246,7 +247,7 @@ class ReplayBuffer:
         greatest = greatest_in(state)
         if self._priorities is not None and greatest is not None:
             self._priorities.greatest = greatest
-        if self._governor is None:
+        if self._rate_limiter is None:
             self.insert()
             if self._priorities is not None and "priority" in state:
                 weights = priorities_in(state, self._all.tail - self._all.head, self._layout.length)
@@ -256,7 +257,7 @@ class ReplayBuffer:
         if "records" not in state:
             return
         kept, ring = restored(state, self._layout, self._interface.place)
-        self._governor.inserted, self._governor.sampled = inserted, sampled
+        self._rate_limiter.inserted, self._rate_limiter.sampled = inserted, sampled
         self._all.restore(kept, ring)
         self._evict()
         if self._priorities is not None and kept.priority is not None:
@@ -274,15 +275,17 @@ class ReplayBuffer:
     @property
     def _emptied(self) -> bool:
         """Whether less is left than it takes to start with, and less than half of what there was."""
-        return self._governor is not None and self.rows < min(self._governor.min_size_to_sample, self._most // 2)
+        return self._rate_limiter is not None and self.rows < min(
+            self._rate_limiter.min_size_to_sample, self._most // 2
+        )
 
     def uses(self, ring: Ring) -> bool:
         """Whether anything of `ring` may still be sampled."""
         return self._all.uses(ring)
 
     def _count(self, segments: int, rows: int) -> None:
-        if self._governor is not None:
-            self._governor.inserted += rows
+        if self._rate_limiter is not None:
+            self._rate_limiter.inserted += rows
         self._counters.add(f"received.{self._policy}", segments)
         self._counters.add(f"held.{self._policy}", segments)
         self._counters.add(f"rows_received.{self._policy}", rows)

@@ -1,6 +1,6 @@
 """What a batch looks like in numbers: the measurements that a learner logs of its data (workers/README.md lists them).
 
-In flow: a batch of either discipline. Out flow: `<field>_<measure>` of its real rows. Nothing is changed.
+In flow: a batch of either mode. Out flow: `<field>_<measure>` of its real rows. Nothing is changed.
 Legend: `n` rows looked at, `H` heads, `P` numbers that only learners see.
 """
 

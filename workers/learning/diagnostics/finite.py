@@ -1,6 +1,6 @@
 """Whether weights and batches are finite. Pure.
 
-In flows: a module, or a batch of either discipline. Out flow: yes or no, or which fields and items are not.
+In flows: a module, or a batch of either mode. Out flow: yes or no, or which fields and items are not.
 """
 
 from __future__ import annotations

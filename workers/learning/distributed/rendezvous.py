@@ -56,9 +56,9 @@ def check_meeting(host: str, insecure: bool, policy: str, rank: int, size: int) 
         )
 
 
-def wait_for_name(host: str, patience: float, heartbeat: Callable[[], None]) -> None:
+def wait_for_name(host: str, patience: float, tick: Callable[[], None]) -> None:
     """Until the name of this machine leads somewhere, as all ranks listen where theirs leads: that of a pod is known a
-    moment after the pod runs. Who waits calls `heartbeat`; ConfigurationError after `patience` seconds."""
+    moment after the pod runs. Who waits calls `tick`; ConfigurationError after `patience` seconds."""
     end, told = time.monotonic() + patience, False
     while True:
         try:
@@ -70,7 +70,7 @@ def wait_for_name(host: str, patience: float, heartbeat: Callable[[], None]) -> 
             if not told:
                 log.info("event=name_unknown name=%s reason=%s", host, fault.strerror)
             told = True
-            heartbeat()
+            tick()
             time.sleep(_LOOK_EVERY)
 
 
@@ -166,7 +166,7 @@ def _alive(life: WorkerProcess) -> None:
     life.check()
 
 
-def _listen(host: str, port: int, heartbeat: Callable[[], None]) -> socket.socket:
+def _listen(host: str, port: int, tick: Callable[[], None]) -> socket.socket:
     """RankLost where it cannot. Who has the port for a moment only, as any connection of this machine may, is waited
     for."""
     family, end = socket.AF_INET6 if ":" in host else socket.AF_INET, time.monotonic() + _BUSY_SECONDS
@@ -181,7 +181,7 @@ def _listen(host: str, port: int, heartbeat: Callable[[], None]) -> socket.socke
             listener.close()
             if fault.errno != errno.EADDRINUSE or time.monotonic() >= end:
                 raise RankLost("ranks_cannot_meet", peer=host, port=port, reason=fault.strerror) from None
-        heartbeat()
+        tick()
         time.sleep(_LOOK_EVERY)
 
 

@@ -1,7 +1,7 @@
 """What one recurrent policy remembers, in shapes that never change, as CUDA graphs ask: one call of torch's LSTM or
 GRU, on CUDA cuDNN's.
 
-In flows: as of `Core.unroll`, and its weights. Out flow: the same features.
+In flows: as of `RecurrentCore.unroll`, and its weights. Out flow: the same features.
 
 Each run (recurrent.py) is a column of its own, as long as the longest can be, and there are columns for as many runs as
 there can be: how many there are, and how long they are, only decides where rows lie. A true last observation lies
@@ -29,7 +29,7 @@ __all__ = ["unroll"]
 
 
 def unroll(x: Tensor, recall: RecurrentContext, weights: Sequence[Tensor]) -> Tensor:
-    """Features [N, U] of rows x [N, I], as `Core.unroll` gives them, with gradients for `weights` as torch names them:
+    """Features [N, U] of rows x [N, I], as `RecurrentCore.unroll` gives them, with gradients for `weights`, in order:
     of inputs, of the output before, and both biases; four gates are an LSTM's. Of R = `recall.runs` columns.
 
     True last observations after row T are none, and may get any features. More runs than columns are an IndexError, on

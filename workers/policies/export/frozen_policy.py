@@ -77,7 +77,7 @@ class ExportedPolicy:
         state: NDArray[np.float32] | None = None,
     ) -> dict[str, NDArray]:
         """What the network chose on `seen` [n, *shape] (or [n, F, *shape]), of values `legal` [n, C], in `state`
-        [n, S]: as `Performer.act` does."""
+        [n, S]: as `ActingPolicy.act` does."""
         greedy, source = noise is None, self._undrawn if noise is None else noise
         if self._host is not None:
             return self._host.act(seen, source, greedy, legal, state)

@@ -90,7 +90,7 @@ class StackedActorCritic:
 
     @torch.no_grad()
     def update_returns(self, targets: Tensor) -> None:
-        """Adds value targets [R, K] as `Scaled.update_returns` does."""
+        """Adds value targets [R, K] as `PopArtValue.update_returns` does."""
         mean, std = self.returns.mean.clone(), self.returns.std
         self.returns.update(targets)
         weight, bias = self._views["value_weight"], self._views["value_bias"]

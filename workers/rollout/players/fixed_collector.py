@@ -51,7 +51,7 @@ class Collector(Protocol):
 
 
 class FixedCollector:
-    """Agent `name`, which `performer` plays in `streams` streams. It takes turns as a `Seat` does."""
+    """Agent `name`, which `performer` plays in `streams` streams. It takes turns as a `AgentCollector` does."""
 
     def __init__(self, name: str, performer: FixedPlayer, streams: int) -> None:
         self.name, self.performer = name, performer

@@ -24,7 +24,7 @@ __all__ = ["FrozenPlayer", "InferencePolicy"]
 
 
 class InferencePolicy(Protocol):
-    """Weights that do not change while an episode is played: a `Frozen` policy, or one that is learned elsewhere."""
+    """Weights that do not change while an episode is played: an `ExportedPolicy`, or a policy that learns elsewhere."""
 
     @property
     def interface(self) -> Interface:

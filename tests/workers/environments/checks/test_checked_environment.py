@@ -189,6 +189,29 @@ def test_an_exception_inside_becomes_a_fault_that_names_it_and_keeps_its_cause()
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("reset", (0,)),
+        ("preview_actions", ([np.zeros(E, np.int64)],)),
+        ("set_curriculum", ({},)),
+        ("poll", ()),
+        ("flush_ends", ()),
+    ],
+)
+def test_the_method_that_raised_is_called_by_its_name(
+    method: str, given: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(*_: Any) -> None:
+        raise KeyError
+
+    checked = CheckedEnvironment(Fake())
+    checked.reset(0)
+    monkeypatch.setattr(Fake, method, explode)
+    with raises(EnvironmentFault, "environment_raised", environment="fake", method=method, reason="KeyError:"):
+        getattr(checked, method)(*given)
+
+
 def test_a_world_that_exits_is_a_fault_and_not_the_end_of_its_worker() -> None:
     def leave(present: AgentTimeStep) -> None:
         sys.exit(3)

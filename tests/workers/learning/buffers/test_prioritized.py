@@ -133,12 +133,12 @@ def test_what_may_be_drawn_is_what_is_there_whatever_comes_and_goes(
 
 
 def replay_of(algorithm: IQN | SAC, capacity: int = 100_000) -> tuple[ReplayBuffer, scripted.Source, Counters]:
-    """A replay by priority whose governor hardly ever says no."""
+    """A replay by priority whose rate_limiter hardly ever says no."""
     source, counters = scripted.Source(), scripted.counters()
-    governor = scripted.unpaced(1e6, 1, algorithm.batch_size, 1_000)
+    rate_limiter = scripted.unpaced(1e6, 1, algorithm.batch_size, 1_000)
     layout = scripted.layout_of(scripted.config(IQN(), LENGTH))
     interface = scripted.Performer().interface
-    replay = ReplayBuffer("one", interface, layout, algorithm, source, counters, governor, 0, capacity, 1_000_000)
+    replay = ReplayBuffer("one", interface, layout, algorithm, source, counters, rate_limiter, 0, capacity, 1_000_000)
     return replay, source, counters
 
 

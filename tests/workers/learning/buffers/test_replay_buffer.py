@@ -30,10 +30,10 @@ def replay_of(
     ratio: float = 100.0,
     ring_blocks: int = 1_000_000,
 ) -> tuple[ReplayBuffer, scripted.Source, Counters]:
-    """A replay whose governor hardly ever says no."""
+    """A replay whose rate_limiter hardly ever says no."""
     config = IQN(batch_size=batch, learning_starts=1, frames=frames, n_step=1, buffer_capacity=1_000_000)
     source, counters = scripted.Source(), scripted.counters()
-    governor = scripted.unpaced(ratio, start, batch, 1_000)
+    rate_limiter = scripted.unpaced(ratio, start, batch, 1_000)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
     return (
         ReplayBuffer(
@@ -43,7 +43,7 @@ def replay_of(
             config,
             source,
             counters,
-            governor,
+            rate_limiter,
             0,
             capacity,
             ring_blocks,
@@ -133,8 +133,8 @@ def replays_on(*devices: torch.device, **keys: float) -> list[tuple[ReplayBuffer
     layout, interface = scripted.layout_of(scripted.config(config, LENGTH)), scripted.Performer().interface
     found = []
     for device in devices:
-        source, governor, counters = scripted.Source(), scripted.unpaced(1e6, 1, LENGTH, 1_000), scripted.counters()
-        form = "one", interface, layout, config, source, counters, governor, 0, 1_000, 1_000
+        source, rate_limiter, counters = scripted.Source(), scripted.unpaced(1e6, 1, LENGTH, 1_000), scripted.counters()
+        form = "one", interface, layout, config, source, counters, rate_limiter, 0, 1_000, 1_000
         found.append((ReplayBuffer(*form, device=device), source, counters))
     return found
 
@@ -225,7 +225,7 @@ def test_where_nothing_could_be_drawn_ahead_a_batch_is_told_of_with_its_own_orig
     replay.insert()
     assert replay.sample(NOW) is not None
     with monkeypatch.context() as closed:
-        closed.setattr(replay._governor, "sampled", 10**9)
+        closed.setattr(replay._rate_limiter, "sampled", 10**9)
         replay.prepare()
     assert replay._ahead is None
     batch = replay.sample(NOW)
@@ -325,9 +325,9 @@ def test_of_each_ring_blocks_are_kept_however_few_segments_are_in_them_B13() -> 
     """Blocks of two slots of which one is a segment: two blocks are two segments, and not the four that fit."""
     config = scripted.config(IQN(batch_size=4, learning_starts=1, n_step=1, buffer_capacity=1_000), LENGTH)
     source, sender = scripted.Source(), acted(6, copies=2)
-    governor = scripted.unpaced(100, 1, 4, 1_000)
+    rate_limiter = scripted.unpaced(100, 1, 4, 1_000)
     given = ("one", scripted.Performer().interface, scripted.layout_of(config), config.algorithm)
-    replay = ReplayBuffer(*given, source, scripted.counters(), governor, 0, 1_000, 2, 2)  # type: ignore[arg-type]
+    replay = ReplayBuffer(*given, source, scripted.counters(), rate_limiter, 0, 1_000, 2, 2)  # type: ignore[arg-type]
     for records in sender.finished:
         source.arrive(sender.ring, records[:1])
     replay.insert()
@@ -383,13 +383,13 @@ def test_short_segments_take_no_more_pool_slots_than_full_ones_B2() -> None:
 
 
 def test_segments_too_short_for_a_batch_stop_neither_side_for_good() -> None:
-    """The governor waits for a batch that these rows do not make: later ones, which are longer, still come in."""
+    """The rate limiter waits for a batch that these rows do not make: later ones, which are longer, still come in."""
     config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1)
     source, counters = scripted.Source(), scripted.counters()
-    governor = RateLimiter(1, LENGTH, LENGTH, LENGTH)
+    rate_limiter = RateLimiter(1, LENGTH, LENGTH, LENGTH)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
     replay = ReplayBuffer(
-        "one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 2 * LENGTH, 2
+        "one", scripted.Performer().interface, layout, config, source, counters, rate_limiter, 0, 2 * LENGTH, 2
     )
     sender = acted(40)
     for at, records in enumerate(sender.finished):
@@ -416,10 +416,10 @@ def test_a_segment_counts_as_trained_once_however_often_it_is_drawn() -> None:
 def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
     config = IQN(batch_size=1, learning_starts=1)
     source, counters = scripted.Source(), scripted.counters()
-    governor = RateLimiter(0.25, 1, 1, LENGTH)
+    rate_limiter = RateLimiter(0.25, 1, 1, LENGTH)
     layout = scripted.layout_of(scripted.config(config, LENGTH))
     replay = ReplayBuffer(
-        "one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 1_000, 1_000
+        "one", scripted.Performer().interface, layout, config, source, counters, rate_limiter, 0, 1_000, 1_000
     )
     sender = acted(6)
     for records in sender.finished:
@@ -433,13 +433,13 @@ def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
 
 
 def test_what_was_written_over_while_the_learner_was_away_is_made_up_for_without_pacing_A2() -> None:
-    """A2: else the few rows that are left would be replayed until the governor lets in more."""
+    """A2: else the few rows that are left would be replayed until the rate limiter lets in more."""
     config = IQN(batch_size=1, learning_starts=4 * LENGTH)
     source, counters = scripted.Source(), scripted.counters()
     layout = scripted.layout_of(scripted.config(config, LENGTH))
-    governor = RateLimiter(1, 4 * LENGTH, 1, LENGTH)
+    rate_limiter = RateLimiter(1, 4 * LENGTH, 1, LENGTH)
     replay = ReplayBuffer(
-        "one", scripted.Performer().interface, layout, config, source, counters, governor, 0, 1_000, 1_000
+        "one", scripted.Performer().interface, layout, config, source, counters, rate_limiter, 0, 1_000, 1_000
     )
     sender = acted(20)
     for records in sender.finished:

@@ -75,17 +75,17 @@ class Bench:
             self.source.arrive(self.read, self.sender.finished.pop(0))
 
     def stage(self, segments: int) -> BatchAssembler:
-        """The stream discipline's reader."""
+        """The stream mode's reader."""
         layout = self.read.layout
         return BatchAssembler(
             "one", scripted.Performer().interface, layout, segments, self.source, self.counters, torch.device("cpu")
         )
 
     def replay(self, kept: int = 1_000_000) -> ReplayBuffer:
-        """The replay discipline's reader."""
+        """The replay mode's reader."""
         config = REPLAY.algorithm
         assert isinstance(config, IQN)
-        governor = scripted.unpaced(100.0, 1, 4, 1_000)
+        rate_limiter = scripted.unpaced(100.0, 1, 4, 1_000)
         return ReplayBuffer(
             "one",
             scripted.Performer().interface,
@@ -93,7 +93,7 @@ class Bench:
             config,
             self.source,
             self.counters,
-            governor,
+            rate_limiter,
             0,
             1_000_000,
             kept,

@@ -110,7 +110,7 @@ class Line:
         return self.receiver.arrivals("one")
 
     def stage(self, segments: int) -> BatchAssembler:
-        """The stream discipline's reader."""
+        """The stream mode's reader."""
         layout, cpu = self.sender.ring.layout, torch.device("cpu")
         return BatchAssembler(
             "one",
@@ -123,10 +123,10 @@ class Line:
         )
 
     def replay(self) -> ReplayBuffer:
-        """The replay discipline's reader."""
+        """The replay mode's reader."""
         config = REPLAY.algorithm
         assert isinstance(config, IQN)
-        governor, layout = scripted.unpaced(100.0, 1, 16, 1_000), self.sender.ring.layout
+        rate_limiter, layout = scripted.unpaced(100.0, 1, 16, 1_000), self.sender.ring.layout
         return ReplayBuffer(
             "one",
             scripted.Performer(scripted.SHARING).interface,
@@ -134,7 +134,7 @@ class Line:
             config,
             self.source,
             self.learner_counters,
-            governor,
+            rate_limiter,
             0,
             1_000,
             1_000,

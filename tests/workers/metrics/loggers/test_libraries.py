@@ -31,7 +31,7 @@ for begin in (0, 2):  # the second time as a coordinator that comes back
         policy = {"return": step / 2, "version": step, "history": [1.0], "action_share_0": 0.25}
         measurements.write({"agent_0": policy}, {"agent_steps_per_second": 10.0}, step, 10 * step, 10 * step)
     measurements.close(complete=begin == 2)
-    assert measurements.logger_stats() == {name: {"written": 2, "missed": 0}}, measurements.passed_on()
+    assert measurements.logger_stats() == {name: {"written": 2, "missed": 0}}, measurements.logger_stats()
 """
 
 

@@ -1,4 +1,4 @@
-// How a league stands: its members by rating, and how often each heartbeats each of the best.
+// How a league stands: its members by rating, and how often each beats each of the best.
 "use strict";
 
 const League = (() => {
