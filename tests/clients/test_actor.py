@@ -18,6 +18,8 @@ from tests.waiting import until
 STEPS = 200_000
 SECONDS = 600.0
 """For all three together; they take about ten on two idle cores."""
+PATIENT = ("actor_timeout=120", "learner_timeout=120")
+"""A disk that stands still for long is no loss of a worker here."""
 
 
 def _start(stack: ExitStack, log: Path, *command: str) -> subprocess.Popen[bytes]:
@@ -37,7 +39,7 @@ def test_a_client_from_the_document_is_trained_on(
     rookery, address = require("rookery"), f"127.0.0.1:{free_port_block}"
     where = ("--coordinator", f"tcp://{address}")
     steps = trial.steps(STEPS)
-    settings = [part for key in (f"steps={steps}", f"seed={trial.seed}", *trial.keys) for part in ("--set", key)]
+    settings = [part for key in (f"steps={steps}", f"seed={trial.seed}", *PATIENT, *trial.keys) for part in ("--set", key)]
     options = ("--run-dir", str(run_dir), "--bind", address, *settings)
     learner_ports = f"127.0.0.1:{free_port_block + 1}"
     names = ("actor", "coordinator", "learner")
