@@ -39,7 +39,9 @@ def test_a_client_from_the_document_is_trained_on(
     rookery, address = require("rookery"), f"127.0.0.1:{free_port_block}"
     where = ("--coordinator", f"tcp://{address}")
     steps = trial.steps(STEPS)
-    settings = [part for key in (f"steps={steps}", f"seed={trial.seed}", *PATIENT, *trial.keys) for part in ("--set", key)]
+    settings = [
+        part for key in (f"steps={steps}", f"seed={trial.seed}", *PATIENT, *trial.keys) for part in ("--set", key)
+    ]
     options = ("--run-dir", str(run_dir), "--bind", address, *settings)
     learner_ports = f"127.0.0.1:{free_port_block + 1}"
     names = ("actor", "coordinator", "learner")
