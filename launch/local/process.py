@@ -8,14 +8,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launch.local.fork_client import ForkClient, ForkedProcess
 from launch.local.restart_budget import RestartBudget
 from protocol.errors import ConfigurationError
 
-__all__ = ["FATAL", "FATAL_AT_FIRST", "INCOMPLETE", "REFUSED", "Process", "end_all", "python", "start", "start_process"]
+__all__ = [
+    "FATAL",
+    "FATAL_AT_FIRST",
+    "INCOMPLETE",
+    "REFUSED",
+    "Process",
+    "end_all",
+    "fork_client",
+    "python",
+    "start",
+    "start_process",
+]
 
 REFUSED = 3
 INCOMPLETE = 9
@@ -39,7 +51,9 @@ class Process:
     budget: RestartBudget
     pipe: bool = False
     """Whether its output is read; only its errors go to the file then."""
-    popen: subprocess.Popen[str] = field(init=False)
+    forks: ForkClient | None = None
+    """Who starts it, where that is not by command line."""
+    popen: subprocess.Popen[str] | ForkedProcess = field(init=False)
     again_at: float = 0.0
     done: bool = False
     fault: str = ""
@@ -102,24 +116,42 @@ def python(*command: str) -> list[str]:
     return [sys.executable, "-P", "-m", *command]
 
 
-def start_process(role: str, command: Sequence[str], output: Path, restarts: int = 0, pipe: bool = False) -> Process:
+def start_process(
+    role: str,
+    command: Sequence[str],
+    output: Path,
+    restarts: int = 0,
+    pipe: bool = False,
+    forks: ForkClient | None = None,
+) -> Process:
     """Starts `python -m ...`, which may be started again so often; its output goes to a file (with `pipe`, only its
     errors do)."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    process = Process(role, list(command), output, RestartBudget(restarts), pipe)
+    process = Process(role, list(command), output, RestartBudget(restarts), pipe, forks)
     start(process)
     return process
 
 
+def fork_client(output: Path, stopping: Callable[[], bool]) -> ForkClient | None:
+    """One whose server begins to import at once; None where every worker is started by command line."""
+    if sys.platform != "linux" or os.environ.get("ROOKERY_FORK") == "0":
+        return None
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+        client = ForkClient(python("workers.fork_server"), output, stopping)
+        client.start(_environment())
+    except (AttributeError, OSError):  # an old kernel or Python, a sandbox
+        return None
+    return client
+
+
 def start(process: Process) -> None:
     """Starts its command, for the first time or again."""
-    threads = {
-        name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    }
-    environment = {**os.environ, **threads, "ROOKERY_PARENT": str(os.getpid())}
+    environment = _environment()
     with process.output.open("a") as errors:
         process._said_before = errors.tell()
-        process.popen = subprocess.Popen(
+        forked = process.forks.fork(process.command, environment, errors, errors) if process.forks is not None else None
+        process.popen = forked or subprocess.Popen(
             python(*process.command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if process.pipe else errors,
@@ -130,6 +162,12 @@ def start(process: Process) -> None:
         )
     process.budget.began(time.monotonic())
     process.again_at, process.fault = 0.0, ""
+
+
+def _environment() -> dict[str, str]:
+    """Of a worker."""
+    threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return {**dict.fromkeys(threads, "1"), **os.environ, "ROOKERY_PARENT": str(os.getpid())}
 
 
 def end_all(processes: Sequence[Process], seconds: float) -> None:

@@ -17,8 +17,9 @@ from typing import Any
 import zmq
 
 from launch.cli.status import find
+from launch.local.fork_client import ForkClient
 from launch.local.hang_detector import CoordinatorWatch, HangDetector
-from launch.local.process import INCOMPLETE, Process, end_all, start_process
+from launch.local.process import INCOMPLETE, Process, end_all, fork_client, start_process
 from launch.local.restarts import RestartManager, RunFailed
 from launch.local.signals import END_SECONDS, Interrupt
 from launch.run_dir import make_folder, remove, write_config
@@ -32,6 +33,7 @@ __all__ = ["RunFailed", "RunOutcome", "train", "train_sequential"]
 
 _START_SECONDS = 60.0
 _LOOK_EVERY = 0.1
+_GPUS = ("nvidia[0-9]*", "dxg", "kfd")
 _ABSENT_SECONDS = 3.0
 """How long the coordinator may not know a worker that runs; one that leaves ends sooner."""
 
@@ -57,8 +59,10 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
     processes: list[Process] = []
     client: ControlClient | None = None
+    forks: ForkClient | None = None
     with Interrupt() as interrupt:
         try:
+            forks = fork_client(folder / "logs" / "fork-server.out", lambda: bool(interrupt.count))
             command = ["workers.coordinator", str(config), "--run-dir", str(folder), "--bind"]
             output = folder / "logs" / "coordinator.out"
             coordinator = start_process("coordinator", [*command, "127.0.0.1:0"], output, run.restarts)
@@ -73,13 +77,15 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
             for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluator", evaluations)):
                 for index in range(count):
                     output = folder / "logs" / f"{role}-{index}.out"
-                    processes.append(
-                        start_process(role, [f"workers.{role}", "--coordinator", address], output, run.restarts)
-                    )
+                    worker = [f"workers.{role}", "--coordinator", address]
+                    server = None if _on_gpu(run, role) else forks
+                    processes.append(start_process(role, worker, output, run.restarts, forks=server))
             coordinator.command = [*command, address.removeprefix("tcp://")]
             _supervise(run, client, coordinator, processes, interrupt, show, tell)
         finally:
             end_all(processes[::-1], seconds=interrupt.patience(max(run.actor_timeout, run.learner_timeout)))
+            if forks is not None:
+                forks.close()
             if client is not None:
                 client.close()
             context.destroy(linger=0)
@@ -174,6 +180,12 @@ def _supervise(
             left = True
             client.leave()  # the coordinator waits for it with its own end
         time.sleep(_LOOK_EVERY)
+
+
+def _on_gpu(run: Run, role: str) -> bool:
+    """Whether a worker may use a CUDA device, which does not outlast a fork."""
+    wanted = {"learner": run.device, "actor": run.act_device}.get(role, "cpu")
+    return wanted != "cpu" and any(any(Path("/dev").glob(name)) for name in _GPUS)
 
 
 def _tell_stall(view: View, running: Mapping[int, Process], tell: Callable[[str], None]) -> str:

@@ -27,13 +27,18 @@ def install() -> None:
     folder = os.environ.get(VARIABLE)
     if not folder:
         return
-    path = Path(folder) / str(os.getpid())
-    with path.open("w+b") as stream:
-        stream.truncate(2 * _SECONDS.size)
-        page = mmap.mmap(stream.fileno(), 0)
+
+    def page_of_its_own() -> None:
+        with (Path(folder) / str(os.getpid())).open("w+b") as stream:
+            stream.truncate(2 * _SECONDS.size)
+            pages[:] = [mmap.mmap(stream.fileno(), 0)]
+
+    pages: list[mmap.mmap] = []
+    page_of_its_own()
+    os.register_at_fork(after_in_child=page_of_its_own)
     for name, at in (("monotonic", _MONOTONIC), ("time", _WALL)):
-        setattr(time, name, _shifted(getattr(time, name), page, at, 1.0))
-        setattr(time, f"{name}_ns", _shifted(getattr(time, f"{name}_ns"), page, at, 1e9))
+        setattr(time, name, _shifted(getattr(time, name), pages, at, 1.0))
+        setattr(time, f"{name}_ns", _shifted(getattr(time, f"{name}_ns"), pages, at, 1e9))
 
 
 def jump(folder: Path, pid: int, forward: float, wall: float) -> bool:
@@ -49,9 +54,9 @@ def jump(folder: Path, pid: int, forward: float, wall: float) -> bool:
     return True
 
 
-def _shifted(plain: Callable[[], _Time], page: mmap.mmap, at: int, unit: float) -> Callable[[], _Time]:
+def _shifted(plain: Callable[[], _Time], pages: list[mmap.mmap], at: int, unit: float) -> Callable[[], _Time]:
     def told() -> _Time:
         now = plain()
-        return now + type(now)(_SECONDS.unpack_from(page, at)[0] * unit)
+        return now + type(now)(_SECONDS.unpack_from(pages[0], at)[0] * unit)
 
     return told

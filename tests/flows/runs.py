@@ -22,7 +22,7 @@ from tests.waiting import until as until
 
 PYTHON = sys.executable
 EXTRA_PATH = ""
-"""A folder that Python looks into first, for what a test wants to be broken."""
+"""A folder that Python looks into first, for what a test wants to be broken; workers are not forked then."""
 SUMMARY = {
     "env_steps",
     "agent_steps",
@@ -156,7 +156,9 @@ def rookery(*arguments: str, cwd: Path, seconds: float = PATIENCE) -> subprocess
 def environment() -> dict[str, str]:
     """This process's, with the repository importable from any working directory."""
     root = str(Path(__file__).resolve().parents[2])
-    return {**os.environ, "PYTHONPATH": f"{EXTRA_PATH}{os.pathsep}{root}" if EXTRA_PATH else root}
+    if EXTRA_PATH:
+        return {**os.environ, "PYTHONPATH": f"{EXTRA_PATH}{os.pathsep}{root}", "ROOKERY_FORK": "0"}
+    return {**os.environ, "PYTHONPATH": root}
 
 
 def train(
