@@ -21,7 +21,7 @@ from launch.local.process import Process, end_all, python, start, start_process
 from tests.tools import ROOT
 from tests.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is no fork server on this system")
+pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfds are missing")
 
 WAITS = ["workers.actor", "--coordinator", "tcp://127.0.0.1:1"]
 """For a coordinator that is not there."""
