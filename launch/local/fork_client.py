@@ -16,7 +16,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -126,6 +126,7 @@ class ForkClient:
                 if self._pair is None:
                     self.start(environment)
                 if self._environment != _lasting(environment) or len(request) > MAX_REQUEST_BYTES:
+                    self._note(command, "its variables or its command line are not what a server can give it")
                     return None
                 made, why = self._ask(request, [output.fileno(), errors.fileno()])
                 if made is not None:
@@ -133,10 +134,10 @@ class ForkClient:
                 if why != STALE and not self._has_ended():
                     self._servers = _SERVERS  # another one would do no better
                 self.close()
-                with self._output.open("a") as log:
-                    log.write(f"{command[0]} was not forked: {why}\n")
-        except (OSError, UnicodeEncodeError):  # a full disk, no descriptor, a name that is no text: Popen tells them
+                self._note(command, why)
+        except (OSError, UnicodeEncodeError) as fault:  # no descriptor, no right to adopt, a name that is no text
             self.close()
+            self._note(command, str(fault))
         return None
 
     def close(self) -> None:
@@ -148,6 +149,10 @@ class ForkClient:
             self._server.kill()
             self._server.wait()
             self._server = None
+
+    def _note(self, command: Sequence[str], why: str) -> None:
+        with suppress(OSError), self._output.open("a") as log:  # a full disk keeps no worker from being started
+            log.write(f"{command[0]} was not forked: {why}\n")
 
     def _has_ended(self) -> bool:
         """Whether the server has, or is about to."""

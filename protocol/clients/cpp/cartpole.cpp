@@ -18,9 +18,9 @@ constexpr double kGravity = 9.8, kCart = 1.0, kPole = 0.1, kHalfLength = 0.5, kF
 constexpr double kFarthest = 2.4, kSteepest = 12 * 3.14159265358979323846 / 180;
 constexpr int kMostSteps = 500;
 
-class CartPole {
+class CartPoleSimulator {
  public:
-  explicit CartPole(const std::string& seed) : random_(std::hash<std::string>{}(seed)) {}
+  explicit CartPoleSimulator(const std::string& seed) : random_(std::hash<std::string>{}(seed)) {}
 
   // Near the middle, nearly upright.
   void reset() {
@@ -58,7 +58,7 @@ int main(int count, char** arguments) {
     std::cerr << "usage: cartpole tcp://HOST:PORT NAME\n";
     return 2;
   }
-  CartPole cart(arguments[2]);
+  CartPoleSimulator cart(arguments[2]);
   long steps = 0;
   bool push_right = false;
   try {

@@ -8,7 +8,7 @@ import { RunOver, connect } from "./node.js";
 const [GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS] = [9.8, 1.0, 0.1, 0.5, 10.0, 0.02];
 const [MOST_STEPS, FARTHEST, STEEPEST] = [500, 2.4, (12 * Math.PI) / 180];
 
-class CartPole {
+class CartPoleSimulator {
   constructor() {
     this.reset();
   }
@@ -41,7 +41,7 @@ class CartPole {
 }
 
 async function main(address, name) {
-  const cart = new CartPole();
+  const cart = new CartPoleSimulator();
   let sim = null, steps = 0, pushRight = false;
   try {
     sim = await connect(address, name);

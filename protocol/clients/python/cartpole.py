@@ -17,7 +17,7 @@ GRAVITY, CART, POLE, HALF_LENGTH, FORCE, SECONDS = 9.8, 1.0, 0.1, 0.5, 10.0, 0.0
 MOST_STEPS, FARTHEST, STEEPEST = 500, 2.4, 12 * math.pi / 180
 
 
-class CartPole:
+class CartPoleSimulator:
     """One cart: `state` is position, speed, angle of the pole and its speed."""
 
     def __init__(self, seed: str) -> None:
@@ -49,7 +49,7 @@ class CartPole:
 
 def main(endpoint: str | Path, name: str, episodes: int | None = None, keys: str = "") -> int:
     """Plays until the run is over, or so many episodes; how many steps that were."""
-    cart, steps = CartPole(name), 0
+    cart, steps = CartPoleSimulator(name), 0
     try:
         with Simulator(endpoint, name, keys=keys) as sim:
             while episodes != 0:

@@ -124,6 +124,7 @@ def test_who_cannot_be_forked_is_started_by_command_line(
         process = start_process("worker", [command, "--help"], tmp_path / "worker.out", forks=forks)
         assert isinstance(process.popen, subprocess.Popen)
         assert process.popen.wait(60) == 0
+        assert f"{command} was not forked: " in (tmp_path / "server.out").read_text()
         monkeypatch.delenv(name)
 
 
