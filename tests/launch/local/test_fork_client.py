@@ -117,7 +117,8 @@ def test_a_server_that_is_killed_or_does_not_answer_costs_no_worker(
 def test_who_cannot_be_forked_is_started_by_command_line(
     forks: ForkClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One with a variable that a library reads when it is imported, and one whose command the server does not know."""
+    """One with a variable that a library reads when it is imported, one whose command the server does not know, and one
+    whose command is no text."""
     fork(forks, tmp_path, "workers.actor", "--help").popen.wait(60)
     for name, command in (("OPENBLAS_NUM_THREADS", "workers.actor"), ("ROOKERY_NODE", "workers.coordinator")):
         monkeypatch.setenv(name, "2")
@@ -126,6 +127,9 @@ def test_who_cannot_be_forked_is_started_by_command_line(
         assert process.popen.wait(60) == 0
         assert f"{command} was not forked: " in (tmp_path / "server.out").read_text()
         monkeypatch.delenv(name)
+    process = start_process("worker", ["workers.learner", "--help", "\udc80"], tmp_path / "worker.out", forks=forks)
+    assert process.popen.wait(60) == 0
+    assert "workers.learner was not forked: " in (tmp_path / "server.out").read_text()
 
 
 def test_a_server_with_threads_forks_nobody(forks: ForkClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +191,8 @@ def test_a_server_that_is_lied_to_says_so_and_goes_on(tmp_path: Path) -> None:
         ours.settimeout(PATIENCE)
         assert json.loads(ours.recv(70_000)) == {"pid": 0, "refusal": ""}
         for name, lie in LIES.items():
-            ours.send(lie)
+            with open(os.devnull, "rb") as file:
+                socket.send_fds(ours, [lie], [] if name == "no files" else [file.fileno()] * 3)
             reply = json.loads(ours.recv(70_000))
             assert reply["pid"] == 0, name
             assert reply["refusal"], name
