@@ -121,7 +121,7 @@ class RunMetrics:
         living = {(worker["name"], worker["incarnation"]) for worker in workers}
         adoption_lag = {name: measured.get(f"{name}.adoption_lag", 0.0) for name in self._learned}
         flow = self._flow.update(now, actors, learners, living, adoption_lag)
-        self.view = {
+        view = {
             "steps": self._run.end,
             "env_steps": env_steps,
             "agent_steps": agent_steps,
@@ -143,6 +143,7 @@ class RunMetrics:
             told = {name: {**view, **_of(name, measured)} for name, view in {**policies, **auxiliaries}.items()}
             self._measurements.write(told, rates, env_steps, agent_steps, made)
             self.save()
+        self.view = view  # last: who sees it finds its point in the history
 
     @property
     def seconds(self) -> float:

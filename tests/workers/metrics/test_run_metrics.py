@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -202,3 +202,19 @@ def test_the_mean_return_is_that_of_the_newest_hundred_episodes_once_there_are_t
     assert books.mean_returns(["p"]) == {"p": 2.0}
     books.episodes("p", 400, 500, 500.0)
     assert books.mean_returns(["p"]) == {"p": 1.0}
+
+
+def test_who_sees_a_view_finds_its_point_in_the_history(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page asks from another thread, and takes a view once."""
+    books, seen = opened(), []
+    added = books.history.add
+
+    def add(step: float, scalars: Mapping[str, float]) -> None:
+        seen.append(books.view.get("made"))
+        added(step, scalars)
+
+    monkeypatch.setattr(books.history, "add", add)
+    for steps in (2, 100, 500):
+        observe(books, steps)
+    assert seen == [None, 2, 100]
+    assert books.view["made"] == 500

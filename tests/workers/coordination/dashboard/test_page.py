@@ -18,6 +18,18 @@ LEAGUE = {
 }
 CELLS = "return [...document.querySelectorAll(arguments[0])].map((cell) => cell.textContent)"
 
+HELD_BACK = """
+    const fetched = window.fetch;
+    window.fetch = async (url) => {
+        const answer = await fetched(url);
+        await new Promise((deliver) => { window.deliver = deliver; });
+        return answer;
+    };
+    Curves.choose("return").then(() => { window.drawn = true; });
+    window.fetch = fetched;
+"""
+"""Asks for the curves once more; the answer comes when `deliver` is called."""
+
 
 def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, run_dir: Path) -> None:
     with shown(run_dir) as (run, url), browser(tmp_path, width=420, height=900, dark=True) as window:
@@ -57,6 +69,14 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
             "return document.querySelector('#curves .scatterlayer') && Curves.points()",
         )
         until(lambda: window.do(drawn) == 2 * len(curves("return")["agent_0"][1]), what="both curves are drawn")
+        before = window.do(drawn)
+        window.do(HELD_BACK)
+        window.until("return Boolean(window.deliver)")
+        run.look()
+        window.until(f"return Curves.points() > {before}")
+        window.do("window.deliver()")
+        window.until("return window.drawn")
+        assert window.do(drawn) == 2 * len(curves("return")["agent_0"][1]), "a point that came meanwhile is kept"
 
         window.do("document.getElementById('pause').focus()")  # all by keyboard from here
         window.press(ENTER)

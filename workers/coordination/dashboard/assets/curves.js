@@ -52,11 +52,19 @@ const Curves = (() => {
   }
 
   async function choose(name) {
-    measure = name;
+    if (measure !== name) [measure, lines, newest] = [name, {}, -1];
     const answer = await fetch(`api/curves?measure=${encodeURIComponent(name)}`);
-    if (!answer.ok || measure !== name) return;
-    lines = await answer.json();
-    newest = Math.max(-1, ...Object.values(lines).map((line) => line.steps.at(-1) ?? -1));
+    const told = answer.ok ? await answer.json() : null;
+    if (!told || measure !== name) return;
+    const last = Math.max(-1, ...Object.values(told).map((line) => line.steps.at(-1) ?? -1));
+    for (const [policy, line] of Object.entries(lines)) { // points that came while the answer was on its way
+      const mine = (told[policy] ??= { steps: [], values: [] });
+      line.steps.forEach((step, i) => {
+        if (step > last) { mine.steps.push(step); mine.values.push(line.values[i]); }
+      });
+    }
+    lines = told;
+    newest = Math.max(newest, last);
     draw();
   }
 
