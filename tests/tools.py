@@ -27,8 +27,10 @@ def skip_or_fail(reason: str, detail: str = "") -> NoReturn:
 
 
 def require(tool: str) -> str:
-    """The path of an executable, looked for beside the interpreter first; skips or fails the test without it."""
-    found = shutil.which(tool, path=str(Path(sys.executable).parent)) or shutil.which(tool)
+    """The path of an executable, looked for beside the interpreter first and where administrators' tools are last;
+    skips or fails the test without it."""
+    places = (str(Path(sys.executable).parent), None, "/usr/sbin")
+    found = next((path for place in places if (path := shutil.which(tool, path=place)) is not None), None)
     if found is None:
         skip_or_fail(f"{tool} is not installed")
     return found

@@ -41,7 +41,7 @@ _ADOPTING = threading.Lock()
 class ForkedProcess:
     """A child that a fork server made, with the methods of `subprocess.Popen` that are needed here."""
 
-    stdout = None
+    stdout: IO[str] | None = None
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -125,8 +125,8 @@ class ForkClient:
             while self._servers < _SERVERS or self._pair is not None:
                 if self._pair is None:
                     self.start(environment)
-                if self._environment != _lasting(environment) or len(request) > MAX_REQUEST_BYTES:
-                    self._note(command, "its variables or its command line are not what a server can give it")
+                if why := self._unfit(environment, request):
+                    self._note(command, why)
                     return None
                 made, why = self._ask(request, [output.fileno(), errors.fileno()])
                 if made is not None:
@@ -149,6 +149,13 @@ class ForkClient:
             self._server.kill()
             self._server.wait()
             self._server = None
+
+    def _unfit(self, environment: Mapping[str, str], request: bytes) -> str:
+        """Why the server cannot make it; empty if it can."""
+        changed = sorted({name for name, _ in self._environment.items() ^ _lasting(environment).items()})
+        if changed:
+            return f"{', '.join(changed)} changed since the server began"
+        return f"a command line of {len(request)} bytes" if len(request) > MAX_REQUEST_BYTES else ""
 
     def _note(self, command: Sequence[str], why: str) -> None:
         with suppress(OSError), self._output.open("a") as log:  # a full disk keeps no worker from being started

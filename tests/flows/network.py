@@ -27,8 +27,6 @@ def ip_command() -> str:
     """The path of `ip`; skips the test where it is missing or may do nothing."""
     if os.geteuid() != 0:
         skip_or_fail("needs root")
-    path = os.environ.get("PATH", "")
-    os.environ["PATH"] = path if "/usr/sbin" in path.split(os.pathsep) else f"{path}{os.pathsep}/usr/sbin"
     return require("ip")
 
 

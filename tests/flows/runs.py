@@ -7,22 +7,28 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 import yaml
 
+from launch.local.fork_client import ForkedProcess
+from tests.forge import Forge
 from tests.tools import require
 from tests.waiting import PATIENCE as PATIENCE
 from tests.waiting import until as until
 
 PYTHON = sys.executable
+Popen = subprocess.Popen[str] | ForkedProcess
 EXTRA_PATH = ""
 """A folder that Python looks into first, for what a test wants to be broken; workers are not forked then."""
+forge: Forge | None = None
+"""Who forks the commands of this process's tests (tests/flows/conftest.py)."""
 SUMMARY = {
     "env_steps",
     "agent_steps",
@@ -142,14 +148,33 @@ def write(data: dict[str, Any], folder: Path) -> Path:
 
 def rookery(*arguments: str, cwd: Path, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
     """Runs the command to its end."""
-    return subprocess.run(
-        [require("rookery"), *arguments],
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        popen = _start(["rookery", *arguments], cwd, output, errors)
+        try:
+            code = popen.wait(seconds)
+        finally:
+            popen.kill()
+            popen.wait()
+        for stream in (output, errors):
+            stream.seek(0)
+        return subprocess.CompletedProcess(arguments, code, output.read(), errors.read())
+
+
+def _start(command: Sequence[str], cwd: Path, output: IO[str], errors: IO[str]) -> Popen:
+    """`rookery` or another program, in a session of its own."""
+    if command[0] == "rookery" and forge is not None:
+        forked = forge.start(command[1:], cwd, environment(), output, errors)
+        if forked is not None:
+            return forked
+    return subprocess.Popen(
+        [require("rookery"), *command[1:]] if command[0] == "rookery" else command,
         cwd=cwd,
         env=environment(),
-        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=errors,
         text=True,
-        timeout=seconds,
-        check=False,
+        start_new_session=True,
     )
 
 
@@ -193,7 +218,7 @@ def files(memory: Path) -> list[str]:
 class Worker:
     """A process that a test started by hand."""
 
-    popen: subprocess.Popen[str]
+    popen: Popen
     output: Path
 
     @property
@@ -211,17 +236,9 @@ def started(command: Sequence[str], cwd: Path, name: str, on: Sequence[str] = ()
     """`rookery` (or another program, by its path) in the background, `on` another machine; killed at the end if it
     still runs."""
     output = cwd / f"{name}.txt"
+    words = list(command) if os.path.isabs(command[0]) else ["rookery" if not on else require("rookery"), *command]
     with output.open("w") as stream:
-        popen = subprocess.Popen(
-            [*on, *([] if os.path.isabs(command[0]) else [require("rookery")]), *command],
-            cwd=cwd,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            text=True,
-            start_new_session=True,
-        )
+        popen = _start([*on, *words], cwd, stream, stream)
     try:
         yield Worker(popen, output)
     finally:

@@ -52,7 +52,7 @@ class Cluster:
     def start(self, role: str, pod: str, name: str = "") -> runs.Worker:
         """Starts a pod of `role`, at an address that no pod had before; `name`: what DNS calls it."""
         address = f"10.77.{len(self.addresses)}.{next(_CREATED) % 250 + 1}"
-        subprocess.run(["ip", "-n", self.network, "address", "add", f"{address}/32", "dev", "lo"], check=True)
+        subprocess.run([ip_command(), "-n", self.network, "address", "add", f"{address}/32", "dev", "lo"], check=True)
         self.addresses[name or pod] = address
         self._names()
         template = pods(self.documents)[role]["spec"]
@@ -66,7 +66,7 @@ class Cluster:
         user = [require("setpriv"), f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"]
         user += ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]  # Python may lie in root's home
         given = [f"{key}={value}" for key, value in environment.items()]
-        on = ["ip", "netns", "exec", self.network, *user, "env", *given]
+        on = [ip_command(), "netns", "exec", self.network, *user, "env", *given]
         file = f"{pod}-{len(self.pods)}"
         self.pods[pod] = self.stack.enter_context(runs.started(arguments, self.folder, file, on))
         return self.pods[pod]
@@ -74,7 +74,7 @@ class Cluster:
     def ask(self, pod: str, port: int, path: str) -> tuple[int, str]:
         """Status and body of what a pod answers there, as a probe asks; (0, "") if it does not."""
         url = f"http://{self.addresses[pod]}:{port}{path}"
-        command = ["ip", "netns", "exec", self.network, runs.PYTHON, "-c", _ASK, url]
+        command = [ip_command(), "netns", "exec", self.network, runs.PYTHON, "-c", _ASK, url]
         said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
         status, _, body = said.partition("\n")
         return int(status or 0), body

@@ -224,3 +224,29 @@ def test_a_server_and_its_workers_end_with_their_launcher(tmp_path: Path) -> Non
     assert "was not forked" not in (tmp_path / "server.out").read_text()
     until(lambda: not alive(server), what="the server has ended")
     until(lambda: not alive(worker), what="the worker has ended")
+
+
+ENDS = """
+import atexit, os, sys, threading, time
+from workers.fork_server import _run
+
+def late(): time.sleep(0.1); print("thread")
+def returns(): atexit.register(print, "handler"); threading.Thread(target=late).start()
+def exits(): sys.exit(7)
+def says(): sys.exit("the reason")
+def breaks(): raise ValueError("broken")
+
+for command in (returns, exits, says, breaks):
+    sys.stdout.flush()
+    if not (pid := os.fork()):
+        _run(command)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_a_forked_worker_ends_as_a_program_does() -> None:
+    """Its threads are waited for, its handlers are called, what it said is written, and its code is the program's."""
+    done = subprocess.run([sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["thread", "handler", "0", "7", "1", "1"]
+    assert "the reason\n" in done.stderr
+    assert "ValueError: broken\n" in done.stderr

@@ -1,0 +1,166 @@
+"""Commands of a test without what each would import: `rookery` and all of its processes are forked, as a run's workers
+are by the fork server, from a process that has imported for all of them. `python -m tests.forge SOCKET` is that one.
+
+What a launcher starts by command line in earnest, its coordinator and its fork server, comes from the same process;
+what runs is the same code from the parsed command line on. Where the test changes a variable that is read at import,
+or wants it so by ROOKERY_FORK=0, the command is started by command line.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
+
+from launch.cli import exec as becoming
+from launch.local import fork_client, process, supervisor
+from launch.local.fork_client import ForkClient, ForkedProcess
+
+__all__ = ["Forge", "forging"]
+
+LAUNCH = "launch.__main__"
+"""`rookery`, in a request."""
+PLAIN = ("workers.coordinator", "workers.relay", "workers.sequential")
+"""Workers that a launcher starts by command line."""
+
+OWN = ("PYTEST_CURRENT_TEST", "PYGAME_HIDE_SUPPORT_PROMPT", "TORCHINDUCTOR_CACHE_DIR")
+"""Variables that pytest, pygame and torch write into the environment of the process of the tests."""
+
+
+class Forge:
+    """The process that forks, of one process of the tests."""
+
+    def __init__(self, environment: Mapping[str, str], output: Path) -> None:
+        self._client = ForkClient([sys.executable, "-P", "-m", "tests.forge"], output)
+        self._client.start(_lasting(environment))
+
+    def start(
+        self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], output: IO[str], errors: IO[str]
+    ) -> ForkedProcess | None:
+        """`rookery ARGUMENTS`; None where that has to be started by command line."""
+        if not _wanted(environment):
+            return None
+        with chdir(cwd):
+            return self._client.fork([LAUNCH, *arguments], _lasting(environment), output, errors)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that forks."""
+        return self._client._server.pid if self._client._server is not None else None
+
+    def close(self) -> None:
+        """Ends it."""
+        self._client.close()
+
+
+def _wanted(environment: Mapping[str, str]) -> bool:
+    return hasattr(os, "pidfd_open") and environment.get("ROOKERY_FORK") != "0"
+
+
+def _lasting(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name not in OWN}
+
+
+@contextmanager
+def forging(environment: Mapping[str, str], output: Path) -> Iterator[Forge | None]:
+    """For commands that have variables as in `environment`; None where processes are not forked."""
+    forge = Forge(environment, output) if _wanted(environment) else None
+    try:
+        yield forge
+    finally:
+        if forge is not None:
+            forge.close()
+
+
+class _Taken(ForkClient):
+    """Of a launcher whose first server is there already: `pid`, a fork of this process, at the other end of `pair`."""
+
+    def __init__(self, pair: socket.socket, pid: int) -> None:
+        super().__init__([], Path(os.devnull))
+        self._pair, self._server, self._servers = pair, ForkedProcess(pid), 1  # type: ignore[assignment]
+        self._environment = fork_client._lasting(process._environment())
+
+    def of_a_run(self, output: Path, stopping: Callable[[], bool]) -> ForkClient | None:
+        """As `process.fork_client`."""
+        if not _wanted(os.environ):
+            return None
+        self._command, self._output, self._stopping = process.python("workers.fork_server"), output, stopping
+        output.parent.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def started(self, command: Sequence[str], **how: Any) -> Any:
+        """As `subprocess.Popen`."""
+        if command[3:4] == [] or command[3] not in PLAIN or not _wanted(os.environ):
+            return subprocess.Popen(command, **how)
+        output, reader = how["stdout"], None
+        if output == subprocess.PIPE:
+            reading, writing = os.pipe()
+            output, reader = os.fdopen(writing, "w"), os.fdopen(reading)
+        made = self.fork(command[3:], how["env"], output, how["stderr"])
+        if reader is not None:
+            output.close()
+        if made is not None:
+            made.stdout = reader
+        return made or subprocess.Popen(command, **how)
+
+
+def main() -> None:
+    """Imports, and serves."""
+    from workers import coordinator, fork_server, relay, sequential
+
+    for name in ("launch.cli.main", LAUNCH):
+        importlib.import_module(name)
+    plain = dict(zip(PLAIN, (coordinator.command, relay.command, sequential.command), strict=True))
+    fork_server._COMMANDS |= {**plain, LAUNCH: _launch}
+    gc.freeze()
+    gc.enable()
+    fork_server.main()
+
+
+def _launch() -> None:
+    """`rookery`, whose first fork server is a fork of this process, and who has its coordinator from there, too."""
+    from workers import fork_server
+
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    launcher = os.getpid()
+    pid = os.fork()
+    if not pid:
+        mine.close()
+        os.setsid()
+        silent = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(silent, standard)
+        if os.getppid() == launcher:
+            del fork_server._COMMANDS[LAUNCH]
+            sys.argv[1:] = [str(theirs.detach())]
+            fork_server.main()
+        os._exit(0)
+    theirs.close()
+    client = _Taken(mine, pid)
+
+    def become(module: str, arguments: Sequence[str]) -> None:
+        client.close()
+        if module not in fork_server._COMMANDS:
+            by_command_line(module, arguments)
+        sys.orig_argv[:] = [sys.executable, "-P", "-m", module, *arguments]
+        sys.argv[:] = [sys.modules[module].__file__ or module, *arguments]
+        fork_server._COMMANDS[module]()
+
+    by_command_line, entrance = becoming.become, importlib.import_module(LAUNCH)
+    setattr(entrance, "become", become)  # noqa: B010
+    process.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": client.started})  # type: ignore[assignment]
+    supervisor.fork_client = client.of_a_run
+    entrance.main()
+
+
+if __name__ == "__main__":
+    gc.disable()
+    main()
