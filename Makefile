@@ -35,8 +35,8 @@ train: $(INSTALLED)
 
 # A process of the tests that dies ends the run: xdist would give the file to another, and again, or wait for ever.
 test: compiled
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile \
-		--max-worker-restart 0 -m "not learning and not slow and not cluster" $(ARGS)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n logical --maxprocesses 5 --dist loadfile \
+		--no-loadscope-reorder --max-worker-restart 0 -m "not learning and not slow and not cluster" $(ARGS)
 
 # goes on where it was interrupted; ARGS="--forget ''" measures everything again
 portable: compiled

@@ -23,6 +23,8 @@ os.environ.update(dict.fromkeys(THREADS, str(Settings.given().threads)))
 
 pytest_plugins = ["tests.report"]
 
+LONG = ("test_lint", "test_readme", "flows", "learning", "clients", "k8s", "chaos", "launch")
+"""Of tests/: files and folders that are begun first, since a process that begins with them at the end is waited for."""
 _RUN = uuid.uuid4().hex
 _given: set[int] = set()
 
@@ -30,6 +32,18 @@ _given: set[int] = set()
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test is imported: a mark on every process of this run."""
     mark_descendants(_RUN)
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than processors: most tests wait now and then."""
+    return 1 + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first."""
+    places = {name: place for place, name in enumerate(LONG)}
+    here = Path(__file__).parent
+    items.sort(key=lambda item: places.get(item.path.relative_to(here).parts[0].removesuffix(".py"), len(LONG)))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,9 +10,9 @@ from tests.flows import runs
 from tests.forge import forging
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One for each process of the tests."""
+    """One for each process of the tests, as long as it has tests from here."""
     with forging(runs.environment(), tmp_path_factory.mktemp("forge") / "forge.out") as runs.forge:
         yield
     runs.forge = None
