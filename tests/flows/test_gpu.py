@@ -66,6 +66,7 @@ def test_the_pipeline_gives_the_bits_of_the_sequential_reference_on_a_gpu_too_L1
     assert found_in(tmp_path / "workers") == expected
 
 
+@pytest.mark.slow
 def test_what_a_gpu_learned_from_a_record_is_learned_again_there_to_the_same_bits_L1(tmp_path: Path) -> None:
     """One operation at a time both times: a graph sums up in another order."""
     data = runs.config(steps=4_000, policies=BOTH, actors=2, device="cuda")

@@ -141,7 +141,7 @@ def test_weights_cross_once_for_all_actors_of_a_node_and_segments_once_to_that_o
     scene: Scene,
 ) -> None:
     """J9: three actors take each version of each policy from the memory of their node, into which it came once."""
-    scene.begin(steps=12_000, actors=3, policy={"network": {"hidden": [128, 128]}})
+    scene.begin(steps=6_000, actors=3, policy={"network": {"hidden": [128, 128]}})
     scene.relays()
     before = scene.received("left")
     for i in range(3):

@@ -57,7 +57,7 @@ def side_by_side(members: Sequence[DQNUpdate | IQNUpdate]) -> list[GraphableUpda
     return [GraphedQLearning([member]) for member in members]
 
 
-@pytest.mark.parametrize("core", [None, "lstm", "gru"])
+@pytest.mark.parametrize("core", [None, *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("lstm", "gru"))])
 def test_branches_are_equal_to_the_bit_to_graphs_in_turn_and_stacks_and_eager_updates_nearly(
     cuda: torch.device, core: Kind | None
 ) -> None:

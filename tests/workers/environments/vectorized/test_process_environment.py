@@ -219,7 +219,7 @@ def test_a_process_that_dies_or_hangs_is_replaced_and_its_episodes_end_as_trunca
             after = environment.step(actions_for(other, 4, 6))
     assert environment.restarts == 1
     (line,) = [r.getMessage() for r in caplog.records if "environment_restarted" in r.getMessage()]
-    reason = "it was killed by SIGKILL" if how == signal.SIGKILL else "it did not answer within 2 s"
+    reason = "it was killed by SIGKILL" if how == signal.SIGKILL else "it did not answer within 0.5 s"
     assert line == f'event=environment_restarted copies=2-3,6-7 restart=1 of=3 reason="{reason}"'
     present = after.present[0]
     assert present.truncated.tolist() == [False, False, True, True]
@@ -306,12 +306,12 @@ def play_on(environment: Environment, turn: Turn, rows: int) -> None:
         ("exit", "it ended with exit code 7"),
         ("kill", "it was killed by SIGKILL"),
         ("interrupt", "it ended with tests.workers.environments.vectorized.process_worlds.Interrupted: out of luck"),
-        ("spin", "it did not answer within 2 s"),
+        ("spin", "it did not answer within 0.5 s"),
     ],
 )
 def test_beyond_the_budget_it_is_an_error_that_says_how_the_last_process_ended(how: str, end: str) -> None:
     settings = {"how": how}
-    with started("dying", 4, processes=2, restarts=1, step_timeout=2.0, settings=settings) as environment:
+    with started("dying", 4, processes=2, restarts=1, step_timeout=0.5, settings=settings) as environment:
         turn = environment.reset(0)
         with raises(
             EnvironmentFault,

@@ -86,11 +86,22 @@ COVERED = {
     "iqn",
 }
 """Cases with nothing that no other has: recording them for ONNX takes a second each."""
+COMBINED = {
+    "shared layers",
+    "vdn",
+    "central critic of an lstm",
+    "a common observation",
+    "bits",
+    "whole numbers",
+    "without bounds",
+}
+"""Those whose parts others have."""
 WAYS = [(way, name) for way in (by_file, by_module, by_torchscript) for name in CASES]
-WAYS += [(by_onnx, name) for name in CASES if name not in COVERED]
+WAYS += [(by_onnx, name) for name in CASES if name not in COVERED | COMBINED]
+LONG = [pytest.param(by_onnx, name, marks=pytest.mark.slow) for name in CASES if name in COMBINED]
 
 
-@pytest.mark.parametrize(("way", "name"), WAYS, ids=lambda one: getattr(one, "__name__", one))
+@pytest.mark.parametrize(("way", "name"), [*WAYS, *LONG], ids=lambda one: getattr(one, "__name__", one))
 def test_an_exported_policy_does_what_the_live_one_does_J7(way: Any, name: str, tmp_path: Path) -> None:
     one = case(name)
     run = way(one, tmp_path)
