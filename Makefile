@@ -1,7 +1,8 @@
 # make train    a virtual environment, the installation, then `rookery train`    (ARGS="cartpole --seed 1")
 # make test     the tests with lint and types                                    (ARGS="-k ring")
 # make portable how far the short tests of learning are from their bounds, with other seeds and arithmetics; an hour
-# make learning the long tests: returns that must be reached, and all forms of what the quick ones show in one
+# make check    lint, types, and the tests near to what has changed; less than a minute    (SINCE=main)
+# make nightly  the long tests: returns that must be reached, and all forms of what the quick ones show in one
 # make test-cluster  a real Kubernetes of one node, built at the first time, and a run on it  (root)
 # make fuzz     a million spoilt messages at the ends of the wire, and files  (ARGS="--seed 1")
 # make chaos    kill -9, full disks and worse while training        (MINUTES=30 SEED=1; all kinds of it need root)
@@ -21,13 +22,14 @@ ARGS ?=
 PEERS ?= stable-baselines3 pufferlib sample-factory torchrl rllib plain-loop
 MINUTES ?= 5
 SEED ?=
+SINCE ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constraints.txt $(PIP_FLAGS)
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
 
-.PHONY: train test portable test-cluster learning compiled fuzz chaos pairs soak bench bench-peers lint-k8s clean
+.PHONY: train test portable test-cluster check nightly compiled fuzz chaos pairs soak bench bench-peers lint-k8s clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -42,8 +44,12 @@ test: compiled
 portable: compiled
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.portable --table tests/PORTABLE.md $(ARGS)
 
-learning: compiled
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "learning or slow" $(ARGS)
+check: compiled
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.check $(if $(SINCE),--since $(SINCE)) $(ARGS)
+
+# goes on where it was interrupted, unless any code has changed since; without build/nightly.jsonl from the beginning
+nightly: compiled
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "learning or slow" --passed build/nightly.jsonl $(ARGS)
 
 # Where PYTHONDONTWRITEBYTECODE is set, each process of the tests would compile all that it imports of ours again.
 compiled: $(TESTABLE)

@@ -21,7 +21,7 @@ from tests.trial import THREADS, Settings, Trial
 # named in the command.
 os.environ.update(dict.fromkeys(THREADS, str(Settings.given().threads)))
 
-pytest_plugins = ["tests.report"]
+pytest_plugins = ["tests.report", "tests.selection"]
 
 LONG = ("test_lint", "test_readme", "flows", "learning", "clients", "k8s", "chaos", "launch")
 """Of tests/: files and folders that are begun first, since a process that begins with them at the end is waited for."""

@@ -1,4 +1,4 @@
-"""Leagues whose members together are hard to exploit: in full with `make learning`.
+"""Leagues whose members together are hard to exploit: in full with `make nightly`.
 
 What is measured is the strategy that draws one of the library's members: by PSRO with the chance that it has in the
 equilibrium of the members' own game, as `summary.json` tells it; by fictitious play with a chance that grows as its

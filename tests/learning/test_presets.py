@@ -1,4 +1,4 @@
-"""The presets learn what they promise: shortened here, in full with `make learning`.
+"""The presets learn what they promise: shortened here, in full with `make nightly`.
 
 Each run is the real pipeline: coordinator, actor and a learner for each policy, as processes of their own.
 """

@@ -1,4 +1,4 @@
-"""Games that are won together, with exploration off: shortened here, in full with `make learning`."""
+"""Games that are won together, with exploration off: shortened here, in full with `make nightly`."""
 
 from __future__ import annotations
 
