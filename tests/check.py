@@ -69,9 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 0 if nothing was found."""
     parser = argparse.ArgumentParser(prog="tests.check", description=__doc__)
     parser.add_argument("--since", default="", metavar="COMMIT", help="what has changed since then")
-    parser.add_argument(
-        "--seconds", type=float, default=40.0, help="after which no test is begun (default %(default)s)"
-    )
+    parser.add_argument("--seconds", type=float, default=40.0, help="then no test is begun (default %(default)s)")
     asked = parser.parse_args(arguments)
     paths = changed(asked.since)
     files, lonely = near(path for path in paths if (ROOT / path).exists())

@@ -1,11 +1,7 @@
-(
-    """Two options of pytest: `--passed FILE`, which goes on where an interrupted run ended, and `--seconds N`, which begins
-no test any more after so long.
+"""Two options of pytest: `--passed FILE` goes on where an interrupted run ended; `--seconds N` begins no test after.
 
 A night's tests take hours: what has passed is left out when they are started again, unless any code has changed.
 """
-    ""
-)
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ REASONS: dict[str, Reason] = {
     # programs and libraries of the system
     "chromedriver is not installed": Reason("machines without a browser (apt-get install chromium-driver)"),
     "chromium is not installed": Reason("machines without a browser (apt-get install chromium)"),
+    "git is not installed": Reason("machines that have the code without its history (apt-get install git)"),
     "g++ is not installed": Reason("machines without a C++ compiler (apt-get install g++)"),
     "ip is not installed": Reason("small images (apt-get install iproute2)"),
     "kubectl is not installed": Reason("machines that start no pods (.ci/kubectl.py build/bin)"),
