@@ -219,7 +219,7 @@ def test_a_process_that_dies_or_hangs_is_replaced_and_its_episodes_end_as_trunca
             after = environment.step(actions_for(other, 4, 6))
     assert environment.restarts == 1
     (line,) = [r.getMessage() for r in caplog.records if "environment_restarted" in r.getMessage()]
-    reason = "it was killed by SIGKILL" if how == signal.SIGKILL else "it did not answer within 0.5 s"
+    reason = "it was killed by SIGKILL" if how == signal.SIGKILL else "it did not answer within 2 s"
     assert line == f'event=environment_restarted copies=2-3,6-7 restart=1 of=3 reason="{reason}"'
     present = after.present[0]
     assert present.truncated.tolist() == [False, False, True, True]
