@@ -13,7 +13,7 @@ CODE = ("protocol", "workers", "launch", "tests")
 LINTERS = {
     "ruff format": [sys.executable, "-m", "ruff", "format", "--check", *CODE],
     "ruff check": [sys.executable, "-m", "ruff", "check", "--output-format", "concise", *CODE],
-    "mypy": [sys.executable, "-m", "mypy", "--no-error-summary", *CODE],
+    "mypy": [sys.executable, "-m", "tests.typed", *CODE],
 }
 
 
