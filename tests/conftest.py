@@ -39,8 +39,10 @@ def pytest_xdist_auto_num_workers() -> int:
     return 1 + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long files first; as they were named, where there is no time for all."""
+    if config.option.seconds is not None:
+        return
     places = {name: place for place, name in enumerate(LONG)}
     here = Path(__file__).parent
     items.sort(key=lambda item: places.get(item.path.relative_to(here).parts[0].removesuffix(".py"), len(LONG)))

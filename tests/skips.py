@@ -29,7 +29,6 @@ REASONS: dict[str, Reason] = {
     "needs a CUDA device": Reason("machines without an NVIDIA GPU", in_ci=False),
     "there is a CUDA device": Reason("machines with an NVIDIA GPU, beside which none is simulated", in_ci=False),
     "no later Python": Reason("machines with one Python only", in_ci=False),
-    "not run for want of time": Reason("`make check`, after its seconds; `make test` runs it", in_ci=False),
     # rights
     "needs root": Reason("runs of an ordinary user"),
     "no mount namespaces": Reason(_UNPRIVILEGED),
