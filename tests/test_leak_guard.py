@@ -37,7 +37,17 @@ def run_pytest(folder: Path, bodies: dict[str, str], patience: float = 60.0) -> 
     """Runs a test for each body under this repository's conftest, in a process of its own, with less patience."""
     tests = folder / "tests"
     tests.mkdir()
-    for name in ("__init__.py", "conftest.py", "leak_guard.py", "ports.py", "report.py", "skips.py", "trial.py"):
+    for name in (
+        "__init__.py",
+        "conftest.py",
+        "leak_guard.py",
+        "ports.py",
+        "report.py",
+        "selection.py",
+        "skips.py",
+        "tools.py",
+        "trial.py",
+    ):
         text = (ROOT / "tests" / name).read_text()
         (tests / name).write_text(text.replace(f"PATIENCE = {PATIENCE}", f"PATIENCE = {patience}"))
     (tests / "test_leak.py").write_text(
