@@ -27,7 +27,7 @@ def main() -> int:
             ["learner", "--coordinator", address],
             ["actor", "--coordinator", address],
         ]
-        workers = [subprocess.Popen([str(Path(sys.executable).parent / "rookery"), *command]) for command in commands]
+        workers = [subprocess.Popen(["rookery", *command]) for command in commands]
         codes = []
         for worker in workers:
             try:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.forge import program
 from tests.leak_guard import SHARED, Snapshot, mark_descendants
 from tests.ports import choose_block
 from tests.trial import THREADS, Settings, Trial
@@ -86,6 +87,17 @@ def denormals() -> Iterator[None]:
     yield
     if "torch" in sys.modules:
         sys.modules["torch"].set_flush_denormal(False)
+
+
+@pytest.fixture(scope="module")
+def forked_rookery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The `rookery` of this module's tests is forked from a process that has imported for all of them."""
+    folder = tmp_path_factory.mktemp("forge")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        patch.setenv("PYTHONPATH", str(Path(__file__).resolve().parent.parent))
+        with program(folder, os.environ):
+            yield
 
 
 @pytest.fixture

@@ -10,29 +10,51 @@ from __future__ import annotations
 
 import gc
 import importlib
+import json
 import os
+import runpy
+import select
 import socket
 import subprocess
 import sys
+import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager
+from contextlib import chdir, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
 from types import SimpleNamespace
 from typing import IO, Any
 
-from launch.cli import exec as becoming
 from launch.local import fork_client, process, supervisor
 from launch.local.fork_client import ForkClient, ForkedProcess
+from tests.tools import require
 
-__all__ = ["Forge", "forging"]
+__all__ = ["Forge", "forging", "program"]
 
+PROGRAM = """#!{python} -IS
+import json, os, signal, socket, sys
+
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+    door.connect({address!r})
+    request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)])
+    socket.send_fds(door, [request.encode()], [1, 2])
+    answer = door.recv(16).decode() or "1"
+if answer == "-":
+    os.execv({command!r}, [{command!r}, *sys.argv[1:]])
+if int(answer) < 0:
+    os.kill(os.getpid(), -int(answer))
+sys.exit(int(answer))
+"""
+"""A `rookery` that has itself forked, or, where it cannot be, becomes {command}."""
 LAUNCH = "launch.__main__"
 """`rookery`, in a request."""
 PLAIN = ("workers.coordinator", "workers.relay", "workers.sequential")
 """Workers that a launcher starts by command line."""
 
-OWN = ("PYTEST_CURRENT_TEST", "PYGAME_HIDE_SUPPORT_PROMPT", "TORCHINDUCTOR_CACHE_DIR")
-"""Variables that pytest, pygame and torch write into the environment of the process of the tests."""
+OWN = ("PYTEST_CURRENT_TEST", "PYGAME_HIDE_SUPPORT_PROMPT", "TORCHINDUCTOR_CACHE_DIR", "OLDPWD", "PWD", "SHLVL", "_")
+"""Variables that pytest, pygame, torch and shells write into the environment of the process of the tests."""
 
 
 class Forge:
@@ -78,6 +100,61 @@ def forging(environment: Mapping[str, str], output: Path) -> Iterator[Forge | No
     finally:
         if forge is not None:
             forge.close()
+
+
+class _Door(ThreadingUnixStreamServer):
+    """Where the `rookery` of PROGRAM asks; `environment` is what its commands are forked with."""
+
+    socket_type = socket.SOCK_SEQPACKET
+
+    def __init__(self, address: str, forge: Forge, environment: Mapping[str, str]) -> None:
+        super().__init__(address, _Guest)
+        self.forge, self.environment, self.lock = forge, environment, threading.Lock()
+
+
+class _Guest(BaseRequestHandler):
+    """From its request to the end of what was forked for it, which ends with it."""
+
+    server: _Door
+
+    def handle(self) -> None:
+        data, files, _, _ = socket.recv_fds(self.request, 2**20, 2)
+        arguments, cwd, given = json.loads(data)
+        given["PYTHONPATH"] = self.server.environment["PYTHONPATH"]
+        with self.server.lock, open(files[0], "w") as output, open(files[1], "w") as errors:
+            made = self.server.forge.start(arguments, Path(cwd), given, output, errors)
+        if made is None:
+            self.request.send(b"-")
+            return
+        waiting = select.poll()
+        for descriptor in (self.request.fileno(), made.descriptor):
+            waiting.register(descriptor, select.POLLIN)
+        if waiting.poll()[0][0] != made.descriptor:
+            made.kill()
+        code = made.wait()
+        with suppress(ConnectionError):
+            self.request.send(str(code).encode())
+
+
+@contextmanager
+def program(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """Lays a `rookery` into `folder` whose commands are forked, if it is started with variables as in `environment`."""
+    with forging(environment, folder / "forge.out") as forge:
+        if forge is None:
+            yield
+            return
+        address = f"\0rookery-{uuid.uuid4()}"
+        path = folder / "rookery"
+        path.write_text(PROGRAM.format(python=sys.executable, address=address, command=require("rookery")))
+        path.chmod(0o755)
+        with _Door(address, forge, environment) as door:
+            serving = threading.Thread(target=door.serve_forever, args=(0.05,))
+            serving.start()
+            try:
+                yield
+            finally:
+                door.shutdown()
+                serving.join()
 
 
 class _Taken(ForkClient):
@@ -148,13 +225,11 @@ def _launch() -> None:
 
     def become(module: str, arguments: Sequence[str]) -> None:
         client.close()
-        if module not in fork_server._COMMANDS:
-            by_command_line(module, arguments)
         sys.orig_argv[:] = [sys.executable, "-P", "-m", module, *arguments]
-        sys.argv[:] = [sys.modules[module].__file__ or module, *arguments]
-        fork_server._COMMANDS[module]()
+        sys.argv[:] = [module, *arguments]
+        fork_server._COMMANDS.get(module, partial(runpy.run_module, module, run_name="__main__", alter_sys=True))()
 
-    by_command_line, entrance = becoming.become, importlib.import_module(LAUNCH)
+    entrance = importlib.import_module(LAUNCH)
     setattr(entrance, "become", become)  # noqa: B010
     process.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": client.started})  # type: ignore[assignment]
     supervisor.fork_client = client.of_a_run

@@ -7,11 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from tests.forge import program
 from tests.readme import Block, blocks
 from tests.tools import ROOT
 from tests.waiting import until
@@ -45,6 +47,14 @@ def runnable() -> list[object]:
 
 
 @pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Of the reader; its `rookery` is forked."""
+    home = tmp_path_factory.mktemp("home")
+    with program(home, environment(home, ROOT)):
+        yield home
+
+
+@pytest.fixture(scope="module")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """document -> the copy of the repository in which its blocks run one after another."""
     folder = tmp_path_factory.mktemp("readme")
@@ -55,10 +65,10 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(("document", "block"), runnable())
-def test_block_runs(document: str, block: Block | ValueError, copies: dict[str, Path], tmp_path: Path) -> None:
+def test_block_runs(document: str, block: Block | ValueError, copies: dict[str, Path], home: Path) -> None:
     if isinstance(block, ValueError):
         pytest.fail(f"{document}: {block}", pytrace=False)
-    code, output = run(block, copies[document], tmp_path)
+    code, output = run(block, copies[document], home)
     assert code == 0, f"{document}, line {block.line} ended with {code}:\n{output}"
 
 
@@ -68,19 +78,13 @@ def run(block: Block, folder: Path, home: Path) -> tuple[int | str, str]:
         command = [sys.executable, "-c", block.text]
     else:
         command = ["bash", "-euo", "pipefail", "-c", block.test_as or block.text]
-    environment = {
-        **os.environ,
-        "HOME": str(home),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(folder),
-    }
     log = home / "output"
     with (
         log.open("w") as output,
         subprocess.Popen(
             command,
             cwd=folder,
-            env=environment,
+            env=environment(home, folder),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -95,6 +99,12 @@ def run(block: Block, folder: Path, home: Path) -> tuple[int | str, str]:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     return code, log.read_text(errors="replace")[-8000:]
+
+
+def environment(home: Path, folder: Path) -> dict[str, str]:
+    """What a reader's shell has set, in a copy of the repository."""
+    path = os.pathsep.join([str(home), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "HOME": str(home), "PATH": path, "PYTHONPATH": str(folder)}
 
 
 def test_readme_has_a_block_that_runs() -> None:

@@ -46,7 +46,8 @@ class ForkedProcess:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._descriptor = os.pidfd_open(pid)
+        self.descriptor = os.pidfd_open(pid)
+        """Can be read once it has ended."""
 
     def poll(self) -> int | None:
         """The exit code, None while it runs; negative: killed by that signal; 0 where another has asked before."""
@@ -56,7 +57,7 @@ class ForkedProcess:
         """The exit code, as soon as it ends; subprocess.TimeoutExpired after `timeout` seconds."""
         if self.returncode is None and timeout is not None:
             waiting = select.poll()
-            waiting.register(self._descriptor, select.POLLIN)
+            waiting.register(self.descriptor, select.POLLIN)
             if not waiting.poll(min(max(0.0, timeout) * 1_000, 2**31 - 1)):
                 raise subprocess.TimeoutExpired(str(self.pid), timeout)
         code = self.returncode if self.returncode is not None else self._reap(0)
@@ -79,7 +80,7 @@ class ForkedProcess:
             ended, status = self.pid, 0
         if ended:
             self.returncode = os.waitstatus_to_exitcode(status)
-            os.close(self._descriptor)
+            os.close(self.descriptor)
         return self.returncode
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from tests.chaos.audit import audit_books, audit_descriptors, audit_notes, audit_returns, left_over, read_notes
 from tests.chaos.ground import Ground, ground
-from tests.chaos.plan import KINDS, Fault, faults
+from tests.chaos.plan import KINDS, ROLES, Fault, faults
 from tests.chaos.scene import Scene
 from tests.chaos.worlds import WORLDS, configuration
 
@@ -76,7 +76,7 @@ class Report:
 
 
 _PHASES = ("running", "starting", "recovering", "ending")
-_TARGETS = ("actor", "learner", "coordinator", "all")
+_TARGETS = (*ROLES, "all")
 
 
 def chaos(

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["KINDS", "PHASES", "ROLES", "Fault", "faults"]
+__all__ = ["KINDS", "PHASES", "ROLES", "WORKERS", "Fault", "faults"]
 
 KINDS = {"kill": 8, "stop": 5, "full_disk": 2, "slow_disk": 2, "full_memory": 2, "cut": 3, "clock": 3, "kill_all": 1}
 """Kind of a fault -> how often it is drawn, as a weight: kill -9, SIGSTOP and SIGCONT, no room on the run's disk, a
@@ -14,7 +14,9 @@ disk that answers nobody for a while, no room for shared memory, a silent cut of
 a worker is told, and kill -9 of everything at once, after which the same command is given again."""
 OF_ALL = {"full_disk", "slow_disk", "full_memory", "cut", "kill_all"}
 """Kinds that meet all workers at once."""
-ROLES = {"actor": 2, "learner": 2, "coordinator": 1}
+WORKERS = {"actor": 2, "learner": 2, "coordinator": 1}
+ROLES = {**WORKERS, "fork_server": 1}
+"""Whom a fault meets -> how often it is drawn, as a weight. The fork server starts workers and is none."""
 PHASES = {"running": 4, "starting": 2, "recovering": 2}
 """When it happens: in the middle of the work, while its worker starts, while another worker comes back. A fourth, the
 `ending`, when the last steps are made, comes by itself once a run."""

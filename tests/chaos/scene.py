@@ -23,7 +23,7 @@ import yaml
 from tests.chaos import clocks, witness
 from tests.chaos.ground import Ground
 from tests.chaos.lasting import Awaited, Lasting
-from tests.chaos.plan import OF_ALL, Fault
+from tests.chaos.plan import OF_ALL, ROLES, WORKERS, Fault
 from tests.flows.runs import agent_steps
 from tests.leak_guard import MARK
 from tests.tools import ROOT, require
@@ -174,7 +174,7 @@ class Scene:
     def _throw(self, popen: subprocess.Popen[bytes], fault: Fault) -> None:
         """Waits for its phase and does it."""
         if fault.phase in ("starting", "recovering"):
-            others = [role for role in ("actor", "learner", "coordinator") if role != fault.role]
+            others = [role for role in WORKERS if role != fault.role]
             first = fault.role if fault.phase == "starting" else others[fault.number % len(others)]
             known = {*self._workers(popen, first)}
             if self._hit(popen, first, fault.number, signal.SIGKILL) is None:
@@ -249,7 +249,7 @@ class Scene:
     def _kill_all(self, popen: subprocess.Popen[bytes]) -> None:
         family = [
             popen.pid,
-            *(pid for role in ("coordinator", "learner", "actor") for pid in self._workers(popen, role)),
+            *(pid for role in ROLES for pid in self._workers(popen, role)),
         ]
         for pid in family:
             with suppress(ProcessLookupError):
@@ -258,7 +258,7 @@ class Scene:
         popen.wait()
 
     def _workers(self, popen: subprocess.Popen[bytes], role: str) -> list[int]:
-        """The living workers of a role, oldest first."""
+        """The living workers of a role, or fork servers, oldest first."""
         found = []
         with suppress(psutil.Error):
             for child in psutil.Process(popen.pid).children():
@@ -293,7 +293,7 @@ class Scene:
         self.met[f"{kind} {role}"] += 1
 
     def _where(self, popen: subprocess.Popen[bytes]) -> str:
-        roles = {role: self._workers(popen, role) for role in ("coordinator", "learner", "actor")}
+        roles = {role: self._workers(popen, role) for role in ROLES}
         return f"{roles} {self.said.read_text()[-500:]!r}"
 
 

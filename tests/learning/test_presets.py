@@ -18,6 +18,7 @@ from tests.tools import require
 from tests.trial import Trial
 
 SEEDS = (0, 1, 2)
+pytestmark = pytest.mark.usefixtures("forked_rookery")
 
 
 def train(preset: str, folder: Path, seed: int = 0, **options: object) -> dict[str, Any]:
