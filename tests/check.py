@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from tests.test_lint import LINTERS
-from tests.tools import ROOT
+from tests.tools import ROOT, SHORT
 
 __all__ = ["changed", "main", "near"]
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = []
     if files:
         command = ["pytest", "-q", "-n", "logical", "--dist", "loadfile", "--no-loadscope-reorder"]
-        command += ["-m", "not learning and not slow and not cluster", "--seconds", str(asked.seconds), *files]
+        command += ["-m", SHORT, "--seconds", str(asked.seconds), *files]
         if subprocess.run([sys.executable, "-m", *command], cwd=ROOT, check=False).returncode not in (0, 5):
             failed.append("tests")
     for name, linter in linters.items():

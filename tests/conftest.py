@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.forge import program
 from tests.leak_guard import SHARED, Snapshot, mark_descendants
 from tests.ports import choose_block
 from tests.trial import THREADS, Settings, Trial
@@ -22,7 +21,7 @@ from tests.trial import THREADS, Settings, Trial
 # named in the command.
 os.environ.update(dict.fromkeys(THREADS, str(Settings.given().threads)))
 
-pytest_plugins = ["tests.report", "tests.selection"]
+pytest_plugins = ["tests.report", "tests.selection", "tests.total"]
 
 LONG = ("test_lint", "test_readme", "flows", "learning", "clients", "k8s", "chaos", "launch")
 """Of tests/: files and folders that are begun first, since a process that begins with them at the end is waited for."""
@@ -92,6 +91,8 @@ def denormals() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def forked_rookery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The `rookery` of this module's tests is forked from a process that has imported for all of them."""
+    from tests.forge import program  # imports the product
+
     folder = tmp_path_factory.mktemp("forge")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")

@@ -53,8 +53,11 @@ LAUNCH = "launch.__main__"
 PLAIN = ("workers.coordinator", "workers.relay", "workers.sequential")
 """Workers that a launcher starts by command line."""
 
-OWN = ("PYTEST_CURRENT_TEST", "PYGAME_HIDE_SUPPORT_PROMPT", "TORCHINDUCTOR_CACHE_DIR", "OLDPWD", "PWD", "SHLVL", "_")
-"""Variables that pytest, pygame, torch and shells write into the environment of the process of the tests."""
+OWN = (
+    *("PYTEST_CURRENT_TEST", "PYGAME_HIDE_SUPPORT_PROMPT", "TORCHINDUCTOR_CACHE_DIR"),
+    *("COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "_"),
+)
+"""Variables that pytest, pygame, torch, readline and shells write into the environment."""
 
 
 class Forge:

@@ -32,8 +32,8 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.portable import SHORT, read
-from tests.tools import ROOT
+from tests.portable import read
+from tests.tools import ROOT, SHORT
 
 __all__ = ["Mutant", "found_again", "main", "mutants_of", "sample", "table"]
 

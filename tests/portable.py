@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 from tests.margins import SHARES, Row, arithmetics, classes, report, table
-from tests.tools import ROOT
+from tests.tools import ROOT, SHORT
 from tests.trial import THREADS, VARIABLE, Settings
 
 __all__ = ["covering", "environment", "environment_of", "main", "missing", "read", "rows"]
@@ -42,7 +42,6 @@ FACTORS: dict[str, tuple[str, ...]] = {
 }
 """variable -> values, the default first; "": it is not set, and the library chooses for the processor. MKL chooses on
 AMD's processors by MKL_CBWR alone."""
-SHORT = "not learning and not slow and not cluster"
 SEEDS = 5
 """In the default arithmetic."""
 MOST = 15

@@ -46,6 +46,7 @@ def run_pytest(folder: Path, bodies: dict[str, str], patience: float = 60.0) -> 
         "selection.py",
         "skips.py",
         "tools.py",
+        "total.py",
         "trial.py",
     ):
         text = (ROOT / "tests" / name).read_text()

@@ -11,10 +11,12 @@ import pytest
 
 from tests.skips import fault
 
-__all__ = ["ROOT", "require", "skip_or_fail"]
+__all__ = ["ROOT", "SHORT", "require", "skip_or_fail"]
 
 ROOT = Path(__file__).resolve().parent.parent
 """The top level of the repository."""
+SHORT = "not learning and not slow and not cluster"
+"""The tests that `make test` runs, by their marks."""
 
 
 def skip_or_fail(reason: str, detail: str = "") -> NoReturn:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.learning.greedy import greedy_returns
-from tests.tools import require
 from tests.trial import Trial
 
 SEEDS = (0, 1, 2)
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("forked_rookery")
 
 def train(preset: str, folder: Path, seed: int = 0, **options: object) -> dict[str, Any]:
     """The summary of one run of `rookery train`."""
-    command = [require("rookery"), "train", preset, "--seed", str(seed), "--json", "--no-progress"]
+    command = ["rookery", "train", preset, "--seed", str(seed), "--json", "--no-progress"]
     command += ["--run-dir", str(folder)]
     for name, value in options.items():
         for one in value if isinstance(value, list) else [value]:
