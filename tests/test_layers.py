@@ -11,6 +11,7 @@ import tokenize
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -38,8 +39,20 @@ ROOMS = (
 """The folders of workers, each of which imports only what stands left of it; `roles` are its own files."""
 ENTRIES = 15
 """The most files and folders of a folder, `__init__.py` and README.md aside."""
-TORCHLESS = ("workers/coordinator.py", "workers/relay.py", "launch/cli/main.py")
+TORCHLESS = ("workers.coordinator", "workers.relay", "launch.cli.main")
 """Must start without torch: it takes seconds and hundreds of megabytes."""
+
+
+@cache
+def parsed(source: str) -> ast.Module:
+    """Its tree, which several tests walk."""
+    return ast.parse(source)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    yield
+    parsed.cache_clear()
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -58,7 +71,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def misplaced_imports(layer: str, source: str) -> Iterator[tuple[int, str]]:
     """Imports that the layer may not have."""
-    for line, package in imports(ast.parse(source)):
+    for line, package in imports(parsed(source)):
         allowed = ALLOWED.get(layer)
         strange = allowed is not None and package not in allowed and package not in sys.stdlib_module_names
         if package == ".":
@@ -69,7 +82,7 @@ def misplaced_imports(layer: str, source: str) -> Iterator[tuple[int, str]]:
 
 def unsafe_code(source: str) -> Iterator[tuple[int, str]]:
     """Pickle in any of its disguises, and code made from text."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     yield from ((line, f"imports {package}") for line, package in imports(tree) if package in PICKLERS)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
@@ -94,7 +107,7 @@ def swallowed_errors(source: str) -> Iterator[tuple[int, str]]:
         if token.type == tokenize.COMMENT
         and not token.string.lstrip("# ").startswith(("noqa", "type:", "pragma", "fmt"))
     }
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if not isinstance(node, ast.ExceptHandler):
             continue
         if node.type is None:
@@ -134,7 +147,7 @@ def arrows(files: Mapping[str, Path]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for module, path in files.items():
         wanted = found.setdefault(module, set())
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path.read_text(encoding="utf-8"))
         for_types = {id(part) for node in ast.walk(tree) if _for_types(node) for part in ast.walk(node)}
         for node in ast.walk(tree):
             if id(node) in for_types:
@@ -230,7 +243,7 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
     """In clients too."""
     owners: dict[str, list[Path]] = {}
     for path in [path for layer in LAYERS for path in (ROOT / layer).rglob("*.py") if "node_modules" not in path.parts]:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 owners.setdefault(node.name, []).append(path)
     assert {name: found for name, found in owners.items() if len(found) > 1} == {}
@@ -245,7 +258,7 @@ def test_who_acts_and_learns_knows_no_socket_J8() -> None:
     """What carries their segments and weights is handed to them; the sequential reference hands them function calls."""
 
     def sockets(source: str) -> Iterator[tuple[int, str]]:
-        yield from ((line, "knows sockets") for line, package in imports(ast.parse(source)) if package == "zmq")
+        yield from ((line, "knows sockets") for line, package in imports(parsed(source)) if package == "zmq")
 
     assert faults(sockets, *(f"workers/{part}" for part in ("rollout", "learning", "algorithms", "policies"))) == []
 
@@ -258,18 +271,12 @@ def test_no_error_is_swallowed_silently() -> None:
     assert faults(swallowed_errors, *LAYERS) == []
 
 
-@pytest.mark.parametrize("file", TORCHLESS)
-def test_worker_off_the_data_path_starts_without_torch(file: str) -> None:
-    module = file.removesuffix(".py").replace("/", ".")
-    assert loaded_with(module) == []
+def test_who_is_off_the_data_path_starts_without_torch() -> None:
+    assert loaded_with(*modules("protocol"), *TORCHLESS) == []
 
 
 def test_worlds_of_others_are_imported_by_who_plays_them() -> None:
     assert loaded_with("workers.environments.registry", of=("gymnasium", "pettingzoo", "pyspiel")) == []
-
-
-def test_protocol_loads_without_torch() -> None:
-    assert loaded_with(*modules("protocol")) == []
 
 
 def loaded_with(*modules: str, of: Sequence[str] = ("torch",)) -> list[str]:
