@@ -9,15 +9,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from launch.local import fork_client
+from launch.local import fork_client, supervisor
 from launch.local.fork_client import ForkClient, ForkedProcess
 from launch.local.process import Process, end_all, python, start, start_process
+from protocol.config.run import Run
 from tests.tools import ROOT
 from tests.waiting import PATIENCE, until
 
@@ -59,8 +61,11 @@ def begun(process: Process) -> Process:
 def test_a_forked_worker_is_what_one_started_by_command_line_is(
     forks: ForkClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who its parent is, its name, session, folder, files, threads; exit codes, signals, and a restart."""
+    """Who its parent is, its name, session, folder, files, threads, variables; exit codes, signals, and a restart."""
     monkeypatch.setenv("ROOKERY_NODE", "here")
+    with monkeypatch.context() as patch:
+        patch.setenv("ROOKERY_COORDINATOR", "tcp://127.0.0.1:1")
+        forks.start(dict(os.environ))
     waiting, other = fork(forks, tmp_path, *WAITS), start_process("actor", WAITS, tmp_path / "other.out")
     try:
         one, two = psutil.Process(begun(waiting).popen.pid), psutil.Process(begun(other).popen.pid)
@@ -75,6 +80,7 @@ def test_a_forked_worker_is_what_one_started_by_command_line_is(
         refused = fork(forks, tmp_path, "workers.learner", "--no-such-option")
         assert refused.popen.wait(60) == 2
         assert "--no-such-option" in refused.last_words()
+        assert fork(forks, tmp_path, "workers.actor").popen.wait(60) == 2  # its server's coordinator is not its own
         assert waiting.code is None
         with pytest.raises(subprocess.TimeoutExpired):
             waiting.popen.wait(0.01)
@@ -90,23 +96,30 @@ def test_a_forked_worker_is_what_one_started_by_command_line_is(
 def test_a_server_that_is_killed_or_does_not_answer_costs_no_worker(
     forks: ForkClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next worker is started by command line where nobody answered, and by another server from then on."""
+    """It comes from another server where one is killed, before its request or in the middle of it, and from the command
+    line where nobody answers."""
     waiting = fork(forks, tmp_path, *WAITS)
     try:
-        first = server_of(forks)
-        first.kill()
-        first.wait()
-        second_worker = fork(forks, tmp_path, "workers.actor", "--help")
-        assert second_worker.popen.wait(60) == 0
-        second = server_of(forks)
-        assert second.pid != first.pid
-        second.send_signal(signal.SIGSTOP)
+        servers = [server_of(forks)]
+        for delay in (0.0, 0.3):
+            if delay:
+                servers[-1].send_signal(signal.SIGSTOP)
+            killing = threading.Timer(delay, servers[-1].kill)
+            killing.start()
+            if not delay:
+                servers[-1].wait()
+            assert fork(forks, tmp_path, "workers.actor", "--help").popen.wait(60) == 0
+            killing.join()
+            servers.append(server_of(forks))
+        assert len({server.pid for server in servers}) == 3
+        last = servers[-1]
+        last.send_signal(signal.SIGSTOP)
         with monkeypatch.context() as patch:
             patch.setattr(fork_client, "_ANSWER_SECONDS", 0.1)
             process = start_process("actor", ["workers.actor", "--help"], tmp_path / "worker.out", forks=forks)
         assert isinstance(process.popen, subprocess.Popen)
         assert process.popen.wait(60) == 0
-        assert second.poll() == -signal.SIGKILL
+        assert last.poll() == -signal.SIGKILL
         assert "no answer" in (tmp_path / "server.out").read_text()
         assert waiting.code is None
         assert psutil.Process(waiting.popen.pid).ppid() == os.getpid()
@@ -184,9 +197,12 @@ def alive(pid: int) -> bool:
 
 
 def test_a_server_that_is_lied_to_says_so_and_goes_on(tmp_path: Path) -> None:
+    """And one whose launcher ignores what becomes of its children, as what is started from some shells does."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
+        before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         server = subprocess.Popen([*SERVER, str(theirs.fileno())], pass_fds=[theirs.fileno()], cwd=tmp_path)
+        signal.signal(signal.SIGCHLD, before)
         theirs.close()
         ours.settimeout(PATIENCE)
         assert json.loads(ours.recv(70_000)) == {"pid": 0, "refusal": ""}
@@ -224,6 +240,18 @@ def test_a_server_and_its_workers_end_with_their_launcher(tmp_path: Path) -> Non
     assert "was not forked" not in (tmp_path / "server.out").read_text()
     until(lambda: not alive(server), what="the server has ended")
     until(lambda: not alive(worker), what="the worker has ended")
+
+
+@pytest.mark.parametrize(
+    ("device", "there", "forked"),
+    [("cuda", "null", False), ("auto", "null", False), ("cpu", "null", True), ("auto", "no-such-device", True)],
+)
+def test_who_may_use_a_gpu_is_started_by_command_line(
+    device: str, there: str, forked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA does not outlast a fork; `there` stands for the devices of a GPU."""
+    monkeypatch.setattr(supervisor, "_GPUS", (there,))
+    assert supervisor._on_gpu(Run(device=device), "learner") is not forked
 
 
 ENDS = """
