@@ -12,7 +12,6 @@ from protocol.errors import ConfigurationError
 from tests.faults import raises, words_in
 from workers.environments.base import Environment
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.collections import Collection
 from workers.environments.registry import describe, make
 from workers.evaluation.baselines import baselines
 
@@ -59,14 +58,6 @@ def test_evaluation_of_a_curriculum_plays_all_of_it_and_reports_each_I9() -> Non
     ladder = config(curriculum={"after": {"stag": ["chicken"]}, "threshold": {"chicken": 1.0}}, copies=16)
     assert played(CheckedEnvironment(make(ladder)), 24).keys() == {"chicken"}
     assert played(CheckedEnvironment(make(ladder, purpose="evaluate")), 24).keys() == {"chicken", "stag"}
-
-
-def test_a_single_environment_is_evaluated_as_it_is() -> None:
-    alone = EnvironmentConfig(id="matrix_game", copies=2)
-    for purpose in ("train", "evaluate"):
-        environment = make(alone, purpose=purpose)
-        assert not isinstance(environment, Collection)
-        environment.close()
 
 
 def test_processes_step_their_shares_and_tell_what_ended_I6_I9() -> None:
