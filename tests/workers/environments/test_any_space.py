@@ -8,12 +8,10 @@ from typing import Any
 import dm_env
 import gymnasium
 import numpy as np
-import pytest
 from dm_env import specs
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mpe2 import simple_spread_v3
 
 from protocol.spaces import Agent, Box, Discrete, Place, Tuple, World, elements, unflatten
 from protocol.spaces.gymnasium import to_gymnasium
@@ -21,9 +19,7 @@ from tests.protocol.spaces.spaces_strategies import SLOW, spaces
 from tests.workers.environments.worlds import gridworld
 from workers.environments.adapters.dm_env_adapter import DmEnv
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
-from workers.environments.adapters.gymnasium_adapter import from_id as gymnasium_world
 from workers.environments.adapters.gymnasium_vector import GymnasiumVector
-from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment, from_id
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
 from workers.environments.base import AgentTimeStep
 from workers.environments.checks.checked_environment import CheckedEnvironment
@@ -99,7 +95,7 @@ def _shows_the_games(place: Place, present: AgentTimeStep, games: list[Echo], en
             assert same(nested(place, present.final_observation, i), game.shown[-2])
 
 
-@settings(SLOW, max_examples=60)
+@settings(SLOW, max_examples=40)
 @given(observation=SPACES, action=SPACES, seed=st.integers(0, 2**20))
 def test_any_spaces_of_gymnasium_go_both_ways_I1_I3(observation: Any, action: Any, seed: int) -> None:
     """I1 I3: also the last observations of episodes that were cut."""
@@ -122,7 +118,7 @@ def test_any_spaces_of_gymnasium_go_both_ways_I1_I3(observation: Any, action: An
             assert same(nested(place, actions, i, "action"), game.given[-1])
 
 
-@settings(SLOW, max_examples=40)
+@settings(SLOW, max_examples=25)
 @given(observation=SPACES, action=FULL, seed=st.integers(0, 2**20), mode=st.sampled_from(list(AutoresetMode)))
 def test_any_spaces_go_through_gymnasiums_vector_form(observation: Any, action: Any, seed: int, mode: Any) -> None:
     """I1: in each way to restart."""
@@ -157,65 +153,6 @@ def test_an_action_has_the_dtype_of_its_space_and_stays_within_bounds_that_float
         numbers, choice = game.given[-1]
         assert (numbers.dtype, type(choice)) == (np.float64, int)
         assert 0.1 <= numbers[0] <= 0.7
-
-
-def test_a_text_is_read_and_written() -> None:
-    class Greeting(gymnasium.Env):
-        observation_space = action_space = gymnasium.spaces.Text(5, charset="abc")
-
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            return "abba", {}
-
-        def step(self, action: Any) -> Any:
-            return action[::-1], 0.0, False, False, {}
-
-    environment = CheckedEnvironment(GymnasiumEnvironment("greeting", Greeting, 1))
-    (present,) = environment.reset(0).present
-    assert present.observation.tolist() == [[1, 2, 2, 1, 0]]
-    (present,) = environment.step([np.array([[3, 1, 0, 0, 0]], np.int32)]).present
-    assert present.observation.tolist() == [[1, 3, 0, 0, 0]]
-
-
-def test_a_tuple_of_choices_is_blackjack() -> None:
-    environment = CheckedEnvironment(gymnasium_world("gymnasium:Blackjack-v1", 3, {}))
-    place = environment.world.places[0]
-    assert place.observed.dtype.names == ("0", "1", "2")
-    player, turn = random_player(place, np.random.default_rng(0)), environment.reset(0)
-    ends = 0
-    for _ in range(50):
-        turn = environment.step([player(turn.present[0])])
-        ends += int(turn.present[0].terminated.sum())
-    assert ends > 30
-    environment.close()
-
-
-@pytest.mark.parametrize("mode", ["simultaneous", "sequential"])
-def test_continuous_actions_of_pettingzoo_are_those_of_the_plain_loop(mode: Any) -> None:
-    """I1 I5: MPE with continuous actions, parallel and in turns."""
-    environment = CheckedEnvironment(from_id("pettingzoo:mpe2.simple_spread_v3", 2, {"continuous_actions": True}, mode))
-    turn, places = environment.reset(3), environment.world.places
-    generator = np.random.default_rng(0)
-    players = [random_player(place, generator) for place in places]
-    for _ in range(20):
-        turn = environment.step([players[one.agent](one) for one in turn.present])
-    assert places[0].acted.dtype == np.float32
-    environment.close()
-    plain, given = simple_spread_v3.parallel_env(continuous_actions=True), []
-    inner = plain.step
-
-    def step(acts: Any) -> Any:
-        given.append(acts)
-        return inner(acts)
-
-    plain.step = step
-    one = PettingZooEnvironment("spread", lambda: plain, 1)
-    turn = one.reset(0)
-    chosen = [players[k](present) for k, present in enumerate(turn.present)]
-    one.step(chosen)
-    for k, name in enumerate(plain.possible_agents):
-        assert plain.action_space(name).contains(given[0][name])
-        assert np.array_equal(given[0][name], chosen[k][0])
-    one.close()
 
 
 class Arms(dm_env.Environment):
@@ -269,7 +206,7 @@ def test_a_gridworld_may_show_a_dictionary() -> None:
         (present,) = environment.step([np.zeros(2, np.int64)]).present
 
 
-@settings(SLOW, max_examples=80)
+@settings(SLOW, max_examples=50)
 @given(action=SPACES, seed=st.integers(0, 2**20))
 def test_what_a_random_player_does_is_in_its_space(action: Any, seed: int) -> None:
     place = World(id="nothing", agents=(Agent(name="a", observation=Discrete(n=1), action=action),)).places[0]

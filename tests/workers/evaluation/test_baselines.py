@@ -130,12 +130,12 @@ def test_a_world_without_a_scripted_player_has_a_random_baseline_alone() -> None
 def test_a_world_that_kills_its_process_costs_its_baselines_and_no_worker() -> None:
     """K10: where it is stepped by processes."""
     config = EnvironmentConfig(
-        id="tests.workers.environments.vectorized.process_worlds:dying", copies=2, settings={"how": "kill"}, processes=2
+        id="tests.workers.environments.vectorized.process_worlds:Dying", copies=2, settings={"how": "kill"}, processes=2
     )
     with raises(
         EnvironmentFault,
         "environment_restarts_exhausted",
-        environment="tests.workers.environments.vectorized.process_worlds:dying",
+        environment="tests.workers.environments.vectorized.process_worlds:Dying",
         count=0,
         key="environment.restarts",
     ):

@@ -25,6 +25,7 @@ def same_as_scalar_loop(
     n = environment.world.agents[0].action.n
     dtype = environment.world.agents[0].observation.dtype
     scalars = [make_one() for _ in range(copies)]
+    environment.reset(seed + 1)
     (present,) = environment.reset(seed).present
     for i, (scalar, one) in enumerate(zip(scalars, copy_seeds(seed, copies), strict=True)):
         first, _ = scalar.reset(seed=one)
@@ -61,7 +62,7 @@ def same_as_scalar_loop(
     return terminations, truncations
 
 
-@pytest.mark.parametrize("settings", [{"max_episode_steps": 20}, {"sutton_barto_reward": True}, {}])
+@pytest.mark.parametrize("settings", [{"max_episode_steps": 20}, {"sutton_barto_reward": True}])
 def test_cartpole_gives_the_rows_of_scalar_cartpoles(settings: Mapping[str, Any]) -> None:
     environment = from_id("gymnasium:CartPole-v1", 7, settings)
     assert isinstance(environment, CartPole)
@@ -137,9 +138,10 @@ class Toy(gymnasium.Env):
         self.closed = True
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16])
-@pytest.mark.parametrize("ends", ["both", "either"])
-@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+@pytest.mark.parametrize(
+    ("ends", "dtype", "shape"),
+    [("either", np.float64, (2, 3)), ("either", np.float32, ()), ("both", np.int16, (4,))],
+)
 def test_boxes_of_any_shape_and_actions_that_start_anywhere(ends: str, dtype: Any, shape: tuple[int, ...]) -> None:
     def make_one() -> gymnasium.Env:
         return Toy(ends, dtype, shape)
@@ -154,31 +156,11 @@ def test_boxes_of_any_shape_and_actions_that_start_anywhere(ends: str, dtype: An
     assert (truncations > 0) == (ends == "either"), "an episode that terminated is not called cut as well"
 
 
-def test_a_truncated_row_between_terminated_ones_has_its_own_final_observation() -> None:
-    environment = GymnasiumEnvironment("toy", lambda: Toy("either"), 40)
-    environment.reset(0)
-    mixed = 0
-    for _ in range(30):
-        (present,) = environment.step([np.ones(40, np.int64)]).present
-        mixed += bool(present.terminated.any() and present.truncated.any())
-        assert present.final_index.tolist() == np.flatnonzero(present.truncated).tolist()
-    assert mixed > 5
-
-
-def test_each_copy_has_a_seed_of_its_own_and_the_run_is_reproducible() -> None:
-    for name in ("CartPole-v1", "MountainCar-v0"):
-        environment = from_id(f"gymnasium:{name}", 16, {})
-        first = environment.reset(7).present[0].observation.copy()
-        assert len(np.unique(first, axis=0)) == 16
-        assert np.array_equal(environment.reset(7).present[0].observation, first)
-        assert not np.array_equal(environment.reset(8).present[0].observation, first)
-        environment.close()
-
-
 def test_seeds_of_copies_are_distinct() -> None:
     seeds = copy_seeds(2**62, 100_000)
     assert len(set(seeds)) == 100_000
     assert all(0 <= seed < 2**31 for seed in seeds)
+    assert not set(copy_seeds(1, 100)) & set(copy_seeds(2, 100))
 
 
 class Odd(Toy):
@@ -303,7 +285,6 @@ def test_what_only_looks_like_a_gymnasium_environment_is_enough() -> None:
     ("id", "settings", "kind", "facts"),
     [
         ("gymnasium:CartPoll-v1", {}, "gymnasium_id_unknown", {"key": "environment.id"}),
-        ("gymnasium:CartPole-v77", {}, "gymnasium_id_unknown", {"key": "environment.id"}),
         ("gymnasium:CartPole-v1", {"colour": 1}, "environment_settings_refused", {"key": "environment.settings"}),
         ("gymnasium:MountainCar-v0", {"colour": 1}, "environment_settings_refused", {"key": "environment.settings"}),
         ("gymnasium:no_such_package_here:Thing-v0", {}, "package_missing", {"package": "no_such_package_here"}),

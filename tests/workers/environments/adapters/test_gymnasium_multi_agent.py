@@ -131,7 +131,7 @@ def test_foraging_is_that_of_the_package() -> None:
         seen, _ = one.reset(seed=seed)
         assert np.array_equal(turn.present[1].observation[i], seen[1])
     earned, returns = np.zeros(4), []
-    for _ in range(400):
+    for _ in range(250):
         actions = chance.choice(6, (2, 4), p=[0, 0.15, 0.15, 0.15, 0.15, 0.4])
         turn = environment.step(list(actions))
         for i, one in enumerate(plain):

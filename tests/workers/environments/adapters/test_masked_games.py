@@ -59,7 +59,7 @@ FORMS: dict[str, tuple[Any, Make]] = {
 }
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     form=st.sampled_from(sorted(FORMS)),
     kind=st.sampled_from(sorted(ACTIONS)),
@@ -82,24 +82,7 @@ def test_a_random_masked_game_never_gets_an_illegal_action_I3(
     assert all(one.rules.moves >= 20 for one in games[-3:])
 
 
-def test_whoever_does_not_obey_is_stopped_before_the_game_sees_it() -> None:
-    """The property above can fail: the games are full of illegal moves."""
-    checked = CheckedEnvironment(GymnasiumEnvironment("masked", Alone, 4))
-    checked.reset(0)
-    forbidden = {"field": "action", "expected": "a choice that action_mask allows"}
-    with raises(EnvironmentFault, "action_invalid", environment="masked", agent="agent", **forbidden):
-        for _ in range(20):
-            checked.step([np.zeros(4, np.int64)])
-    game = Alone()
-    environment = GymnasiumEnvironment("masked", lambda: game, 1)
-    environment.reset(0)
-    with pytest.raises(AssertionError, match="illegal"):  # noqa: PT012
-        for _ in range(20):
-            environment.step([np.zeros(1, np.int64)])
-
-
-@pytest.mark.parametrize("game", ["tictactoe_v3", "connect_four_v3"])
-def test_the_classics_are_played_to_the_end_without_an_illegal_move(game: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_classic_is_played_to_the_end_without_an_illegal_move(monkeypatch: pytest.MonkeyPatch) -> None:
     """I5: PettingZoo ends a game in which an illegal move is made, with -1 for who made it, and warns."""
     from pettingzoo.utils.wrappers import TerminateIllegalWrapper
 
@@ -111,7 +94,7 @@ def test_the_classics_are_played_to_the_end_without_an_illegal_move(game: str, m
         inner(self, action)
 
     monkeypatch.setattr(TerminateIllegalWrapper, "step", step)
-    environment = CheckedEnvironment(from_id(f"pettingzoo:pettingzoo.classic.{game}", 4, {}))
+    environment = CheckedEnvironment(from_id("pettingzoo:pettingzoo.classic.tictactoe_v3", 4, {}))
     places = environment.world.places
     assert [place.agent.action_mask for place in places] == [True, True]
     assert places[0].observed.nested is False, "what lies beside the mask is the observation"

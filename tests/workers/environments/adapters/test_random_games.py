@@ -42,7 +42,7 @@ def check(table: Table, games: list[Any]) -> None:
         assert total == pytest.approx(returns)
 
 
-def played(adapter: Callable[..., Environment], game: Callable[[int], Any], seed: int, turns: int) -> tuple[int, Any]:
+def played(adapter: Callable[..., Environment], game: Callable[[int], Any], seed: int, turns: int) -> int:
     games: list[Any] = []
 
     def make_one() -> Any:
@@ -52,27 +52,18 @@ def played(adapter: Callable[..., Environment], game: Callable[[int], Any], seed
     table = Table(adapter("random", make_one, COPIES))
     steps = table.play(turns)
     check(table, games)
-    return steps, games
+    return steps
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**20), turns=st.integers(1, 120))
 def test_random_games_in_turns_count_every_reward_once_in_the_right_row(seed, turns):
     """K5 D2: random order, the same agent several times in a row, deaths at any moment, rewards between turns."""
-    steps, _ = played(PettingZooAEC, InTurns, seed, turns)
-    assert 0 <= steps <= COPIES * turns
+    assert 0 <= played(PettingZooAEC, InTurns, seed, turns) <= COPIES * turns
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**20), turns=st.integers(1, 120), busy=st.sampled_from([0.5, 0.8, 1.0]))
 def test_random_parallel_games_count_every_reward_once_in_the_right_row(seed, turns, busy):
     """K5 I5: agents die, come, come back and are absent for whole episodes."""
-    steps, _ = played(PettingZooEnvironment, lambda one: Together(one, busy), seed, turns)
-    assert steps == COPIES * turns
-
-
-def test_the_random_games_have_all_that_they_promise():
-    _, games = played(PettingZooAEC, InTurns, 1, 400)
-    rows = [row for game in games for name in NAMES for row in game.books.rows[name]]
-    assert {(row.terminated, row.truncated) for row in rows} == {(False, False), (True, False), (False, True)}
-    assert len(rows) == COPIES * 400 - sum(game.books.open[name] is not None for game in games for name in NAMES)
+    assert played(PettingZooEnvironment, lambda one: Together(one, busy), seed, turns) == COPIES * turns

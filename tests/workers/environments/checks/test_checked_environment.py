@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from tests.faults import raises
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.worlds.treasure_hunt import TreasureHunt
 
 E = 4
 
@@ -76,20 +74,16 @@ def cut(index: list[int], final: Any) -> Callable[[AgentTimeStep], None]:
     ("spoil", "field", "expected", "value"),
     [
         (poke("reward", 2, np.nan), "reward", "finite numbers", "nan at [2]"),
-        (poke("reward", 0, np.inf), "reward", "finite numbers", "inf at [0]"),
-        (poke("observation", (1, 2), np.nan), "observation", "finite numbers", "nan at [1, 2]"),
         (poke("observation", (3, 0), -np.inf), "observation", "finite numbers", "-inf at [3, 0]"),
         (both_infinities, "observation", "finite numbers", "inf at [0, 0]"),
         (put("observation", np.zeros((E, 1, 3), np.float32)), "observation", "float32[4, 3]", "float32[4, 1, 3]"),
         (put("observation", np.zeros((E, 3))), "observation", "float32[4, 3]", "float64[4, 3]"),
         (put("observation", [[0.0] * 3] * E), "observation", "an array float32[4, 3]", "list"),
         (put("reward", np.zeros(E)), "reward", "float32[4]", "float64[4]"),
-        (put("reward", np.zeros(1, np.float32)), "reward", "float32[4]", "float32[1]"),
         (put("terminated", np.zeros(E, np.int8)), "terminated", "bool[4]", "int8[4]"),
         (put("truncated", np.ones(E, np.bool_)), "final_index", "the truncated rows [0 1 2 3]", "[]"),
         (cut([1], np.zeros((1, 3), np.float32)), "final_index", "the truncated rows [1 3]", "[1]"),
         (cut([1, 3], None), "final_observation", "an array float32[2, 3]", "NoneType"),
-        (cut([1, 3], np.zeros((2, 4), np.float32)), "final_observation", "float32[2, 3]", "float32[2, 4]"),
         (cut([1, 3], np.full((2, 3), np.nan, np.float32)), "final_observation", "finite numbers", "nan at [0, 0]"),
         (put("final_index", np.array([0])), "final_index", "the truncated rows []", "[0]"),
         (put("copies", np.array([0, 1])), "observation", "float32[2, 3]", "float32[4, 3]"),
@@ -118,8 +112,6 @@ def test_an_agent_that_the_world_does_not_have_is_a_fault() -> None:
     ("copies", "reward", "facts"),
     [
         ([0, E], [0.0, 0.0], {"field": "copies", "expected": f"increasing numbers in 0..{E - 1}", "value": "[0 4]"}),
-        ([1, 0], [0.0, 0.0], {"field": "copies", "expected": f"increasing numbers in 0..{E - 1}", "value": "[1 0]"}),
-        ([0, 1], [0.0], {"field": "reward", "expected": "float32[2]", "value": "float32[1]"}),
         ([0, 1], [0.0, np.nan], {"field": "reward", "expected": "finite numbers", "value": "nan at [1]"}),
     ],
 )
@@ -177,16 +169,22 @@ def test_very_large_finite_numbers_are_no_fault() -> None:
     assert np.isfinite(turn.present[0].observation).all()
 
 
-def test_an_exception_inside_becomes_a_fault_that_names_it_and_keeps_its_cause() -> None:
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [(RuntimeError("the pole\nbroke"), "RuntimeError: the pole broke"), (SystemExit(3), "SystemExit: 3")],
+)
+def test_an_exception_or_exit_inside_becomes_a_fault_that_names_it_and_keeps_its_cause(
+    raised: BaseException, reason: str
+) -> None:
     def explode(present: AgentTimeStep) -> None:
-        raise RuntimeError("the pole\nbroke")
+        raise raised
 
     checked = CheckedEnvironment(Fake(explode))
     checked.reset(0)
-    said = "RuntimeError: the pole broke"
-    with raises(EnvironmentFault, "environment_raised", environment="fake", method="step", reason=said) as caught:
+    facts = {"environment": "fake", "method": "step", "reason": reason}
+    with raises(EnvironmentFault, "environment_raised", **facts) as caught:
         checked.step([np.zeros(E, np.int64)])
-    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert caught.value.__cause__ is raised
 
 
 @pytest.mark.parametrize(
@@ -212,16 +210,6 @@ def test_the_method_that_raised_is_called_by_its_name(
         getattr(checked, method)(*given)
 
 
-def test_a_world_that_exits_is_a_fault_and_not_the_end_of_its_worker() -> None:
-    def leave(present: AgentTimeStep) -> None:
-        sys.exit(3)
-
-    checked = CheckedEnvironment(Fake(leave))
-    checked.reset(0)
-    with raises(EnvironmentFault, "environment_raised", environment="fake", method="step", reason="SystemExit: 3"):
-        checked.step([np.zeros(E, np.int64)])
-
-
 def test_a_fault_from_inside_stays_as_it_is_and_interrupts_pass() -> None:
     def fault(present: AgentTimeStep) -> None:
         raise EnvironmentFault("no_episode_running", environment="inner")
@@ -239,19 +227,8 @@ def test_a_fault_from_inside_stays_as_it_is_and_interrupts_pass() -> None:
         checked.step([np.zeros(E, np.int64)])
 
 
-def test_a_guarded_world_gives_the_same_rows() -> None:
-    plain, guarded = TreasureHunt(6, turns=5), CheckedEnvironment(TreasureHunt(6, turns=5))
-    assert guarded.world == plain.world
-    assert guarded.copies == 6
-    assert guarded.scripted() is not None
-    turn, same = plain.reset(1), guarded.reset(1)
-    generator = np.random.default_rng(0)
-    for _ in range(40):
-        assert np.array_equal(turn.present[0].observation, same.present[0].observation)
-        assert np.array_equal(turn.present[0].reward, same.present[0].reward)
-        actions = generator.integers(4, size=6)
-        turn, same = plain.step([actions]), guarded.step([actions])
-        assert turn.env_steps == same.env_steps
+def test_a_guarded_world_has_its_scripted_player() -> None:
+    assert CheckedEnvironment(Fake()).scripted() is not None
 
 
 def test_what_is_answered_at_once_is_checked_once_and_before_anybody_has_it() -> None:
@@ -284,32 +261,28 @@ def test_closing_the_guard_closes_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("common", "expected", "got"),
+    ("common", "expected", "value"),
     [
-        (None, r"an array float32\[4, 2\]", "NoneType"),
-        (np.zeros((3, 2), np.float32), r"float32\[4, 2\]", r"float32\[3, 2\]"),
-        (np.zeros((4, 2)), r"float32\[4, 2\]", r"float64\[4, 2\]"),
-        (np.full((4, 2), np.nan, np.float32), "finite numbers", r"nan at \[0, 0\]"),
+        (None, "an array float32[4, 2]", "NoneType"),
+        (np.zeros((3, 2), np.float32), "float32[4, 2]", "float32[3, 2]"),
+        (np.full((4, 2), np.nan, np.float32), "finite numbers", "nan at [0, 0]"),
     ],
 )
-def test_a_wrong_common_observation_is_told_in_one_sentence_J9(common: Any, expected: str, got: str) -> None:
+def test_a_wrong_common_observation_is_told_in_one_sentence_J9(common: Any, expected: str, value: str) -> None:
     fake = Fake()
     agents = fake.world.agents
     seen = DictPopulation(agents=agents, common=Box(shape=(2,)))
     fake.world = World(id="fake", population=seen)
     guarded = CheckedEnvironment(fake)
     fake._turn = lambda: Turn(Fake._turn(fake).present, E, common=common)  # type: ignore[method-assign]
-    with raises(EnvironmentFault, "world_data_invalid", environment="fake", field="common"):
+    facts = {"environment": "fake", "field": "common", "expected": expected, "value": value}
+    with raises(EnvironmentFault, "world_data_invalid", **facts):
         guarded.reset(0)
     fake._turn = lambda: Turn(Fake._turn(fake).present, E, common=np.zeros((E, 2), np.float32))  # type: ignore[method-assign]
     assert guarded.reset(0).common is not None
     fake.world = World(id="fake", agents=agents)
     guarded = CheckedEnvironment(fake)
-    with raises(
-        EnvironmentFault,
-        "world_data_invalid",
-        environment="fake",
-        field="common",
-        expected="nothing, as the world has no common observation",
-    ):
+    facts["expected"] = "nothing, as the world has no common observation"
+    facts["value"] = "float32[4, 2]"
+    with raises(EnvironmentFault, "world_data_invalid", **facts):
         guarded.reset(0)

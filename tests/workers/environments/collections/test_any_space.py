@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.workers.environments.adapters.masked_games import ACTIONS, Alone, InTurn, Together
+from tests.workers.environments.adapters.masked_games import Alone, InTurn, Together
 from tests.workers.environments.adapters.test_masked_games import played
 from tests.workers.environments.collections.worlds import collection
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
@@ -22,8 +22,9 @@ ADAPTERS: dict[Any, Callable[..., Environment]] = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(ACTIONS))
-@pytest.mark.parametrize("games", [(Alone, Alone), (Together, InTurn)], ids=["alone", "together and in turn"])
+@pytest.mark.parametrize(
+    ("kind", "games"), [("plain", (Together, InTurn)), ("nested", (Alone, Alone)), ("nested", (Together, InTurn))]
+)
 def test_every_action_is_legal_in_the_member_that_it_reaches_I3_I9(kind: str, games: tuple[Any, Any]) -> None:
     """The games themselves refuse an action that is outside their space or mask."""
     made: list[list[Any]] = [[], []]

@@ -14,9 +14,7 @@ from workers.environments.registry import make
 
 SMALL = {"height": 7, "width": 7, "turns": 4}
 WORLDS: list[tuple[str, dict[str, Any]]] = [
-    ("treasure_hunt", {**SMALL, "agents": 3, "spawn": 0.3, "desynchronize": True}),
     ("treasure_hunt", {**SMALL, "agents": 3, "spawn": 0.3, "map": True, "desynchronize": True}),
-    ("tag", {"turns": 4}),
     ("cleanup", {"turns": 4, "desynchronize": True}),
 ]
 STEPS, COPIES = 90, 5

@@ -168,7 +168,6 @@ class Ledger:
         self.open: dict[tuple[int, int], tuple[NDArray, Row]] = {}
         self.finals: list[tuple[NDArray, NDArray]] = []
         """(seen before the last action, final observation) of what was truncated."""
-        self.turns: list[Turn] = []
         self.env_steps = 0
 
     def play(self, turns: int, seed: int = 0) -> Ledger:

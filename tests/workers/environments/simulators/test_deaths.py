@@ -233,28 +233,6 @@ def test_a_driven_one_is_told_to_begin_again() -> None:
         assert sim.act([3.0, 0.0]) == 3
 
 
-def test_late_actions_are_done_late_and_rewards_add_up() -> None:
-    """A deadline: what is learned from is what happened."""
-    gate = threading.Event()
-
-    def slow(present: Any) -> Any:
-        gate.wait(60)
-        return np.clip(present.observation[:, 0], 0, 7).astype(np.int64)
-
-    with serving(policy=slow) as served, Simulator(served.address, "robot", deadline=0.05) as sim:
-        assert sim.act([1.0, 0.0]) is None
-        assert sim.act([2.0, 0.0], 1.0) is None
-        gate.set()
-        assert until(lambda: sim.act([3.0, 0.0], 1.0)) == 1
-        assert until(lambda: sim.act([4.0, 0.0], 1.0)) in (4, 3)
-        sim.end_episode(1.0)
-        served.settle()
-    first = served.rows()[0]
-    assert (first.seen.tolist(), int(first.action)) == ([1.0, 0.0], 1)
-    assert sum(row.reward for row in served.rows()) >= 4.0
-    assert served.figures() == {} or served.figures()["simulators_late"] >= 2
-
-
 def test_who_is_refused_for_good_is_told_at_once() -> None:
     with serving(copies=1) as served, Simulator(served.address, "one"):
         ended: list[BaseException] = []
@@ -271,31 +249,3 @@ def test_who_is_refused_for_good_is_told_at_once() -> None:
         thread.join(60)
         assert not isinstance(ended[0], RunOver)
         assert kinds_in(str(ended[0])) == ["simulator_copies_taken"]
-
-
-def test_a_robot_comes_pauses_is_reset_by_hand_vanishes_and_comes_back_while_others_act_I12() -> None:
-    """I12: its data is used as it comes; whoever else is there is given actions all along."""
-    with serving() as served, Simulator(served.address, "other") as other:
-        with Simulator(served.address, "robot", lease=1_000.0) as robot:
-            assert robot.act([1.0, 0.0]) == 1
-            for step in range(4):  # it pauses, saying only that it is there
-                robot.ping()
-                assert other.act([2.0, float(step)], 1.0 if step else 0.0) == 2
-            assert robot.act([1.0, 1.0], 3.0) == 1
-            robot.end_episode(4.0, truncated=True, observation=[1.0, 2.0])  # taken by a hand
-            assert robot.act([1.0, 10.0]) == 1
-            vanish(robot)
-            assert other.act([3.0, 0.0]) == 3
-        with Simulator(served.address, "robot") as robot:
-            assert robot.act([5.0, 0.0]) == 5
-            assert robot.session.admitted is not None
-            assert (robot.session.admitted.copy_number, robot.session.admitted.incarnation) == (1, 2)
-            assert other.act([4.0, 0.0]) == 4
-        until(lambda: served.rows(copy=1)[-1].closed, what="it has left")
-        assert [(row.reward, row.end) for row in served.rows(copy=1)] == [
-            (3.0, ""),
-            (4.0, "truncated"),
-            (0.0, "truncated"),
-            (0.0, "truncated"),
-        ]
-        assert not any(row.end for row in served.rows(copy=0)[:-1])

@@ -52,6 +52,7 @@ def test_a_simulator_that_drives_is_a_stream_of_whole_episodes_I8() -> None:
         with Simulator(served.address, "one") as sim:
             play_three(sim)
         served.settle()
+    assert served.figures() == {}
     rows = served.rows()
     assert [(float(row.seen[0]), int(row.action), row.reward, row.end) for row in rows] == [
         (0.0, 0, 10.0, ""),
@@ -63,8 +64,7 @@ def test_a_simulator_that_drives_is_a_stream_of_whole_episodes_I8() -> None:
     assert [row.final.tolist() for row in rows[3:]] == [[6.0, 0.5], [7.0, 0.0]]
 
 
-@pytest.mark.parametrize("_", range(3))
-def test_the_end_of_a_run_reaches_every_simulator(_: int) -> None:
+def test_the_end_of_a_run_reaches_every_simulator() -> None:
     ended = []
 
     def drive(name: str, address: str) -> None:

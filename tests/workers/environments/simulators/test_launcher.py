@@ -62,14 +62,22 @@ def pids(folder: Path) -> list[int]:
     return [int(pid) for log in logs for pid in re.findall(r"pid (\d+)", log.read_text())]
 
 
-def test_as_many_as_copies_are_started_each_with_a_seed_and_a_log_and_end_with_the_run_I7(tmp_path: Path) -> None:
-    with serving(copies=2, folder=tmp_path, command=command(tmp_path, 0)) as served:
-        until(lambda: len(served.rows(copy=0)) > 20 and len(served.rows(copy=1)) > 20, what="both play")
+def test_as_many_as_copies_are_started_on_the_machines_in_turn_with_seeds_and_logs_and_end_with_the_run_I7(
+    tmp_path: Path,
+) -> None:
+    """I7: by whatever command reaches a machine; here by one that only says which it was told."""
+    reach = tmp_path / "reach"
+    reach.write_text(f'#!/bin/sh\necho "machine $1"\nshift\nexec {PYTHON} "$@"\n')
+    reach.chmod(0o755)
+    there = f"{shlex.quote(str(reach))} {{machine}} {program(tmp_path, 0)}"
+    with serving(copies=3, folder=tmp_path, command=there, machines=["red", "blue"]) as served:
+        until(lambda: all(len(served.rows(copy=copy)) > 2 for copy in range(3)), what="all play")
         running = pids(tmp_path)
-        assert len(alive(running)) == 2
+        assert len(alive(running)) == 3
     assert alive(running) == []
     logs = [path.read_text() for path in sorted((tmp_path / "logs" / "simulators").glob("actor-0-*.log"))]
-    assert len({re.findall(r"seed (\d+)", log)[0] for log in logs}) == 2
+    assert [log.splitlines()[0] for log in logs] == ["machine red", "machine blue", "machine red"]
+    assert len({re.findall(r"seed (\d+)", log)[0] for log in logs}) == 3
     assert all("over" in log for log in logs), "they were told, not killed"
 
 
@@ -132,18 +140,6 @@ def test_no_simulator_outlives_a_killed_actor(tmp_path: Path, victim: str) -> No
     time.sleep(0.1)
     for pid in alive(started):
         os.kill(pid, signal.SIGKILL)
-
-
-def test_simulators_are_started_on_the_machines_that_are_named_in_turn_I7(tmp_path: Path) -> None:
-    """I7: by whatever command reaches a machine; here by one that only says which it was told."""
-    reach = tmp_path / "reach"
-    reach.write_text(f'#!/bin/sh\necho "machine $1"\nshift\nexec {PYTHON} "$@"\n')
-    reach.chmod(0o755)
-    there = f"{shlex.quote(str(reach))} {{machine}} {program(tmp_path, 0)}"
-    with serving(copies=3, folder=tmp_path, command=there, machines=["red", "blue"]) as served:
-        until(lambda: all(len(served.rows(copy=copy)) > 2 for copy in range(3)), what="all play")
-    logs = [path.read_text() for path in sorted((tmp_path / "logs" / "simulators").glob("actor-0-*.log"))]
-    assert [log.splitlines()[0] for log in logs] == ["machine red", "machine blue", "machine red"]
 
 
 def test_machines_without_a_command_that_goes_there_are_refused() -> None:

@@ -171,6 +171,7 @@ def test_what_strangers_say_is_one_short_line_of_the_log(caplog: pytest.LogCaptu
         one.enter("raw", software="v1\nevent=forged")
         one.say(Bye(reason="\x1b[2Jtired\n" * 5000))
         until(lambda: served.figures()["simulators_left"] == 1, what="it left")
+        assert served.figures()["simulators_faults"] == 0
     lines = [record.getMessage() for record in caplog.records]
     assert any("software=v1 event=forged" in line for line in lines)
     assert all(len(line) < 1200 and line.isprintable() for line in lines)
@@ -234,14 +235,6 @@ def test_a_huge_message_costs_the_connection_and_nothing_else() -> None:
         one.say(Hello(name="raw", token="token of raw"))
         until(lambda: isinstance(one.hear(), Admit), what="it is let in again")
         until(lambda: served.rows(copy=1)[0].end == "truncated", what="its episode is cut")
-
-
-def test_farewell_is_no_fault() -> None:
-    with serving() as served, raw(served.address) as one:
-        one.begin()
-        one.say(Bye(reason="tired"))
-        until(lambda: served.figures()["simulators_left"] == 1, what="it left")
-        assert served.figures()["simulators_faults"] == 0
 
 
 PARTS = Action(space=Dict(spaces={"look": Discrete(n=3), "move": Box(shape=(2,))}), atomic=False)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 
-__all__ = ["Diary", "Nest", "Ragged", "Unlike", "different", "dying"]
+__all__ = ["Diary", "Dying", "Nest", "Ragged", "Unlike"]
 
 ACTIONS = 100
 
@@ -129,15 +128,15 @@ class Interrupted(BaseException):
 
 
 class Dying(Diary):
-    """A diary that ends with its process, one way or another."""
+    """A diary that dies in its second step: raise, interrupt, exit, kill or spin."""
 
-    def __init__(self, copies: int, how: str, after: int = 2) -> None:
+    def __init__(self, copies: int, how: str) -> None:
         super().__init__(copies)
-        self._how, self._after = how, after
+        self._how = how
 
     def step(self, actions: Sequence[NDArray[np.int64]]) -> Turn:
         turn = super().step(actions)
-        if self._t == self._after:
+        if self._t == 2:
             self._die()
         return turn
 
@@ -150,18 +149,6 @@ class Dying(Diary):
             os._exit(7)
         if self._how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        if self._how == "spin":  # without ever letting another thread run
-            sys.setswitchinterval(1e6)
-            while True:
-                pass
-        time.sleep(3600)
-
-
-def dying(copies: int, how: str, after: int = 2) -> Dying:
-    """A world that dies in step `after`: raise, interrupt, exit, kill, spin or sleep."""
-    return Dying(copies, how, after)
-
-
-def different(copies: int) -> Unlike:
-    """A world that is another one in each process."""
-    return Unlike(copies)
+        sys.setswitchinterval(1e6)  # spins without ever letting another thread run
+        while True:
+            pass

@@ -29,7 +29,7 @@ from tests.workers.environments.vectorized.process_worlds import ACTIONS, Ragged
 from tests.workers.scripted import Performer, Sender, never, seat
 from workers.environments.base import Environment, Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.registry import describe, make
+from workers.environments.registry import make
 from workers.environments.vectorized import process_environment
 from workers.environments.vectorized.process_environment import ProcessEnvironment, partition_seed
 
@@ -45,7 +45,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(id: str, copies: int, processes: int = 1, groups: int = 1, **rest: Any) -> EnvironmentConfig:
-    if (":" not in id and id[0].isupper()) or id in ("dying", "different"):
+    if ":" not in id and id[0].isupper():
         id = f"{WORLDS}:{id}"
     return EnvironmentConfig(id=id, copies=copies, processes=processes, async_factor=groups, **rest)
 
@@ -66,13 +66,17 @@ def actions_for(turn: Turn, rows: int, salt: int, n: int = ACTIONS) -> list[NDAr
     return [(7 * (every if p.copies is None else p.copies) + 31 * p.agent + salt) % n for p in turn.present]
 
 
-def told(turn: Turn, first: int = 0, rows: int | None = None) -> Told:
-    """All that a turn says, agent by agent and copy by copy."""
+def told(turn: Turn, first: int = 0) -> Told:
+    """All that a turn says, agent by agent and copy by copy from `first` on."""
     said: Told = {}
     for kind, entries in (("present", turn.present), ("outcome", turn.outcomes)):
         for one in entries:
             copies = one.copies if one.copies is not None else np.arange(len(one.reward))
-            finals = {int(k): one.final_observation[i].tolist() for i, k in enumerate(one.final_index)}  # type: ignore[index]
+            lasts = [one.final_observation, one.final_common]
+            finals = {
+                int(k): [last if last is None else last[i].tolist() for last in lasts]
+                for i, k in enumerate(one.final_index)
+            }
             for i, copy in enumerate(copies):
                 seen = one.observation[i].tolist() if kind == "present" else None  # type: ignore[union-attr]
                 ends = (bool(one.terminated[i]), bool(one.truncated[i]), finals.get(i))
@@ -89,17 +93,18 @@ def pid_of(index: int) -> int:
     raise AssertionError(f"no process {index}")
 
 
+HUNT = {"height": 6, "width": 7, "turns": 7, "agents": 3, "spawn": 0.2, "map": True, "desynchronize": True}
+
+
 @pytest.mark.parametrize(
     ("id", "rest"),
     [
         ("Ragged", {}),
-        ("Diary", {"settings": {"length": 3}}),
-        ("treasure_hunt", {"settings": {"turns": 7, "agents": 3, "desynchronize": True}}),
-        ("treasure_hunt", {"settings": {"turns": 7}, "turn_mode": "simultaneous"}),
-        ("gymnasium:CartPole-v1", {"settings": {"max_episode_steps": 9}}),
+        ("treasure_hunt", {"settings": HUNT, "turn_mode": "simultaneous"}),
     ],
 )
 def test_one_process_and_one_group_give_the_turns_of_the_same_environment_in_this_process(id: str, rest: Any) -> None:
+    """J9: also what all agents see beside their own observations."""
     here = CheckedEnvironment(make(config(id, 4, processes=0, **rest)))
     with started(id, 4, **rest) as there:
         assert there.world == here.world
@@ -108,93 +113,46 @@ def test_one_process_and_one_group_give_the_turns_of_the_same_environment_in_thi
         for t in range(60):
             assert (told(turn), turn.env_steps) == (told(same), same.env_steps)
             assert [p.agent for p in turn.present] == [p.agent for p in same.present]
+            np.testing.assert_array_equal(turn.common, same.common)
             turn, same = here.step(actions_for(turn, 4, t, n)), there.step(actions_for(same, 4, t, n))
     here.close()
 
 
-@pytest.mark.parametrize(("processes", "groups"), [(2, 1), (1, 2), (2, 3)])
-def test_many_processes_tell_what_their_shares_tell_alone_however_ragged(processes: int, groups: int) -> None:
-    """Every share is an environment of its own with a seed of its own; all of its rows, and nobody else's."""
-    share, rows = 3, 3 * processes
+def test_groups_alternate_and_tell_what_their_shares_tell_alone_however_ragged_K1_K2() -> None:
+    """Each process's share of a group's contiguous copies is an environment of its own with a seed of its own, never
+    more than a step ahead of the others; reset begins anew even while a group is being stepped."""
+    share, processes, groups = 3, 2, 3
+    rows = share * processes
     alone = [[CheckedEnvironment(Ragged(share)) for _ in range(processes)] for _ in range(groups)]
-    with started("Ragged", share * processes * groups, processes, groups) as environment:
-        turn = environment.reset(5)
-        parts = [
-            [one.reset(partition_seed(5, g * rows + i * share)) for i, one in enumerate(group)]
-            for g, group in enumerate(alone)
-        ]
-        for t in range(40 * groups):
-            group = t % groups
-            expected: Told = {}
-            for i, part in enumerate(parts[group]):
-                expected |= told(part, i * share)
-            assert turn.group == group
-            assert told(turn) == expected
-            assert turn.env_steps == sum(part.env_steps for part in parts[group])
-            assert all(p.copies is None or (np.diff(p.copies) > 0).all() for p in turn.present)
-            actions = actions_for(turn, rows, t)
-            by_copy = {
-                (p.agent, int(copy)): actions[k][i]
-                for k, p in enumerate(turn.present)
-                for i, copy in enumerate(np.arange(rows) if p.copies is None else p.copies)
-            }
-            for i, part in enumerate(parts[group]):
-                own = [
-                    np.array(
-                        [
-                            by_copy[p.agent, i * share + int(c)]
-                            for c in (np.arange(share) if p.copies is None else p.copies)
-                        ]
-                    )
-                    for p in part.present
-                ]
-                parts[group][i] = alone[group][i].step(own)
-            turn = environment.step(actions)
-
-
-def test_groups_alternate_over_contiguous_copies_never_more_than_a_step_apart_K1_K2() -> None:
-    """64 turns of each group take 128 calls; group 0 has the first half of the copies, group 1 the rest."""
-    with started("Diary", 8, processes=2, groups=2) as environment:
-        turn = environment.reset(3)
-        at = [0, 0]
-        for call in range(128):
-            assert turn.group == call % 2
-            seen = turn.present[0].observation
-            at[turn.group] = int(seen[0, 2])
-            assert abs(at[0] - at[1]) <= 1
-            assert len(seen) == 4
-            first = 4 * turn.group
-            expected = [partition_seed(3, first)] * 2 + [partition_seed(3, first + 2)] * 2
-            assert seen[:, 0].tolist() == [seed % 1000 for seed in expected]
-            assert seen[:, 1].tolist() == [0, 1, 0, 1]
-            turn = environment.step(actions_for(turn, 4, call))
-        assert at == [63, 63]
-
-
-def test_a_turn_of_everybody_is_a_view_of_the_shared_memory_and_nothing_is_copied() -> None:
-    with started("Diary", 4, processes=2, groups=2) as environment:
-        turns = [environment.reset(0)]
-        for t in range(4):
-            turns.append(environment.step(actions_for(turns[-1], 2, t)))
-        for first, again in ((0, 2), (1, 3)):
-            one, other = turns[first].present[0], turns[again].present[0]
-            assert np.shares_memory(one.observation, other.observation)
-            assert np.shares_memory(one.reward, other.reward)
-        assert not np.shares_memory(turns[0].present[0].observation, turns[1].present[0].observation)
-
-
-def test_reset_begins_anew_even_while_a_group_is_being_stepped() -> None:
-    with started("Ragged", 8, processes=2, groups=2) as environment:
-
-        def play(steps: int) -> list[Told]:
-            said, turn = [], environment.reset(9)
-            for t in range(steps):
-                said.append(told(turn))
-                turn = environment.step(actions_for(turn, 4, t))
-            return said
-
-        first = play(15)
-        assert play(15) == first
+    with started("Ragged", rows * groups, processes, groups) as environment:
+        for seed in (5, 9):
+            turn = environment.reset(seed)
+            parts = [
+                [one.reset(partition_seed(seed, g * rows + i * share)) for i, one in enumerate(group)]
+                for g, group in enumerate(alone)
+            ]
+            for t in range(40 * groups):
+                group = t % groups
+                expected: Told = {}
+                for i, part in enumerate(parts[group]):
+                    expected |= told(part, i * share)
+                assert turn.group == group
+                assert told(turn) == expected
+                assert turn.env_steps == sum(part.env_steps for part in parts[group])
+                assert all(p.copies is None or (np.diff(p.copies) > 0).all() for p in turn.present)
+                actions = actions_for(turn, rows, t)
+                by_copy = {
+                    (p.agent, int(copy)): actions[k][i]
+                    for k, p in enumerate(turn.present)
+                    for i, copy in enumerate(np.arange(rows) if p.copies is None else p.copies)
+                }
+                for i, part in enumerate(parts[group]):
+                    own = []
+                    for p in part.present:
+                        copies = range(share) if p.copies is None else p.copies.tolist()
+                        own.append(np.array([by_copy[p.agent, i * share + copy] for copy in copies]))
+                    parts[group][i] = alone[group][i].step(own)
+                turn = environment.step(actions)
 
 
 def lose(index: int, how: signal.Signals) -> None:
@@ -233,12 +191,11 @@ def test_a_process_that_dies_or_hangs_is_replaced_and_its_episodes_end_as_trunca
     assert present.observation[:, 0].tolist() == [seeds[0] % 1000] * 2 + [seeds[1] % 1000] * 2
 
 
-@pytest.mark.parametrize("id", ["Ragged", "treasure_hunt"])
-def test_every_action_gets_one_end_of_its_row_whoever_dies_when(id: str) -> None:
+def test_every_action_gets_one_end_of_its_row_whoever_dies_when() -> None:
     """What an actor relies on: nothing is told of an action never made, and none waits forever."""
     rows, groups, kills = 4, 2, 3
     chance = np.random.default_rng(0)
-    with started(id, 8, processes=2, groups=groups, restarts=kills) as environment:
+    with started("Ragged", 8, processes=2, groups=groups, restarts=kills) as environment:
         waiting = np.zeros((groups, len(environment.world.agents), rows), np.bool_)
         turn = environment.reset(1)
         ends = 0
@@ -258,7 +215,7 @@ def test_every_action_gets_one_end_of_its_row_whoever_dies_when(id: str) -> None
             if t % 40 == 20:
                 time.sleep(chance.random() * 2e-3)
                 lose(int(chance.integers(2)), signal.SIGKILL)
-            turn = environment.step(actions_for(turn, rows, t, environment.world.agents[0].action.n))
+            turn = environment.step(actions_for(turn, rows, t))
         assert environment.restarts == kills
         assert ends
 
@@ -304,26 +261,17 @@ def play_on(environment: Environment, turn: Turn, rows: int) -> None:
     ("how", "end"),
     [
         ("exit", "it ended with exit code 7"),
-        ("kill", "it was killed by SIGKILL"),
         ("interrupt", "it ended with tests.workers.environments.vectorized.process_worlds.Interrupted: out of luck"),
         ("spin", "it did not answer within 0.5 s"),
     ],
 )
-def test_beyond_the_budget_it_is_an_error_that_says_how_the_last_process_ended(how: str, end: str) -> None:
-    settings = {"how": how}
-    with started("dying", 4, processes=2, restarts=1, step_timeout=0.5, settings=settings) as environment:
+def test_without_a_restart_left_it_is_an_error_that_says_how_the_process_ended(how: str, end: str) -> None:
+    with started("Dying", 2, restarts=0, step_timeout=0.5, settings={"how": how}) as environment:
         turn = environment.reset(0)
         with raises(
-            EnvironmentFault,
-            "environment_restarts_exhausted",
-            environment="tests.workers.environments.vectorized.process_worlds:dying",
-            reason=end,
-            count=1,
-            key="environment.restarts",
-        ) as caught:
-            play_on(environment, turn, 4)
-        assert 1 <= environment.restarts <= 2
-    assert words_in(str(caught.value)) & {"0-1", "2-3"}, "the copies of that process"
+            EnvironmentFault, "environment_restarts_exhausted", environment=f"{WORLDS}:Dying", reason=end, count=0
+        ):
+            play_on(environment, turn, 2)
 
 
 def test_every_process_has_a_budget_of_its_own_and_waits_longer_before_each_restart_up_to_a_limit(
@@ -334,11 +282,15 @@ def test_every_process_has_a_budget_of_its_own_and_waits_longer_before_each_rest
     monkeypatch.setattr(process_environment, "_LONGEST_BACK_OFF", 0.03)
     with started("Diary", 4, processes=2, restarts=3) as environment:
         turn = environment.reset(0)
-        for lost in (0, 1, 0, 1, 1):
+        for lost in (0, 1, 1, 1):
             lose(lost, signal.SIGKILL)
             turn = environment.step(actions_for(turn, 4, 0))
-        assert environment.restarts == 5
-    assert waits == pytest.approx([0.01, 0.01, 0.02, 0.02, 0.03]), "doubled, up to the longest"
+        assert environment.restarts == 4
+        lose(1, signal.SIGKILL)
+        facts = {"copies": "2-3", "reason": "it was killed by SIGKILL", "count": 3, "key": "environment.restarts"}
+        with raises(EnvironmentFault, "environment_restarts_exhausted", **facts):
+            environment.step(actions_for(turn, 4, 0))
+    assert waits == pytest.approx([0.01, 0.01, 0.02, 0.03]), "doubled, up to the longest"
 
 
 def test_a_process_has_the_time_of_a_step_for_making_its_environments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +301,7 @@ def test_a_process_has_the_time_of_a_step_for_making_its_environments(monkeypatc
     with raises(
         EnvironmentFault,
         "environment_process_not_started",
-        environment="tests.workers.environments.vectorized.process_worlds:Diary",
+        environment=f"{WORLDS}:Diary",
         copies="0-1",
         reason="it did not answer within 0.01 s",
     ):
@@ -358,9 +310,9 @@ def test_a_process_has_the_time_of_a_step_for_making_its_environments(monkeypatc
 
 def test_what_an_environment_does_wrong_is_told_as_if_it_ran_here_and_at_once() -> None:
     settings = {"how": "raise"}
-    here = CheckedEnvironment(make(config("dying", 2, processes=0, settings=settings)))
+    here = CheckedEnvironment(make(config("Dying", 2, processes=0, settings=settings)))
     said = []
-    with started("dying", 2, settings=settings) as there:
+    with started("Dying", 2, settings=settings) as there:
         for environment in (here, there):
             turn = environment.reset(0)
             with raises(EnvironmentFault, "environment_raised") as caught:
@@ -374,7 +326,7 @@ def test_what_an_environment_does_wrong_is_told_as_if_it_ran_here_and_at_once() 
 
 def test_a_world_that_cannot_be_made_is_the_configurations_fault_in_the_same_words() -> None:
     said = []
-    for count in (0, 2):
+    for count in (0, 1):
         with raises(ConfigurationError, "unknown_environment_setting") as caught:
             make(config("treasure_hunt", 2, count, settings={"agnets": 3}))
         said.append(str(caught.value))
@@ -383,12 +335,8 @@ def test_a_world_that_cannot_be_made_is_the_configurations_fault_in_the_same_wor
 
 
 def test_processes_that_step_different_worlds_are_refused() -> None:
-    with raises(
-        EnvironmentFault,
-        "environment_processes_differ",
-        environment="tests.workers.environments.vectorized.process_worlds:different",
-    ):
-        make(config("different", 2, processes=2))
+    with raises(EnvironmentFault, "environment_processes_differ", environment=f"{WORLDS}:Unlike"):
+        make(config("Unlike", 2, processes=2))
 
 
 @pytest.mark.parametrize(
@@ -410,28 +358,14 @@ def test_copies_that_cannot_be_divided_are_refused_with_the_fix_K11(
         parse_run({"environment": keys})
 
 
-def test_a_world_is_described_without_a_process() -> None:
-    assert describe(config("treasure_hunt", 8, 2, 2)).id == "treasure_hunt"
-
-
-def test_a_guard_around_it_knows_its_groups_and_its_restarts() -> None:
-    with started("Diary", 8, processes=2, groups=2) as environment:
-        checked = CheckedEnvironment(environment)
-        turn = checked.reset(0)
-        lose(0, signal.SIGKILL)
-        turn = checked.step(actions_for(turn, 4, 0))
-        checked.step(actions_for(turn, 4, 1))
-        assert (checked.groups, checked.restarts) == (2, 1)
-
-
 def test_what_will_not_end_is_killed_at_close(monkeypatch: pytest.MonkeyPatch, memory_dir: Path) -> None:
     monkeypatch.setattr(process_environment, "_END_SECONDS", 0.2)
-    with started("Diary", 4, processes=2) as environment:
-        stopped = [pid_of(0), pid_of(1)]
+    with started("Diary", 2) as environment:
+        stopped = pid_of(0)
         lose(0, signal.SIGSTOP)
         assert list(memory_dir.iterdir()) == []  # its memory has no name at any time that others could see
         del environment
-    assert not any(psutil.pid_exists(pid) for pid in stopped)
+    assert not psutil.pid_exists(stopped)
 
 
 def test_what_a_world_started_dies_with_its_process() -> None:
@@ -458,20 +392,16 @@ while True:
 """
 
 
-@pytest.mark.parametrize("how", ["spin", "sleep", "stopped"])
-def test_nothing_outlives_an_actor_that_is_killed(how: str, memory_dir: Path) -> None:
-    """Not a process that hangs in a step, with or without the interpreter's lock, nor one that is stopped."""
-    settings = {"how": "sleep" if how == "stopped" else how}
-    asked = config("dying", 4, processes=2, groups=2, settings=settings).model_dump_json()
+def test_nothing_outlives_an_actor_that_is_killed(memory_dir: Path) -> None:
+    """Neither a process that hangs in a step and holds the interpreter's lock, nor one that is stopped."""
+    asked = config("Dying", 4, processes=2, groups=2, settings={"how": "spin"}).model_dump_json()
     with subprocess.Popen([sys.executable, "-c", ORPHAN, asked], cwd=ROOT, stdout=subprocess.PIPE, text=True) as actor:
         assert actor.stdout is not None
         assert actor.stdout.readline() == "going\n"
         steppers = psutil.Process(actor.pid).children()
         assert len(steppers) == 2
         time.sleep(0.2)
-        if how == "stopped":
-            for stepper in steppers:
-                stepper.suspend()
+        steppers[0].suspend()
         actor.kill()
     assert psutil.wait_procs(steppers, timeout=60)[1] == []
     assert list(memory_dir.iterdir()) == []
@@ -481,4 +411,5 @@ def test_stepping_one_group_overlaps_the_choice_of_anothers_actions_K10(monkeypa
     """Ideal 2; both ways run in turns, and sleep far longer than a busy machine lets anybody wait for a processor."""
     monkeypatch.setattr(overlap, "_SLEEP", 0.05)
     monkeypatch.setattr(overlap, "_ROUNDS", 5)
+    monkeypatch.setattr(overlap, "_PROCESSES", 1)
     assert overlap.overlap()["async.speedup"] >= 1.3

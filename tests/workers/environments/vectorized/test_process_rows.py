@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
+import psutil
 from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig
@@ -129,16 +129,14 @@ def told(turn: Turn, first: int = 0) -> dict[tuple[str, int], tuple[Any, ...]]:
     return said
 
 
-@pytest.mark.parametrize(("processes", "groups"), [(1, 1), (2, 1), (2, 2)])
-def test_every_share_tells_of_all_its_rows_whatever_their_form_and_has_the_actions_meant_for_them_K3(
-    processes: int, groups: int
-) -> None:
-    """Row `copy * C + place`, of a share as of the whole group."""
-    share = 2
+def test_every_share_tells_of_all_its_rows_whatever_their_form_and_has_the_actions_meant_for_them_K3_J9() -> None:
+    """Row `copy * C + place`, of a share as of the whole group; each group sees its own copies, also what all see."""
+    share, processes, groups = 2, 2, 2
     rows, copies = share * MANY, share * processes * groups
     alone = [[CheckedEnvironment(Swarm(share)) for _ in range(processes)] for _ in range(groups)]
     config = EnvironmentConfig(id=WORLDS, copies=copies, processes=processes, async_factor=groups)
     there = CheckedEnvironment(make(config))
+    assert there.groups == groups
     try:
         turn = there.reset(5)
         seeds = [[partition_seed(5, (g * processes + i) * share) for i in range(processes)] for g in range(groups)]
@@ -168,9 +166,7 @@ def test_every_share_tells_of_all_its_rows_whatever_their_form_and_has_the_actio
         there.close()
 
 
-def test_whoever_dies_with_its_process_is_told_as_truncated_with_what_it_and_all_saw_last() -> None:
-    import psutil
-
+def test_whoever_dies_with_its_process_is_told_as_truncated_with_what_it_and_all_saw_last_J9() -> None:
     config = EnvironmentConfig(id=WORLDS, copies=4, processes=2, restarts=1)
     there = CheckedEnvironment(make(config))
     try:
@@ -192,5 +188,6 @@ def test_whoever_dies_with_its_process_is_told_as_truncated_with_what_it_and_all
                 cut[int(rows[k])] = (one.final_observation[i].tobytes(), one.final_common[i].tolist())
         for row in range(2 * MANY, 4 * MANY):
             assert cut[row] == (last[row].tobytes(), common[row // MANY].tolist())
+        assert there.restarts == 1
     finally:
         there.close()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from protocol.spaces import Agent, ArrayPopulation, Place, RowFormat, World
+from protocol.spaces import Agent, ArrayPopulation, Box, Discrete, Place, RowFormat, World
 from protocol.spaces.model import ELEMENTS
 from tests.protocol.spaces.spaces_strategies import SLOW, spaces
 from tests.workers.environments.test_any_space import usable
@@ -131,3 +131,19 @@ def test_rows_of_any_space_are_read_as_they_were_written_and_actions_reach_who_t
                     for present, taken in zip(turn.present, share.actions(), strict=True):
                         copies = range(rows) if present.copies is None else present.copies.tolist()
                         assert [action.tobytes() for action in taken] == [meant[process * rows + k] for k in copies]
+
+
+def test_a_turn_of_everybody_is_a_view_of_the_shared_memory_and_nothing_is_copied() -> None:
+    world = World(id="w", agents=(Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4)),))
+    memory = memoryview(bytearray(SharedTurns.size(world, DIVISION)))
+    shared, none = SharedTurns(world, DIVISION, memory), np.zeros(DIVISION.share, np.bool_)
+    everybody = AgentTimeStep(
+        0, np.ones((DIVISION.share, 3), np.float32), np.ones(DIVISION.share, np.float32), none, none
+    )
+    for process in range(DIVISION.processes):
+        TurnWriter(shared, process, 0).write(Turn((everybody,)))
+    reader = TurnReader(shared, 0)
+    (told,) = reader.read().present
+    for column in (told.observation, told.reward, told.terminated, told.truncated):
+        assert np.shares_memory(column, np.frombuffer(memory, np.uint8))
+    assert reader.read().present[0] is told

@@ -27,9 +27,15 @@ SMALL: dict[str, dict[str, Any]] = {
     "spread": {"turns": 12},
 }
 AT_ONCE = ("matrix_game", "rendezvous", "spread")
-BOTH = [
-    (id, mode) for id in SMALL for mode in ("sequential", "simultaneous") if mode == "simultaneous" or id not in AT_ONCE
+MODES = [
+    ("cleanup", "sequential"),
+    ("tag", "simultaneous"),
+    ("memory", "sequential"),
+    ("deep_sea", "simultaneous"),
+    ("weather", "sequential"),
+    *((id, "simultaneous") for id in AT_ONCE),
 ]
+"""Each world in one mode, of which the base class of all takes care."""
 
 
 def small(id: str, mode: str | None = None, copies: int = 6, **more: Any) -> FixedLengthWorld:
@@ -70,7 +76,7 @@ def test_every_world_of_rounds_is_tried_here() -> None:
     assert set(SMALL) == set(BUILT_IN) - {"treasure_hunt", "synthetic", "foraging"}
 
 
-@pytest.mark.parametrize(("id", "mode"), BOTH)
+@pytest.mark.parametrize(("id", "mode"), MODES)
 def test_the_same_seed_gives_the_same_trajectory_and_reset_forgets_the_run_before(id: str, mode: str) -> None:
     env = small(id, mode)
     first = rows(env, 3, 60)
@@ -80,7 +86,7 @@ def test_the_same_seed_gives_the_same_trajectory_and_reset_forgets_the_run_befor
         assert rows(env, 4, 60) != first
 
 
-@pytest.mark.parametrize(("id", "mode"), BOTH)
+@pytest.mark.parametrize(("id", "mode"), MODES)
 def test_K1_episodes_end_exactly_after_their_last_turn_terminated_or_truncated_but_never_both(
     id: str, mode: str
 ) -> None:
@@ -103,7 +109,7 @@ def test_K1_episodes_end_exactly_after_their_last_turn_terminated_or_truncated_b
     assert set(acted.values()) == {40}
 
 
-@pytest.mark.parametrize(("id", "mode"), BOTH)
+@pytest.mark.parametrize(("id", "mode"), MODES)
 def test_D3_every_reward_is_told_once_to_the_agent_and_in_the_episode_that_earned_it(
     id: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +136,7 @@ def test_D3_every_reward_is_told_once_to_the_agent_and_in_the_episode_that_earne
 
 
 @pytest.mark.parametrize(
-    ("id", "mode"), [pair for pair in BOTH if pair[0] in ("cleanup", "tag", "rendezvous", "spread")]
+    ("id", "mode"), [pair for pair in MODES if pair[0] in ("cleanup", "tag", "rendezvous", "spread")]
 )
 def test_the_final_observation_is_what_an_agent_sees_when_the_last_turn_is_over(id: str, mode: str) -> None:
     env, longer = small(id, mode, turns=3), small(id, mode, turns=100)
@@ -172,11 +178,18 @@ def test_a_wrong_setting_is_one_sentence_that_says_what_to_do(id: str) -> None:
         "cleanup": ("beam", 0),
         "tag": ("agents", 1),
         "memory": ("cues", 1),
-        "deep_sea": ("size", 0),
+        "deep_sea": ("size", 1),
     }
     field, value = wrong.get(id, ("turns", 0))
     with raises(ConfigurationError, "environment_setting_invalid", key=f"environment.settings.{field}"):
         small(id, None, **{field: value})
+
+
+@pytest.mark.parametrize("id", [*AT_ONCE, "synthetic", "foraging"])
+def test_where_all_act_at_once_turns_are_refused(id: str) -> None:
+    facts = {"value": "sequential", "environment": id, "expected": "simultaneous", "key": "environment.turn_mode"}
+    with raises(ConfigurationError, "turn_mode_not_supported", **facts):
+        make(EnvironmentConfig(id=id, copies=2, turn_mode="sequential"))
 
 
 @pytest.mark.parametrize("id", list(SMALL))

@@ -204,7 +204,7 @@ def test_an_observation_has_one_ground_a_cell_walls_beyond_the_border_and_not_on
         turn = env.step([generator.integers(6, size=8) for _ in turn.present])
 
 
-@pytest.mark.parametrize(("dirt", "share"), [(0.0, 1.0), (0.1, 0.75), (0.2, 0.5), (0.4, 0.0), (0.9, 0.0)])
+@pytest.mark.parametrize(("dirt", "share"), [(0.0, 1.0), (0.2, 0.5), (0.4, 0.0)])
 def test_apples_grow_by_the_published_law_of_the_rivers_dirt(dirt: float, share: float) -> None:
     env = Cleanup(400, initial_waste=dirt, waste_spawn=0.0, agents=1)
     apples, trees = 0, 0
@@ -227,7 +227,7 @@ def test_no_apple_grows_where_an_agent_stands() -> None:
     assert env.contents(0)[1, 2] == TREE | AGENT
 
 
-@pytest.mark.parametrize(("dirt", "rate"), [(0.0, 0.5), (0.3, 0.5), (0.4, 0.0), (0.7, 0.0)])
+@pytest.mark.parametrize(("dirt", "rate"), [(0.3, 0.5), (0.4, 0.0)])
 def test_one_clean_cell_a_turn_is_polluted_with_the_published_probability_until_depletion(
     dirt: float, rate: float
 ) -> None:
@@ -271,7 +271,7 @@ def test_river_trees_sand_walls_and_agents_are_conserved_and_waste_is_counted_ri
 
 def test_without_cleaners_nobody_eats_and_with_them_the_pickers_do() -> None:
     """The dilemma: the river starts too dirty for apples, and cleaning is left to those who earn little by it."""
-    env = Cleanup(8, turns=400)
+    env = Cleanup(3, turns=400)
     env.reset(0)
     player = env.scripted()
     names = [agent.name for agent in env.world.agents]
@@ -280,9 +280,9 @@ def test_without_cleaners_nobody_eats_and_with_them_the_pickers_do() -> None:
         action = player(present)
         return np.where(action == CLEAN, UP, action)
 
-    alone = play(env, dict.fromkeys(names, pick), 8, seed=0)
+    alone = play(env, dict.fromkeys(names, pick), 3, seed=0)
     assert all(mean == 0 for mean, _ in alone.values())
-    together = [mean for mean, _ in play(env, dict.fromkeys(names, player), 8, seed=0).values()]
+    together = [mean for mean, _ in play(env, dict.fromkeys(names, player), 3, seed=0).values()]
     assert min(together[1::2]) > 100
     assert max(together[::2]) < 0.2 * min(together[1::2])
 

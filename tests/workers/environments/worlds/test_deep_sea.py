@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from protocol.config.run import EnvironmentConfig
-from protocol.errors import ConfigurationError
-from tests.faults import raises
 from workers.environments.worlds.deep_sea import DeepSea
 from workers.evaluation.baselines import baselines
 
@@ -46,10 +44,3 @@ def test_it_is_drawn_as_text() -> None:
     env.reset(0)
     env.step([np.array([1])])
     assert env.render() == "...\n.@.\n..$"
-
-
-def test_a_sea_without_depth_is_refused() -> None:
-    with raises(
-        ConfigurationError, "environment_setting_invalid", environment="deep_sea", key="environment.settings.size"
-    ):
-        DeepSea(1, size=1)

@@ -42,7 +42,7 @@ def legal(field: Any) -> Any:
     return allowed
 
 
-@pytest.mark.parametrize(("size", "episodes"), [(8, 40), (6, 20)])
+@pytest.mark.parametrize(("size", "episodes"), [(8, 16), (6, 8)])
 def test_every_turn_is_that_of_lbforaging(size: int, episodes: int) -> None:
     """From the same field, by the same actions, legal ones that mostly load where they can: what is seen, what it
     brings, what is legal, and when it ends."""
@@ -71,7 +71,7 @@ def test_every_turn_is_that_of_lbforaging(size: int, episodes: int) -> None:
                 if not over:
                     np.testing.assert_array_equal(one.observation[0], seen[i])
                     np.testing.assert_array_equal(one.action_mask, legal(field)[i : i + 1])
-    assert loads >= 8
+    assert loads >= 3
 
 
 def test_fields_are_drawn_as_lbforaging_draws_them() -> None:
@@ -112,10 +112,8 @@ def test_it_is_drawn_as_text() -> None:
     assert env.render() == "a.....\n.3....\n......\n..3...\n......\n.....b"
 
 
-def test_settings_and_turns_that_cannot_be_are_refused() -> None:
+def test_a_field_too_small_is_refused() -> None:
     with raises(
         ConfigurationError, "environment_setting_invalid", environment="foraging", key="environment.settings.size"
     ):
         Foraging(1, size=5)
-    with raises(ConfigurationError, "turn_mode_not_supported", environment="foraging", key="environment.turn_mode"):
-        Foraging(1, "sequential")

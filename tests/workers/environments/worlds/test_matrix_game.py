@@ -28,12 +28,7 @@ def returns(actions: tuple[int, ...], **settings: Any) -> list[float]:
     ("settings", "actions", "earned"),
     [
         ({"game": "climbing"}, (0, 0), [275, 275]),  # optimal: 25 turns of 11
-        ({"game": "climbing"}, (1, 1), [175, 175]),  # the safe equilibrium: 25 turns of 7
-        ({"game": "climbing"}, (0, 1), [-750, -750]),
-        ({"game": "climbing"}, (1, 2), [150, 150]),
-        ({"game": "climbing"}, (2, 1), [0, 0]),
-        ({"game": "penalty"}, (0, 0), [250, 250]),  # optimal: 25 turns of 10
-        ({"game": "penalty"}, (2, 2), [250, 250]),
+        ({"game": "penalty"}, (2, 2), [250, 250]),  # optimal: 25 turns of 10
         ({"game": "penalty", "k": -100.0}, (0, 2), [-2500, -2500]),
         ({"game": "penalty", "k": -100.0}, (1, 1), [50, 50]),
         ({"game": "penalty", "k": -100.0}, (1, 0), [0, 0]),
@@ -101,14 +96,3 @@ def test_the_last_joint_action_is_seen_one_hot_by_both_and_forgotten_by_the_next
 def test_a_table_that_is_no_game_is_refused_in_one_sentence(settings: Any, kind: str, key: str) -> None:
     with raises(ConfigurationError, kind, environment="matrix_game", key=f"environment.settings.{key}"):
         MatrixGame(1, **settings)
-
-
-def test_players_act_all_at_once() -> None:
-    with raises(
-        ConfigurationError,
-        "turn_mode_not_supported",
-        value="sequential",
-        environment="matrix_game",
-        key="environment.turn_mode",
-    ):
-        MatrixGame(1, "sequential")

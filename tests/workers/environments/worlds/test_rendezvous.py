@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from protocol.config.run import EnvironmentConfig
-from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.errors import EnvironmentFault
 from tests.faults import raises
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.worlds.rendezvous import DRAG, REACH, THRUST, TOP, Rendezvous
@@ -73,31 +71,6 @@ def test_places_stand_around_a_point_and_inside_the_walls_out_of_each_others_rea
     centre = env._place.mean(axis=0)
     assert np.allclose(np.linalg.norm(env._place - centre, axis=-1), 0.3, atol=1e-5)
     assert centre.std() > 0.3, "the meeting point is anywhere"
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "kind"),
-    [
-        ("agents", 1, "environment_setting_invalid"),
-        ("touch", -1.0, "environment_setting_invalid"),
-        ("size", 3, "unknown_environment_setting"),
-    ],
-)
-def test_a_wrong_setting_is_one_sentence(field: str, value: Any, kind: str) -> None:
-    with raises(ConfigurationError, kind, environment="rendezvous", key=f"environment.settings.{field}"):
-        Rendezvous(2, **{field: value})
-
-
-def test_agents_cannot_take_turns() -> None:
-    with raises(
-        ConfigurationError,
-        "turn_mode_not_supported",
-        value="sequential",
-        environment="rendezvous",
-        expected="simultaneous",
-        key="environment.turn_mode",
-    ):
-        Rendezvous(2, "sequential")
 
 
 @pytest.mark.parametrize("thrust", [1.5, np.nan])

@@ -35,13 +35,13 @@ def put(env: Spread, plane: Any) -> None:
     env._velocity[:, 0] = [body.state.p_vel for body in world.agents]
 
 
-@pytest.mark.parametrize(("agents", "ratio", "turns"), [(3, 0.5, 25), (5, 0.25, 40), (2, 0.0, 7), (1, 1.0, 3)])
+@pytest.mark.parametrize(("agents", "ratio", "turns"), [(4, 0.25, 25), (2, 0.0, 7), (1, 1.0, 3)])
 def test_every_turn_is_that_of_mpe2(agents: int, ratio: float, turns: int) -> None:
     """From the same plane, crowded in every other episode, by the same moves: what is seen, what it brings, and when it
     ends."""
     env = Spread(1, agents=agents, local_ratio=ratio, turns=turns)
     plane, chance, touches = original(agents, ratio, turns), np.random.default_rng(0), 0
-    for episode in range(8):
+    for episode in range(4):
         turn = env.reset(episode)
         told, _ = plane.reset(seed=episode)
         if episode % 2:
@@ -65,7 +65,7 @@ def test_every_turn_is_that_of_mpe2(agents: int, ratio: float, turns: int) -> No
         for i, one in enumerate(turn.present):
             assert one.final_observation is not None
             np.testing.assert_array_equal(one.final_observation[0], told[f"agent_{i}"])
-    assert touches > 10 or agents < 3
+    assert touches > 5 or agents < 3
 
 
 def test_what_is_asked_of_players_is_what_mpe2_asks() -> None:
@@ -132,10 +132,8 @@ def test_it_is_drawn_where_bodies_are() -> None:
     assert env.agent_cells(1).sum() == 2
 
 
-def test_settings_and_turns_that_cannot_be_are_refused() -> None:
+def test_a_setting_that_cannot_be_is_refused() -> None:
     with raises(
         ConfigurationError, "environment_setting_invalid", environment="spread", key="environment.settings.local_ratio"
     ):
         Spread(1, local_ratio=1.5)
-    with raises(ConfigurationError, "turn_mode_not_supported", environment="spread", key="environment.turn_mode"):
-        Spread(1, "sequential")

@@ -94,14 +94,6 @@ def test_K8_all_copies_share_a_step_before_and_have_uniform_phases_after_desynch
     assert (np.abs(quarters - 0.25) < 0.03).all()
 
 
-def test_the_same_seed_shows_the_same_and_another_does_not() -> None:
-    env = Synthetic(3, **SMALL)
-    first = together(env.reset(1), "observation").copy()
-    env.step([np.ones(3, np.int64)] * 3)
-    assert np.array_equal(together(env.reset(1), "observation"), first)
-    assert not np.array_equal(together(env.reset(2), "observation"), first)
-
-
 def test_random_and_scripted_players_earn_what_they_must() -> None:
     for settings in ({"agents": 2}, {"many": 2}):
         config = EnvironmentConfig(id="synthetic", copies=64, settings=settings | {"episode_steps": 100})
@@ -114,7 +106,6 @@ def test_random_and_scripted_players_earn_what_they_must() -> None:
     ("settings", "kind", "facts"),
     [
         ({"actions": 9, "observation": 10}, "observation_too_small_for_actions", {"count": 9, "expected": 11}),
-        ({"episode_steps": 0}, "environment_setting_invalid", {"key": "environment.settings.episode_steps"}),
         ({"speed": 1}, "unknown_environment_setting", {"key": "environment.settings.speed"}),
     ],
 )
@@ -123,9 +114,7 @@ def test_a_wrong_setting_is_one_sentence(settings: dict[str, Any], kind: str, fa
         make(EnvironmentConfig(id="synthetic", copies=2, settings=settings))
 
 
-def test_agents_cannot_take_turns_and_a_copy_is_told_as_text() -> None:
-    with raises(ConfigurationError, "turn_mode_not_supported", key="environment.turn_mode", environment="synthetic"):
-        Synthetic(2, "sequential")
+def test_a_copy_is_told_as_text() -> None:
     env = Synthetic(2, **SMALL)
     turn = env.reset(0)
     player = env.scripted()

@@ -40,7 +40,6 @@ def entries(
 @pytest.mark.parametrize(
     ("id", "mode", "settings"),
     [
-        ("treasure_hunt", "sequential", MAZE),
         ("treasure_hunt", "simultaneous", {**MAZE, "map": True}),
         ("tag", "sequential", {"turns": 5, "agents": 3, "width": 6, "height": 6}),
         ("rendezvous", "simultaneous", {"turns": 4, "desynchronize": True}),
@@ -236,11 +235,6 @@ def test_teams_and_members_of_a_collection_are_agents_like_any_others() -> None:
     assert met > 2
     with raises(ConfigurationError, "simulators_with_central_state", value="joint", key="environment.central_state"):
         make(EnvironmentConfig(id="external", settings={"world": "tag"}, central_state="joint"))
-
-
-def test_like_agents_may_share_a_policy_as_before() -> None:
-    _, joint = both("rendezvous", "simultaneous")
-    assert len({place.observed.dtype for place in joint.world.places}) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ def _draw(cells: int, probability: float, turns: int, seed: int = 0) -> list[tup
     return [tuple(np.copy(part) for part in sparks.draw()) for _ in range(turns)]  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(("cells", "probability"), [(50, 0.03), (1_000, 0.005), (7, 0.5), (40_000, 0.005)])
+@pytest.mark.parametrize(("cells", "probability"), [(50, 0.03), (7, 0.5), (40_000, 0.005)])
 def test_every_cell_succeeds_with_the_given_probability(cells: int, probability: float) -> None:
     turns = 200_000 // cells + 200
     drawn = _draw(cells, probability, turns)
@@ -58,9 +58,3 @@ def test_probability_one_fills_every_cell_and_zero_none() -> None:
 
 def test_a_tiny_probability_overflows_nothing() -> None:
     assert all(where.size == 0 for where, _ in _draw(1_000, 1e-300, 100))
-
-
-def test_the_same_seed_draws_the_same() -> None:
-    for (where, kind), (again, kind_again) in zip(_draw(500, 0.01, 2_000), _draw(500, 0.01, 2_000), strict=True):
-        assert np.array_equal(where, again)
-        assert np.array_equal(kind, kind_again)
