@@ -37,6 +37,7 @@ def test_an_auxiliary_is_told_observations_and_no_actions_J1() -> None:
     assert plan.observes == ("a", "b")
     assert plan.agents == (0, 1)
     assert plan.streams == plan.batch_segments == 8
+    assert plan.flow == "drop_oldest"  # nobody who acts waits for it
     assert plan.fraction_of_steps(WORLD) == pytest.approx(2 / 3)
 
 
@@ -119,17 +120,11 @@ def test_what_cannot_work_is_refused_in_one_sentence(
     ("keys", "kind", "key"),
     [
         ({"colour": 1}, "unknown_key", "colour"),
-        ({"algorithm": {"colour": 1}}, "unknown_key", "algorithm.colour"),
         ({"network": {"recurrent": "gru"}}, "auxiliary_recurrent", "network.recurrent"),
         ({"algorithm": {"segments": 2}}, "fewer_segments_than_minibatches", "algorithm.segments"),
         ({"fraction": 0}, "value_invalid", "fraction"),
-        ({"flow": "block"}, "unknown_key", "flow"),
     ],
 )
 def test_an_unknown_or_impossible_key_is_an_error(keys: dict[str, Any], kind: str, key: str) -> None:
     with raises(ConfigurationError, kind, key=f"auxiliaries.novelty.{key}"):
         parse_run({"auxiliaries": {"novelty": keys}})
-
-
-def test_nobody_who_acts_waits_for_an_auxiliary() -> None:
-    assert planned({"novelty": {"observes": ["a"]}}, {"a": CURIOUS})["novelty"].config.flow == "drop_oldest"

@@ -12,7 +12,6 @@ from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, Dict, DictPopulation, Discrete, MultiDiscrete, World
 from tests.faults import raises, words_in
-from workers.coordination.membership import Membership
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.runtime.seeds import seed_of
 
@@ -193,26 +192,13 @@ def test_without_word_a_replay_drops_its_oldest_and_all_else_waits_A2(name: str,
     assert plan.credit().paced == (flow == "drop_oldest")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "processes"), [(None, [["a"], ["b"], ["c"]]), (2, [["a", "c"], ["b"]]), (1, [["a", "b", "c"]])]
-)
-def test_fewer_learner_processes_share_the_policies_A10(tmp_path: Any, wanted: int | None, processes: Any) -> None:
-    run = parse_run({"num_learner_processes": wanted})
-    members = Membership(run, ["a", "b", "c"], tmp_path / "state.json")
-    assert members.learners_wanted == len(processes)
-    assert [["a", "b", "c"][i :: members.learners_wanted] for i in range(members.learners_wanted)] == processes
-
-
 def test_seeds_of_different_purposes_differ_and_repeat() -> None:
     seeds = {seed_of(seed, purpose, i) for seed in range(5) for purpose in ("noise", "weights") for i in range(20)}
     assert len(seeds) == 200
-    assert seed_of(3, "noise", "actor-0", 1) == seed_of(3, "noise", "actor-0", 1)
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 BOUNDED, FREE = Box(shape=(2,), low=-1.0, high=1.0), Box(shape=(2,))
-
-
 ALGORITHMS = {"ppo", "impala", "iqn", "dqn", "c51", "sac", "vdn", "qmix", "bc"}
 
 
@@ -237,20 +223,6 @@ def test_actions_that_an_algorithm_cannot_learn_are_refused_with_those_that_can(
         plans({"policy": {"algorithm": {"name": algorithm}}}, world)
     words = words_in(vars(caught.value)["facts"]["reason"])
     assert words & {*ALGORITHMS, "environment.teams", "bounds"} == {algorithm, *remedy}
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "action", "masked"),
-    [
-        ("iqn", Discrete(n=3), True),
-        ("dqn", Discrete(n=3), True),
-        ("sac", BOUNDED, False),
-        ("sac", Dict(spaces={"a": BOUNDED, "b": BOUNDED}), False),
-    ],
-)
-def test_actions_that_an_algorithm_can_learn_are_taken(algorithm: str, action: Any, masked: bool) -> None:
-    world = World(id="w", agents=(Agent(name="a", observation=SMALL, action=action, action_mask=masked),))
-    assert plans({"policy": {"algorithm": {"name": algorithm}}}, world)["a"].kept_rows > 0
 
 
 def team(**parts: tuple[Any, Any]) -> World:
