@@ -44,13 +44,7 @@ PPO: dict[str, Any] = {"name": "ppo", "minibatches": 2}
 IQN: dict[str, Any] = {"name": "iqn", "buffer_capacity": 64, "learning_starts": 8, "batch_size": 8, "frames": 1}
 NAMES = [
     f"{kind}.{POLICY}" for kind in ("relayed", "repeated", "waiting_for_room", "refused", "held", "weights_relayed")
-] + [
-    "quarantined_messages",
-    "out_of_order",
-    "refused_acks",
-    "push_full",
-    *WeightPublisher.COUNTERS,
-]
+] + ["quarantined_messages", "out_of_order", "refused_acks", "push_full", *WeightPublisher.COUNTERS]
 
 
 def plan_of(algorithm: dict[str, Any] = PPO, credits: int = 6, **policy: Any) -> PolicyPlan:

@@ -74,11 +74,7 @@ def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
     [
         ({"agents": {"z": "a"}}, "agents_key_unknown", {"agent": "z", "choices": ["a", "b", "c"]}),
         ({"policies": {"z": {}}}, "policy_not_used", {"policy": "z", "choices": ["a", "b", "c"]}),
-        (
-            {"multiprocessing": {"num_agents": 2}},
-            "agent_count_differs",
-            {"expected": 2, "count": 3},
-        ),
+        ({"multiprocessing": {"num_agents": 2}}, "agent_count_differs", {"expected": 2, "count": 3}),
         (
             {"environment": {"copies": 6}, "policy": {"algorithm": {"name": "ppo", "minibatches": 4}}},
             "minibatches_do_not_divide_batch",
@@ -101,12 +97,7 @@ def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
             {
                 "environment": {"copies": 1},
                 "policy": {
-                    "algorithm": {
-                        "name": "iqn",
-                        "buffer_capacity": 100,
-                        "learning_starts": 1,
-                        "batch_size": 65,
-                    }
+                    "algorithm": {"name": "iqn", "buffer_capacity": 100, "learning_starts": 1, "batch_size": 65}
                 },
             },
             "batch_exceeds_ring",
@@ -132,11 +123,7 @@ def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
             "error_buffer_too_small",
             {"policy": "a", "value": 10, "expected": 160},
         ),
-        (
-            {"policy": {"compress": ["observation", "smell"]}},
-            "compress_field_unknown",
-            {"field": "smell"},
-        ),
+        ({"policy": {"compress": ["observation", "smell"]}}, "compress_field_unknown", {"field": "smell"}),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_remedy_K11(
