@@ -37,14 +37,14 @@ RESOLVED = {
 """What configuration itself turns into policies, the agents' map, `lockstep`, `end`, `publish_mode`, a check and what
 is evaluated."""
 
-CONFIGURATION = {ROOT / "protocol" / f"{name}.py" for name in ("config", "algorithms", "environments", "collection")}
+CONFIGURATION = ROOT / "protocol/config"
 
 
 def attributes(folder: Path) -> set[str]:
     """All names that are read as an attribute of something, outside the configuration's own modules."""
     found: set[str] = set()
     for path in folder.rglob("*.py"):
-        if path not in CONFIGURATION:
+        if not path.is_relative_to(CONFIGURATION):
             tree = ast.parse(path.read_text())
             found |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return found

@@ -25,18 +25,18 @@ DEAD = 2**22 + 1
 
 
 def join(
-    role: Role, token: str, name: str = "", pid: int | None = None, host: str = HERE, incarnation: int = 0
+    role: Role,
+    token: str,
+    name: str = "",
+    pid: int | None = None,
+    host: str = HERE,
+    incarnation: int = 0,
+    node: str = "",
 ) -> Join:
     """A request; the process is this one unless told otherwise."""
-    return Join(
-        role=role,
-        name=name,
-        token=token,
-        release=RELEASE,
-        host=host,
-        pid=os.getpid() if pid is None else pid,
-        incarnation=incarnation,
-    )
+    pid = os.getpid() if pid is None else pid
+    said = {"name": name, "token": token, "host": host, "pid": pid, "incarnation": incarnation, "node": node}
+    return Join.model_validate({"role": role, "release": RELEASE, **said})
 
 
 def members_of(folder: Path, actors: int = 1, steps: int = 100, **settings: object) -> Membership:
