@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from protocol.memory.counters import Counters
+from workers.runtime import torch_setup
+from workers.tools.bench.__main__ import main
+from workers.tools.bench.pipeline import pipeline as module
 from workers.tools.bench.pipeline.cpu_bound import Parts
 from workers.tools.bench.pipeline.pipeline import _beside, _rates
 from workers.tools.bench.pipeline.run_under_test import Look, RunUnderTest
@@ -31,11 +34,13 @@ PROMISED = {
 
 
 @pytest.mark.timeout(600)
-def test_a_short_run_prints_every_figure_with_the_bound_beside_it() -> None:
+def test_a_short_run_prints_every_figure_with_the_bound_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_setup, "configure_torch", lambda: None)
+    monkeypatch.setattr(module, "_WARM_UPDATES", 2)
     options = ["--workload", "W3-lite", "--copies", "8", "--json", "--windows", "1", "--seconds", "0.3", "--warm", "0"]
-    command = [sys.executable, "-m", "workers.tools.bench", "pipeline", *options]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=580, check=True)
-    told = json.loads(ended.stdout)
+    result = CliRunner().invoke(main, ["pipeline", *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
     assert told.keys() >= PROMISED
     assert told["agent_steps_per_second"] == pytest.approx(3 * told["env_steps_per_second"], rel=0.2)
     assert told["ratio_to_bound"] == pytest.approx(told["env_steps_per_second"] / told["two_core_bound"])
