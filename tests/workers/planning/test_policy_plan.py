@@ -15,7 +15,7 @@ from tests.faults import raises, words_in
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.runtime.seeds import seed_of
 
-SMALL, LARGE = Box(shape=(3,)), Box(shape=(4,))
+SMALL = Box(shape=(3,))
 WORLD = World(id="trio", agents=tuple(Agent(name=n, observation=SMALL, action=Discrete(n=2)) for n in "abc"))
 
 
@@ -56,81 +56,38 @@ def test_the_agents_map_lets_agents_share_a_policy_J2() -> None:
     assert found["pair"].batch_segments == 8
 
 
-def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
-    odd = Agent(name="d", observation=LARGE, action=Discrete(n=2))
-    with raises(
-        ConfigurationError,
-        "shared_policy_spaces_differ",
-        policy="x",
-        agent="a",
-        environment="mixed",
-        field="observation",
-    ):
-        plans({"agents": {"a": "x", "d": "x"}}, World(id="mixed", agents=(*WORLD.agents, odd)))
+def of(name: str, **keys: Any) -> dict[str, Any]:
+    """The algorithm of a policy."""
+    return {"algorithm": {"name": name, **keys}}
 
 
 @pytest.mark.parametrize(
-    ("data", "kind", "facts"),
+    ("copies", "policy", "kind", "facts"),
     [
-        ({"agents": {"z": "a"}}, "agents_key_unknown", {"agent": "z", "choices": ["a", "b", "c"]}),
-        ({"policies": {"z": {}}}, "policy_not_used", {"policy": "z", "choices": ["a", "b", "c"]}),
-        ({"multiprocessing": {"num_agents": 2}}, "agent_count_differs", {"expected": 2, "count": 3}),
+        (6, of("ppo", minibatches=4), "minibatches_do_not_divide_batch", {"policy": "a", "count": 6, "minibatches": 4}),
         (
-            {"environment": {"copies": 6}, "policy": {"algorithm": {"name": "ppo", "minibatches": 4}}},
-            "minibatches_do_not_divide_batch",
-            {"policy": "a", "count": 6, "minibatches": 4},
-        ),
-        (
-            {"policy": {"algorithm": {"name": "ppo", "segments": 10, "minibatches": 4}}},
-            "minibatches_do_not_divide",
-            {"key": "policy.algorithm.segments", "count": 10, "minibatches": 4},
-        ),
-        (
-            {
-                "environment": {"copies": 64},
-                "policy": {"algorithm": {"name": "iqn", "buffer_capacity": 10_000, "learning_starts": 9_000}},
-            },
+            64,
+            of("iqn", buffer_capacity=10_000, learning_starts=9_000),
             "learning_starts_beyond_rings",
             {"value": 9000, "limit": 8192},
         ),
         (
-            {
-                "environment": {"copies": 1},
-                "policy": {
-                    "algorithm": {"name": "iqn", "buffer_capacity": 100, "learning_starts": 1, "batch_size": 65}
-                },
-            },
+            1,
+            of("iqn", buffer_capacity=100, learning_starts=1, batch_size=65),
             "batch_exceeds_ring",
             {"value": 65, "limit": 64},
         ),
-        (
-            {"environment": {"copies": 1}, "policy": {"algorithm": {"name": "iqn", "frames": 6}, "segment_length": 4}},
-            "segments_shorter_than_frames",
-            {"frames": 6, "expected": 5},
-        ),
-        (
-            {"environment": {"copies": 64}, "policy": {"credits": 100}},
-            "credits_not_a_multiple",
-            {"policy": "a", "credits": 100, "segments": 64, "choices": "64 or 128"},
-        ),
-        (
-            {"environment": {"copies": 1}, "policy": {"credits": 100_000, "algorithm": {"minibatches": 1}}},
-            "credits_exceed_socket_queue",
-            {"policy": "a", "credits": 100_000},
-        ),
-        (
-            {"environment": {"copies": 1}, "policy": {"algorithm": {"name": "iqn", "error_buffer": 10}}},
-            "error_buffer_too_small",
-            {"policy": "a", "value": 10, "expected": 160},
-        ),
-        ({"policy": {"compress": ["observation", "smell"]}}, "compress_field_unknown", {"field": "smell"}),
+        (1, {**of("iqn", frames=6), "segment_length": 4}, "segments_shorter_than_frames", {"frames": 6, "expected": 5}),
+        (64, {"credits": 100}, "credits_not_a_multiple", {"policy": "a", "credits": 100, "choices": "64 or 128"}),
+        (1, of("iqn", error_buffer=10), "error_buffer_too_small", {"policy": "a", "value": 10, "expected": 160}),
+        (16, {"compress": ["observation", "smell"]}, "compress_field_unknown", {"field": "smell"}),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_remedy_K11(
-    data: dict[str, Any], kind: str, facts: dict[str, Any]
+    copies: int, policy: dict[str, Any], kind: str, facts: dict[str, Any]
 ) -> None:
     with raises(ConfigurationError, kind, **facts) as told:
-        plans(data)
+        plans({"environment": {"copies": copies}, "policy": policy})
     assert "\n" not in str(told.value)
 
 
