@@ -42,8 +42,9 @@ def witnessed(folder: Path, *arguments: str) -> str:
     return result.stderr.strip()
 
 
-def test_the_launcher_collects_garbage_but_not_in_what_it_is_made_of(tmp_path: Path) -> None:
-    assert witnessed(tmp_path, "-P", "-m", "launch", "--version") == "collects True True"
+@pytest.mark.parametrize("command", ["workers.relay --help", "launch --version"])
+def test_a_program_collects_garbage_but_not_in_what_it_is_made_of(tmp_path: Path, command: str) -> None:
+    assert witnessed(tmp_path, "-P", "-m", *command.split()) == "collects True True"
 
 
 def test_who_only_imports_workers_keeps_the_collector_of_his_interpreter(tmp_path: Path) -> None:
