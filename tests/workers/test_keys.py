@@ -11,7 +11,7 @@ from protocol.config.environment import Split
 from protocol.config.run import Multiprocessing, Run
 from tests.tools import ROOT
 
-RESOLVED = {
+RESOLVED: set[tuple[type[ConfigModel], str]] = {
     (Run, "policy"),
     (Run, "policies"),
     (Run, "agents"),

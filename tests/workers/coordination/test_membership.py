@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -217,7 +218,7 @@ def test_messages_of_a_former_incarnation_or_of_a_stranger_under_its_name_are_no
     old = admitted(members, join("actor", "x", pid=DEAD))
     new = admitted(members, join("actor", "y"))
     for token, incarnation in (("x", 1), ("x", 2), ("y", 1), ("guess", 2)):
-        said = {"name": old.name, "token": token, "incarnation": incarnation}
+        said: dict[str, Any] = {"name": old.name, "token": token, "incarnation": incarnation}
         assert members.heartbeat(Heartbeat(**said, state="acting")) is None
         assert members.leave(Leave(**said)) is None
     assert members.members("actor") == [new]
