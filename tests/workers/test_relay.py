@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,13 @@ import numpy as np
 import pytest
 import zmq
 
-from protocol import RELEASE
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError, WireError
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, files
 from protocol.messages.codec import encode
-from protocol.messages.core import Ack, Heartbeat, Join, Refusal, Route
+from protocol.messages.core import Ack, Heartbeat, Join, Route
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import Ports
@@ -31,8 +28,7 @@ from tests.faults import kinds_in, raises
 from tests.protocol.parts import BLOCK, POLICY, RUN, Actor, Learner
 from tests.protocol.weights.test_publisher import Publisher, Subscriber
 from tests.waiting import until
-from workers.coordination.member_store import WorkerRecord
-from workers.coordination.membership import Membership
+from tests.workers.coordination.test_membership import admitted, join, members_of, refused
 from workers.coordination.routing import route_via_relays
 from workers.planning.auxiliary_plan import plan_learners
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_policies
@@ -44,13 +40,7 @@ PPO: dict[str, Any] = {"name": "ppo", "minibatches": 2}
 IQN: dict[str, Any] = {"name": "iqn", "buffer_capacity": 64, "learning_starts": 8, "batch_size": 8, "frames": 1}
 NAMES = [
     f"{kind}.{POLICY}" for kind in ("relayed", "repeated", "waiting_for_room", "refused", "held", "weights_relayed")
-] + [
-    "quarantined_messages",
-    "out_of_order",
-    "refused_acks",
-    "push_full",
-    *WeightPublisher.COUNTERS,
-]
+] + ["quarantined_messages", "out_of_order", "refused_acks", "push_full", *WeightPublisher.COUNTERS]
 
 
 def plan_of(algorithm: dict[str, Any] = PPO, credits: int = 6, **policy: Any) -> PolicyPlan:
@@ -103,6 +93,12 @@ class Scene:
         made = Relay(self.memory, plan, incarnation)
         self.stack.callback(made.close)
         return made
+
+    def ends(self, plan: TrainingPlan, ledger: Path | None = None) -> tuple[Relay, Learner, Actor]:
+        """An actor, which is led by the relay to the learner."""
+        relay, learner, actor = self.relay(plan), self.learner(plan, ledger=ledger), self.actor(plan)
+        actor.sender.route(relay.serve(learner), inline=True)
+        return relay, learner, actor
 
     def learner(self, plan: TrainingPlan, incarnation: int = 1, ledger: Path | None = None) -> Learner:
         made = Learner(ledger, incarnation, pool=plan.pool_slots, layout=plan.layout)
@@ -169,8 +165,7 @@ def test_what_an_auxiliary_is_told_passes_though_nobody_acts_in_it_J1(scene: Sce
         }
     )
     plan = plan_learners(run, WORLD)[POLICY]
-    relay, learner, actor = scene.relay(plan), scene.learner(plan), scene.actor(plan)
-    actor.sender.route(relay.serve(learner), inline=True)
+    relay, learner, actor = scene.ends(plan)
     actor.write(2)
     shipped(relay, learner, actor, count=2 * BLOCK)
     assert learner.wrong == relay.count("refused") == 0
@@ -179,8 +174,7 @@ def test_what_an_auxiliary_is_told_passes_though_nobody_acts_in_it_J1(scene: Sce
 def test_checksums_are_those_of_the_pool(scene: Scene) -> None:
     """Where processors do not show stores in order, or somebody wants it, a reader checks what it copied."""
     plan = plan_of(checksums=True)
-    relay, learner, actor = scene.relay(plan), scene.learner(plan), scene.actor(plan)
-    actor.sender.route(relay.serve(learner), inline=True)
+    relay, learner, actor = scene.ends(plan)
     actor.write(2)
     shipped(relay, learner, actor, count=2 * BLOCK)  # `Learner.use` asserts that all is intact
     ring = learner.receiver.rings(POLICY)["actor-0", 1]
@@ -194,8 +188,7 @@ def test_checksums_are_those_of_the_pool(scene: Scene) -> None:
 def test_a_learner_that_comes_back_is_told_of_everything_it_has_not_settled_G1(scene: Scene, tmp_path: Path) -> None:
     """G1: its next incarnation gets from the relay what the dead one had not used, and nothing else twice."""
     plan = plan_of()
-    relay, first, actor = scene.relay(plan), scene.learner(plan, ledger=tmp_path / "ledger"), scene.actor(plan)
-    actor.sender.route(relay.serve(first), inline=True)
+    relay, first, actor = scene.ends(plan, tmp_path / "ledger")
     actor.write(1)
     shipped(relay, first, actor, count=BLOCK)
     actor.write(3)
@@ -219,8 +212,7 @@ def test_a_relay_that_comes_back_takes_over_and_what_had_arrived_through_the_dea
 ) -> None:
     """Its pool is another file with another nonce; the old one goes when the learner has let go of it."""
     plan = plan_of()
-    old, learner, actor = scene.relay(plan), scene.learner(plan), scene.actor(plan)
-    actor.sender.route(old.serve(learner), inline=True)
+    old, learner, actor = scene.ends(plan)
     actor.write(2)
     until(lambda: old.passed.turn() is not None and (learner.listen() or _waiting(learner) == 2 * BLOCK))
     old.passed.close()
@@ -293,8 +285,7 @@ def test_in_replay_the_pool_keeps_what_the_actors_ring_would_keep(scene: Scene) 
     """Settled means admitted: the rows are sampled until as many newer ones have come."""
     plan = plan_of(IQN)
     assert plan.kept_blocks > 2
-    relay, learner, actor = scene.relay(plan), scene.learner(plan), scene.actor(plan)
-    actor.sender.route(relay.serve(learner), inline=True)
+    relay, learner, actor = scene.ends(plan)
     records: list[np.void] = []
     for turn in range(plan.kept_blocks + 3):
         actor.write(1)
@@ -494,9 +485,8 @@ def test_a_manifest_that_is_none_is_refused(text: str) -> None:
 
 def route(policy: str, node: str) -> Route:
     """A learner's own."""
-    return Route(
-        policy=policy, learner="l", incarnation=1, experience="e", weights="w", acknowledgements="k", node=node
-    )
+    ways = {"experience": "e", "weights": "w", "acknowledgements": "k"}
+    return Route.model_validate({"policy": policy, "learner": "l", "incarnation": 1, "node": node, **ways})
 
 
 def test_a_route_leads_by_the_relay_of_the_learners_node_and_back_by_that_of_ones_own() -> None:
@@ -523,43 +513,25 @@ def test_a_route_leads_by_the_relay_of_the_learners_node_and_back_by_that_of_one
     assert route_via_relays([route("a", "")], offers, "here") == [route("a", "")]
 
 
-def join(role: Any, token: str, node: str, pid: int | None = None, incarnation: int = 0, name: str = "") -> Join:
-    """A request of this process, unless told otherwise."""
-    own = os.getpid() if pid is None else pid
-    return Join(
-        role=role,
-        name=name,
-        token=token,
-        release=RELEASE,
-        host=platform.node() if pid is None else "another",
-        pid=own,
-        node=node,
-        incarnation=incarnation,
-    )
-
-
 def test_a_node_has_one_relay_whose_next_one_waits_for_its_end(tmp_path: Path) -> None:
-    members = Membership(Run(), ["a", "b"], tmp_path / "state.json")
-    first, other = members.join(join("relay", "t1", "here"), {}), members.join(join("relay", "t2", "there"), {})
-    assert isinstance(first, WorkerRecord)
-    assert isinstance(other, WorkerRecord)
+    members = members_of(tmp_path)
+    first, other = (admitted(members, join("relay", node, node=node)) for node in ("here", "there"))
     assert first.name != other.name
-    second = members.join(join("relay", "t3", "here"), {})
-    assert isinstance(second, Refusal)
-    assert second.retry
+    assert refused(members, join("relay", "next", node="here")).retry
     members.expire(first.seen + first.lease + 1)
-    again = members.join(join("relay", "t3", "here"), {})
-    assert isinstance(again, WorkerRecord)
+    again = admitted(members, join("relay", "next", node="here"))
     assert (again.name, again.incarnation) == (first.name, 2), "what the first one left is known by its name"
 
 
 def test_a_dead_relays_routes_lead_past_it_at_the_end_of_its_lease(tmp_path: Path) -> None:
-    members = Membership(Run(), ["a"], tmp_path / "state.json")
-    found = {}
-    for name, node in (("learner", "there"), ("actor", "here"), ("relay", "there"), ("relay-2", "here")):
-        member = members.join(join(name.partition("-")[0], name, node, pid=1), {})
-        assert isinstance(member, WorkerRecord)
-        found[name] = member
+    members, found = members_of(tmp_path), {}
+    for role, name, node in (
+        ("learner", "learner", "there"),
+        ("actor", "actor", "here"),
+        ("relay", "relay", "there"),
+        ("relay", "relay-2", "here"),
+    ):
+        found[name] = admitted(members, join(role, name, host="another", node=node))  # type: ignore[arg-type]
     own = route("a", "")
     offer = own.model_copy(update={"node": "there", "experience": "E", "experience_relay": 1})
     for role, routes in (("learner", [own]), ("relay", [offer])):
@@ -574,15 +546,9 @@ def test_a_dead_relays_routes_lead_past_it_at_the_end_of_its_lease(tmp_path: Pat
 
 
 def test_a_relay_without_use_is_refused_with_the_reason(tmp_path: Path) -> None:
-    run = Run.model_validate({"transport": "tcp"})
-    members = Membership(run, ["a"], tmp_path / "state.json")
-    answer = members.join(join("relay", "t", "here"), {})
-    assert isinstance(answer, Refusal)
+    answer = refused(members_of(tmp_path, transport="tcp"), join("relay", "t", node="here"))
     assert kinds_in(answer.reason) == ["nothing_to_relay"]
-    members = Membership(Run(), ["a"], tmp_path / "other.json")
-    answer = members.join(join("relay", "t", ""), {})
-    assert isinstance(answer, Refusal)
-    assert kinds_in(answer.reason) == ["relay_without_node"]
+    assert kinds_in(refused(members_of(tmp_path), join("relay", "t")).reason) == ["relay_without_node"]
 
 
 def test_a_node_is_told_by_its_host_boot_and_memory_unless_it_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,8 @@ from workers.sequential import Sequential
 TURNS = 7
 
 
-@pytest.mark.parametrize("within", [1, TURNS])
 def test_stop_is_obeyed_within_a_turn_D8(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], within: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Told in the middle of a step, as a signal is: that step is the last, long before the run's end."""
     made: list[int] = []
@@ -28,7 +27,7 @@ def test_stop_is_obeyed_within_a_turn_D8(
 
     def watched(self: TreasureHunt, actions: Sequence[Any]) -> Turn:
         made.append(1)
-        if len(made) == within:
+        if len(made) == TURNS:
             stop[0]()
         return step(self, actions)
 
@@ -41,7 +40,7 @@ def test_stop_is_obeyed_within_a_turn_D8(
     sequential = Sequential(run, tmp_path)
     stop.append(sequential.stop)
     assert sequential.run() is False
-    assert len(made) == within
+    assert len(made) == TURNS
     sequential.finish(False)
     capsys.readouterr()
     stop.clear()

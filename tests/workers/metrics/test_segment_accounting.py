@@ -77,7 +77,7 @@ def balanced(books: dict[str, Any]) -> bool:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(histories())
 def test_both_identities_hold_exactly_and_no_number_is_negative(history: History) -> None:
     books = history.books()
@@ -86,7 +86,7 @@ def test_both_identities_hold_exactly_and_no_number_is_negative(history: History
     assert min(v for v in (*books["dropped"].values(), *(b for b in books.values() if isinstance(b, int)))) >= 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(histories(), st.integers(1, 9))
 def test_a_learner_killed_between_counting_and_settling_received_that_twice(history: History, twice: int) -> None:
     """Its successor receives the same segments again: they are duplicates."""
@@ -97,7 +97,7 @@ def test_a_learner_killed_between_counting_and_settling_received_that_twice(hist
     assert books["duplicates"] == twice
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(histories(), st.integers(1, 9))
 def test_an_actor_killed_between_finishing_and_counting_still_made_what_the_learner_has(
     history: History, uncounted: int

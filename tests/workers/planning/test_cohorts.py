@@ -26,7 +26,6 @@ def learners(data: dict[str, Any]) -> dict[str, list[str]]:
     ("data", "expected"),
     [
         ({}, {"learner-a": ["a"], "learner-b": ["b"], "learner-c": ["c"]}),
-        ({"learners": "process"}, {"learner-a": ["a"], "learner-b": ["b"], "learner-c": ["c"]}),
         ({"learners": "cohort"}, {"learner-0": ["a", "b", "c"]}),
         ({"num_learner_processes": 2}, {"learner-0": ["a", "c"], "learner-1": ["b"]}),
         ({"learners": "cohort", "num_learner_processes": 2}, {"learner-0": ["a", "c"], "learner-1": ["b"]}),

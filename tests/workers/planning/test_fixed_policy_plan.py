@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from protocol.config.run import FrozenPolicy, ScriptedPolicy, parse_run
+from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from protocol.messages.core import Join, Refusal
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
@@ -29,8 +29,8 @@ WORLD = World(id="pair", agents=tuple(Agent(name=name, observation=SEEN, action=
 RANDOM = {"algorithm": {"name": "scripted"}}
 
 
-def frozen(path: Path | str, **more: Any) -> dict[str, Any]:
-    return {"algorithm": {"name": "frozen", "path": str(path), **more}}
+def frozen(path: Path) -> dict[str, Any]:
+    return {"algorithm": {"name": "frozen", "path": str(path)}}
 
 
 def run(**policies: dict[str, Any]) -> dict[str, Any]:
@@ -65,21 +65,11 @@ def test_what_all_agents_see_is_stored_for_those_who_learn_only() -> None:
     assert plan_common(plan_policies(nobody, world), world) is None
 
 
-def test_the_configuration_says_what_it_is_and_survives_the_wire() -> None:
-    told = parse_run(run(a=frozen("x", greedy=True), b={"algorithm": {"name": "scripted", "settings": {"k": [1]}}}))
-    again = parse_run(json.loads(told.model_dump_json()))
-    for one in (told, again):
-        assert one.fixed("a") == FrozenPolicy(path="x", greedy=True)
-        assert one.fixed("b") == ScriptedPolicy(settings={"k": [1]})
-        assert one.fixed("c") is None
-
-
 @pytest.mark.parametrize(
     ("data", "kind", "key"),
     [
         (run(a={"algorithm": {"name": "frozen"}}), "value_invalid", "policies.a.algorithm.path"),
         (run(a={**RANDOM, "learning_rate": 0.1}), "unknown_key", "policies.a.learning_rate"),
-        (run(a=frozen("x", entry="y")), "unknown_key", "policies.a.algorithm.entry"),
         ({"policy": RANDOM}, "fixed_policy_in_common", "policy.algorithm"),
     ],
 )

@@ -99,7 +99,6 @@ def test_players_of_one_seat_each_meet_those_of_the_other_J7() -> None:
         ({}, {"actors": 0}, "league_without_actors", {}),
         ({}, {"multiprocessing": {"enabled": False}}, "league_without_coordinator", {}),
         ({}, {"environment": {"id": "external", "copies": 16}}, "league_with_simulators", {}),
-        ({"opponents": 3}, {}, "unknown_key", {"key": "league.opponents"}),
     ],
 )
 def test_a_league_that_cannot_be_is_refused_in_one_sentence(

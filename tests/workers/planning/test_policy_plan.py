@@ -12,11 +12,10 @@ from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, Dict, DictPopulation, Discrete, MultiDiscrete, World
 from tests.faults import raises, words_in
-from workers.coordination.membership import Membership
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.runtime.seeds import seed_of
 
-SMALL, LARGE = Box(shape=(3,)), Box(shape=(4,))
+SMALL = Box(shape=(3,))
 WORLD = World(id="trio", agents=tuple(Agent(name=n, observation=SMALL, action=Discrete(n=2)) for n in "abc"))
 
 
@@ -57,94 +56,38 @@ def test_the_agents_map_lets_agents_share_a_policy_J2() -> None:
     assert found["pair"].batch_segments == 8
 
 
-def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
-    odd = Agent(name="d", observation=LARGE, action=Discrete(n=2))
-    with raises(
-        ConfigurationError,
-        "shared_policy_spaces_differ",
-        policy="x",
-        agent="a",
-        environment="mixed",
-        field="observation",
-    ):
-        plans({"agents": {"a": "x", "d": "x"}}, World(id="mixed", agents=(*WORLD.agents, odd)))
+def of(name: str, **keys: Any) -> dict[str, Any]:
+    """The algorithm of a policy."""
+    return {"algorithm": {"name": name, **keys}}
 
 
 @pytest.mark.parametrize(
-    ("data", "kind", "facts"),
+    ("copies", "policy", "kind", "facts"),
     [
-        ({"agents": {"z": "a"}}, "agents_key_unknown", {"agent": "z", "choices": ["a", "b", "c"]}),
-        ({"policies": {"z": {}}}, "policy_not_used", {"policy": "z", "choices": ["a", "b", "c"]}),
+        (6, of("ppo", minibatches=4), "minibatches_do_not_divide_batch", {"policy": "a", "count": 6, "minibatches": 4}),
         (
-            {"multiprocessing": {"num_agents": 2}},
-            "agent_count_differs",
-            {"expected": 2, "count": 3},
-        ),
-        (
-            {"environment": {"copies": 6}, "policy": {"algorithm": {"name": "ppo", "minibatches": 4}}},
-            "minibatches_do_not_divide_batch",
-            {"policy": "a", "count": 6, "minibatches": 4},
-        ),
-        (
-            {"policy": {"algorithm": {"name": "ppo", "segments": 10, "minibatches": 4}}},
-            "minibatches_do_not_divide",
-            {"key": "policy.algorithm.segments", "count": 10, "minibatches": 4},
-        ),
-        (
-            {
-                "environment": {"copies": 64},
-                "policy": {"algorithm": {"name": "iqn", "buffer_capacity": 10_000, "learning_starts": 9_000}},
-            },
+            64,
+            of("iqn", buffer_capacity=10_000, learning_starts=9_000),
             "learning_starts_beyond_rings",
             {"value": 9000, "limit": 8192},
         ),
         (
-            {
-                "environment": {"copies": 1},
-                "policy": {
-                    "algorithm": {
-                        "name": "iqn",
-                        "buffer_capacity": 100,
-                        "learning_starts": 1,
-                        "batch_size": 65,
-                    }
-                },
-            },
+            1,
+            of("iqn", buffer_capacity=100, learning_starts=1, batch_size=65),
             "batch_exceeds_ring",
             {"value": 65, "limit": 64},
         ),
-        (
-            {"environment": {"copies": 1}, "policy": {"algorithm": {"name": "iqn", "frames": 6}, "segment_length": 4}},
-            "segments_shorter_than_frames",
-            {"frames": 6, "expected": 5},
-        ),
-        (
-            {"environment": {"copies": 64}, "policy": {"credits": 100}},
-            "credits_not_a_multiple",
-            {"policy": "a", "credits": 100, "segments": 64, "choices": "64 or 128"},
-        ),
-        (
-            {"environment": {"copies": 1}, "policy": {"credits": 100_000, "algorithm": {"minibatches": 1}}},
-            "credits_exceed_socket_queue",
-            {"policy": "a", "credits": 100_000},
-        ),
-        (
-            {"environment": {"copies": 1}, "policy": {"algorithm": {"name": "iqn", "error_buffer": 10}}},
-            "error_buffer_too_small",
-            {"policy": "a", "value": 10, "expected": 160},
-        ),
-        (
-            {"policy": {"compress": ["observation", "smell"]}},
-            "compress_field_unknown",
-            {"field": "smell"},
-        ),
+        (1, {**of("iqn", frames=6), "segment_length": 4}, "segments_shorter_than_frames", {"frames": 6, "expected": 5}),
+        (64, {"credits": 100}, "credits_not_a_multiple", {"policy": "a", "credits": 100, "choices": "64 or 128"}),
+        (1, of("iqn", error_buffer=10), "error_buffer_too_small", {"policy": "a", "value": 10, "expected": 160}),
+        (16, {"compress": ["observation", "smell"]}, "compress_field_unknown", {"field": "smell"}),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_remedy_K11(
-    data: dict[str, Any], kind: str, facts: dict[str, Any]
+    copies: int, policy: dict[str, Any], kind: str, facts: dict[str, Any]
 ) -> None:
     with raises(ConfigurationError, kind, **facts) as told:
-        plans(data)
+        plans({"environment": {"copies": copies}, "policy": policy})
     assert "\n" not in str(told.value)
 
 
@@ -193,26 +136,13 @@ def test_without_word_a_replay_drops_its_oldest_and_all_else_waits_A2(name: str,
     assert plan.credit().paced == (flow == "drop_oldest")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "processes"), [(None, [["a"], ["b"], ["c"]]), (2, [["a", "c"], ["b"]]), (1, [["a", "b", "c"]])]
-)
-def test_fewer_learner_processes_share_the_policies_A10(tmp_path: Any, wanted: int | None, processes: Any) -> None:
-    run = parse_run({"num_learner_processes": wanted})
-    members = Membership(run, ["a", "b", "c"], tmp_path / "state.json")
-    assert members.learners_wanted == len(processes)
-    assert [["a", "b", "c"][i :: members.learners_wanted] for i in range(members.learners_wanted)] == processes
-
-
 def test_seeds_of_different_purposes_differ_and_repeat() -> None:
     seeds = {seed_of(seed, purpose, i) for seed in range(5) for purpose in ("noise", "weights") for i in range(20)}
     assert len(seeds) == 200
-    assert seed_of(3, "noise", "actor-0", 1) == seed_of(3, "noise", "actor-0", 1)
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 BOUNDED, FREE = Box(shape=(2,), low=-1.0, high=1.0), Box(shape=(2,))
-
-
 ALGORITHMS = {"ppo", "impala", "iqn", "dqn", "c51", "sac", "vdn", "qmix", "bc"}
 
 
@@ -237,20 +167,6 @@ def test_actions_that_an_algorithm_cannot_learn_are_refused_with_those_that_can(
         plans({"policy": {"algorithm": {"name": algorithm}}}, world)
     words = words_in(vars(caught.value)["facts"]["reason"])
     assert words & {*ALGORITHMS, "environment.teams", "bounds"} == {algorithm, *remedy}
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "action", "masked"),
-    [
-        ("iqn", Discrete(n=3), True),
-        ("dqn", Discrete(n=3), True),
-        ("sac", BOUNDED, False),
-        ("sac", Dict(spaces={"a": BOUNDED, "b": BOUNDED}), False),
-    ],
-)
-def test_actions_that_an_algorithm_can_learn_are_taken(algorithm: str, action: Any, masked: bool) -> None:
-    world = World(id="w", agents=(Agent(name="a", observation=SMALL, action=action, action_mask=masked),))
-    assert plans({"policy": {"algorithm": {"name": algorithm}}}, world)["a"].kept_rows > 0
 
 
 def team(**parts: tuple[Any, Any]) -> World:

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from protocol.config.run import Run
-from protocol.messages.core import PolicySpec, Welcome
 from protocol.spaces import (
     Agent,
     Box,
@@ -80,6 +79,20 @@ def activated(x: NDArray, facts: dict[str, Any]) -> NDArray:
     return np.tanh(x) if facts["activation"] == "tanh" else np.maximum(x, 0)
 
 
+def perceptron(x: NDArray, w: Weights, facts: dict[str, Any], of: str = "") -> NDArray:
+    """All hidden layers."""
+    for k in range(len(facts["hidden"])):
+        name = f"{of}perceptron.layers.{k}"
+        x = activated(w[f"{name}.weight"] @ x + w[f"{name}.bias"], facts)
+    return x
+
+
+def normalized(x: NDArray, w: Weights) -> NDArray:
+    """Step 1 of the document."""
+    std = np.maximum(np.sqrt(w["observations.variance"]), 1e-4)
+    return np.clip((x - w["observations.mean"]) / std, -10, 10)
+
+
 def remembered(x: NDArray, state: NDArray, w: Weights, facts: dict[str, Any]) -> tuple[NDArray, NDArray]:
     """`x` with what is remembered behind it, and the next state: step 2 of the document."""
 
@@ -105,8 +118,7 @@ def actor_critic(
 ) -> tuple[NDArray, float, NDArray | None]:
     """Logits, value and next state of `x` [I]: steps 1 to 6 of the document."""
     if facts["normalize_observation"]:
-        std = np.maximum(np.sqrt(w["observations.variance"]), 1e-4)
-        x = np.clip((x - w["observations.mean"]) / std, -10, 10)
+        x = normalized(x, w)
     if state is not None:
         x, state = remembered(x, state, w, facts)
     p = v = x.astype(np.float32)
@@ -126,18 +138,27 @@ def actor_critic(
 
 def quantile(x: NDArray, w: Weights, facts: dict[str, Any]) -> NDArray:
     """Mean returns [A] of `x` [frames * I]: steps 1 to 3 of the document."""
-    for i in range(len(facts["hidden"])):
-        name = f"online.perceptron.layers.{i}"
-        x = activated(w[f"{name}.weight"] @ x + w[f"{name}.bias"], facts)
+    x = perceptron(x, w, facts, "online.")
     cosines = np.cos(np.pi * np.arange(facts["cosines"]) * w["midpoints"][:, None])
     phi = np.maximum(cosines @ w["online.embedding.weight"].T + w["online.embedding.bias"], 0).mean(0)
     q: NDArray = w["online.head.weight"] @ (x * phi) + w["online.head.bias"]
     return q[0] + q[1:] - q[1:].mean() if facts["dueling"] else q
 
 
-@pytest.mark.parametrize("hidden", [[], [8], [8, 8, 8]])
+def log_softmax(x: NDArray) -> NDArray:
+    """Of the logits of one choice."""
+    found: NDArray = x - x.max() - np.log(np.exp(x - x.max()).sum())
+    return found
+
+
 @pytest.mark.parametrize(
-    ("activation", "normalize", "shared"), [("tanh", True, False), ("relu", False, False), ("tanh", True, True)]
+    ("hidden", "activation", "normalize", "shared"),
+    [
+        ([], "tanh", True, False),
+        ([8], "relu", False, False),
+        ([8, 8, 8], "tanh", False, False),
+        ([8, 8, 8], "tanh", True, True),
+    ],
 )
 def test_the_documents_arithmetic_is_that_of_ppo(
     hidden: list[int], activation: str, normalize: bool, shared: bool
@@ -152,13 +173,12 @@ def test_the_documents_arithmetic_is_that_of_ppo(
     acted = policy.act(torch.from_numpy(observation), np.random.default_rng(5))
     for i, seen in enumerate(observation):
         logits, value, _ = actor_critic(seen.reshape(-1), weights, facts)
-        log_probability = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
-        assert acted["log_probability"][i] == pytest.approx(log_probability[acted["action"][i]], abs=1e-4)
+        assert acted["log_probability"][i] == pytest.approx(log_softmax(logits)[acted["action"][i]], abs=1e-4)
         assert acted["value"][i] == pytest.approx(value, abs=1e-4)
     assert len(set(acted["action"])) > 1
 
 
-@pytest.mark.parametrize(("recurrent", "hidden"), [(None, []), (None, [8, 6]), ("lstm", [8])])
+@pytest.mark.parametrize(("recurrent", "hidden"), [(None, [8, 6]), ("lstm", [])])
 def test_the_documents_arithmetic_is_that_of_an_actor_with_a_central_critic(
     recurrent: str | None, hidden: list[int]
 ) -> None:
@@ -186,22 +206,18 @@ def test_the_documents_arithmetic_is_that_of_an_actor_with_a_central_critic(
         acted = policy.act(torch.from_numpy(observation), rng, state=states)
         assert "value" not in acted
         for i, row in enumerate(observation):
-            std = np.maximum(np.sqrt(weights["observations.variance"]), 1e-4)
-            x = np.clip((row - weights["observations.mean"]) / std, -10, 10)
+            x = normalized(row, weights)
             if states is not None:
                 x, after = remembered(x, states[i], weights, facts)
                 np.testing.assert_allclose(acted["state"][i], after, atol=1e-5)
-            for k in range(len(hidden)):
-                name = f"perceptron.layers.{k}"
-                x = activated(weights[f"{name}.weight"] @ x + weights[f"{name}.bias"], facts)
+            x = perceptron(x, weights, facts)
             logits = weights["head.weight"] @ x + weights["head.bias"]
-            chance = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
-            assert acted["log_probability"][i] == pytest.approx(chance[acted["action"][i]], abs=1e-4)
+            assert acted["log_probability"][i] == pytest.approx(log_softmax(logits)[acted["action"][i]], abs=1e-4)
         states = acted.get("state")
     assert len(set(acted["action"])) > 1
 
 
-@pytest.mark.parametrize(("kind", "hidden"), [("lstm", [8]), ("gru", [8]), ("lstm", [])])
+@pytest.mark.parametrize(("kind", "hidden"), [("lstm", [8]), ("gru", [])])
 def test_the_documents_arithmetic_is_that_of_a_policy_that_remembers(kind: str, hidden: list[int]) -> None:
     """An episode of five steps in four streams, from a state of zeros on."""
     plan = plan_of(
@@ -219,27 +235,12 @@ def test_the_documents_arithmetic_is_that_of_a_policy_that_remembers(kind: str, 
         acted = policy.act(torch.from_numpy(observation), rng, state=states)
         for i, seen in enumerate(observation):
             logits, value, after = actor_critic(seen.reshape(-1), weights, facts, states[i])
-            log_probability = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
-            assert acted["log_probability"][i] == pytest.approx(log_probability[acted["action"][i]], abs=1e-4)
+            assert acted["log_probability"][i] == pytest.approx(log_softmax(logits)[acted["action"][i]], abs=1e-4)
             assert acted["value"][i] == pytest.approx(value, abs=1e-4)
             assert after is not None
             np.testing.assert_allclose(acted["state"][i], after, atol=1e-5)
         states = acted["state"]
     assert np.abs(states).min() > 0
-
-
-@pytest.mark.parametrize(("hidden", "activation", "dueling"), [([], "relu", False), ([8, 6], "tanh", True)])
-def test_the_documents_arithmetic_is_that_of_iqn(hidden: list[int], activation: str, dueling: bool) -> None:
-    plan = plan_of(
-        algorithm={"name": "iqn", "frames": 3, "dueling": dueling, "cosines": 7},
-        network={"hidden": hidden, "activation": activation},
-    )
-    policy, weights, facts = told(plan)
-    frames = np.random.default_rng(2).standard_normal((16, 3, 2, 3)).astype(np.float32)
-    acted = policy.act(torch.from_numpy(frames), np.random.default_rng(5), greedy=True)
-    for i, seen in enumerate(frames):
-        assert int(quantile(seen.reshape(-1), weights, facts).argmax()) == acted["action"][i]
-    assert len(set(acted["action"])) > 1
 
 
 def seen_by(row: dict[str, NDArray], facts: dict[str, Any]) -> NDArray:
@@ -270,7 +271,7 @@ def said(
                 if part["masked"]:
                     legal = masks[name.replace("action", "action_mask", 1)][at - start : at - start + size]
                     numbers = np.where(legal, numbers, -1e9)
-                total += numbers[int(value) - first] - np.log(np.exp(numbers - numbers.max()).sum()) - numbers.max()
+                total += log_softmax(numbers)[int(value) - first]
                 at += size
             world[name] = values
             continue
@@ -330,11 +331,12 @@ def test_the_documents_arithmetic_is_that_of_any_space() -> None:
 
 @pytest.mark.parametrize(("hidden", "activation", "dueling"), [([], "relu", False), ([8, 6], "tanh", True)])
 @pytest.mark.parametrize("name", ["iqn", "dqn", "c51"])
-def test_the_documents_arithmetic_is_that_of_dqn_and_of_masks(
+def test_the_documents_arithmetic_is_that_of_iqn_dqn_and_c51_and_of_masks(
     name: str, hidden: list[int], activation: str, dueling: bool
 ) -> None:
+    cosines = {"cosines": 7} if name == "iqn" else {}
     plan = plan_of(
-        algorithm={"name": name, "frames": 3, "dueling": dueling},
+        algorithm={"name": name, "frames": 3, "dueling": dueling, **cosines},
         network={"hidden": hidden, "activation": activation},
     )
     policy, weights, facts = told(plan)
@@ -351,9 +353,7 @@ def test_the_documents_arithmetic_is_that_of_dqn_and_of_masks(
 
 def value(x: NDArray, w: Weights, facts: dict[str, Any]) -> NDArray:
     """Mean returns [A] of `x` [frames * I] by DQN."""
-    for i in range(len(facts["hidden"])):
-        name = f"online.perceptron.layers.{i}"
-        x = activated(w[f"{name}.weight"] @ x + w[f"{name}.bias"], facts)
+    x = perceptron(x, w, facts, "online.")
     q: NDArray = w["online.head.weight"] @ x + w["online.head.bias"]
     return q[0] + q[1:] - q[1:].mean() if facts["dueling"] else q
 
@@ -410,14 +410,7 @@ PAIR = World(
 @pytest.mark.parametrize(("shared", "dueling", "noisy"), [(True, True, False), (False, False, True)])
 def test_the_documents_arithmetic_is_that_of_teams(shared: bool, dueling: bool, noisy: bool) -> None:
     """Each member's values, with and without noise, from what is its own and the common numbers of three frames."""
-    algorithm = {
-        "name": "vdn",
-        "frames": 3,
-        "shared": shared,
-        "dueling": dueling,
-        "noisy": noisy,
-        "epsilon": 0.0,
-    }
+    algorithm = {"name": "vdn", "frames": 3, "shared": shared, "dueling": dueling, "noisy": noisy, "epsilon": 0.0}
     run = Run.model_validate({"policy": {"algorithm": algorithm, "network": {"hidden": [8]}}})
     plan = plan_policies(run, PAIR)["t"]
     policy, weights, facts = told(plan, PAIR)
@@ -449,10 +442,7 @@ def test_the_documents_arithmetic_is_that_of_sac(hidden: list[int], activation: 
     """From what is published alone: the actor's part."""
     hands = Dict(spaces={"force": Box(shape=(2,), low=-1.0, high=(3.0, 1.0)), "turn": Box(shape=(), low=0.0, high=9.0)})
     world = World(id="w", agents=(Agent(name="a", observation=Box(shape=(2, 3)), action=hands),))
-    policy_of = {
-        "algorithm": {"name": "sac", "frames": 2},
-        "network": {"hidden": hidden, "activation": activation},
-    }
+    policy_of = {"algorithm": {"name": "sac", "frames": 2}, "network": {"hidden": hidden, "activation": activation}}
     plan = plan_policies(Run.model_validate({"environment": {"copies": 4}, "policy": policy_of}), world)["a"]
     policy, weights, facts = told(plan)
     assert isinstance(policy, SoftActorCritic)
@@ -462,9 +452,7 @@ def test_the_documents_arithmetic_is_that_of_sac(hidden: list[int], activation: 
     noise = np.random.default_rng(5).standard_normal((16, 3), np.float32)
     columns, _ = plan.interface.action_encoding.decode(acted["action"], acted["amount"])
     for i, x in enumerate(frames.reshape(16, -1)):
-        for k in range(len(facts["hidden"])):
-            name = f"actor.perceptron.layers.{k}"
-            x = activated(weights[f"{name}.weight"] @ x + weights[f"{name}.bias"], facts)
+        x = perceptron(x, weights, facts, "actor.")
         y = weights["actor.head.weight"] @ x + weights["actor.head.bias"]
         mean, log_std = y[: facts["actions"]], np.clip(y[facts["actions"] :], -20, 2)
         u, at = np.tanh(mean + np.exp(log_std) * noise[i]), 0
@@ -477,7 +465,7 @@ def test_the_documents_arithmetic_is_that_of_sac(hidden: list[int], activation: 
             at += count
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "iqn", "dqn"])
+@pytest.mark.parametrize("algorithm", ["ppo", "iqn"])
 def test_an_actor_is_told_layout_and_credit_of_its_policy(algorithm: str) -> None:
     plan = plan_of(algorithm={"name": algorithm}, sync_interval=7)
     facts = policy_spec(plan, WORLD)
@@ -486,15 +474,3 @@ def test_an_actor_is_told_layout_and_credit_of_its_policy(algorithm: str) -> Non
     assert facts.credits == plan.credit_blocks * plan.copies
     assert facts.max_inline == plan.pool_slots >= facts.credits
     assert facts.mode == ("stream" if algorithm == "ppo" else "replay")
-    welcome = Welcome(
-        run="r",
-        name="a",
-        incarnation=1,
-        config="{}",
-        world="{}",
-        policies=["both"],
-        specs=[facts],
-        lease=1.0,
-        heartbeat=1.0,
-    )
-    assert PolicySpec.model_validate(welcome.model_dump()["specs"][0]) == facts

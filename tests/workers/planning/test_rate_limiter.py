@@ -37,6 +37,8 @@ HAND = [
     (1.0, 1, 1.0, "sississiii", "-is-is-ii-"),
     # ratio 0.5, from 2 rows on, buffer 1: offset 1, diff = i/2 - s within 0..2.
     (0.5, 2, 1.0, "iiiiissssii", "iiii-ss--ii"),
+    # a buffer that allows any difference: only the start is waited for.
+    (4.0, 3, 1_000.0, "siisis", "-ii-is"),
 ]
 
 
@@ -62,14 +64,14 @@ def test_E8_by_default_no_batch_comes_before_its_rows_and_two_insertions_may_wai
     assert not rate_limiter.may_insert(2)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     ratio=RATIOS,
     start=st.integers(1, 500),
     batch=st.integers(1, 200),
     insertion=st.integers(1, 300),
     wide=st.one_of(st.none(), st.floats(1, 4)),
-    choices=st.lists(st.tuples(st.booleans(), st.integers(1, 300)), min_size=50, max_size=300),
+    choices=st.lists(st.tuples(st.booleans(), st.integers(1, 300)), min_size=50, max_size=100),
 )
 def test_E8_U6_the_replay_ratio_stays_within_its_buffer_and_nobody_deadlocks(
     ratio: float, start: int, batch: int, insertion: int, wide: float | None, choices: list[tuple[bool, int]]
@@ -92,15 +94,6 @@ def test_E8_U6_the_replay_ratio_stays_within_its_buffer_and_nobody_deadlocks(
             assert ahead <= (max(above, ratio * insertion) if early else above) + 1e-6
         if rate_limiter.sampled:
             assert rate_limiter.inserted >= start
-
-
-def test_nothing_is_sampled_before_the_start() -> None:
-    rate_limiter = RateLimiter(4, 100, 8, 10, error_buffer=1_000)
-    rate_limiter.inserted = 99
-    assert not rate_limiter.may_sample
-    assert rate_limiter.may_insert(10)
-    rate_limiter.inserted = 100
-    assert rate_limiter.may_sample
 
 
 def test_more_rows_at_once_than_the_buffer_was_made_for_are_an_error() -> None:

@@ -51,12 +51,6 @@ def test_a_row_holds_observation_action_and_the_reward_that_this_action_brought(
         assert not columns["truncated"][slot, :LENGTH].any()
 
 
-def test_a_segment_is_finished_only_when_the_observation_after_its_last_row_is_there_D7() -> None:
-    assert play(LENGTH)[0].finished == []
-    sender, _ = play(LENGTH + 1)
-    assert sender.ring.columns["observation"][sender.finished[0]["slot"][0], LENGTH].tolist() == [0, LENGTH]
-
-
 def test_the_end_of_an_episode_stands_on_its_last_row_and_the_segment_goes_on_D7_K5_U7() -> None:
     sender, _ = play(LENGTH + 1, terminated={2: [1]}, truncated={3: [0]})
     columns, records = sender.ring.columns, sender.finished[0]
@@ -77,11 +71,6 @@ def test_a_truncated_row_keeps_its_true_last_observation_aside_X17_X22() -> None
     assert columns["final_row"][second].tolist() == [1, 3, -1, -1]
     assert columns["final_observation"][first, 0].tolist() == [0, 1.5]
     assert columns["final_observation"][second, :2].tolist() == [[1, 1.5], [1, 3.5]]
-
-
-def test_the_side_table_starts_empty_in_every_segment() -> None:
-    sender, _ = play(2 * LENGTH + 1, truncated={2: [0]})
-    assert sender.ring.columns["final_row"][sender.finished[1]["slot"]].max() == -1
 
 
 def test_episodes_span_segments_and_streams_are_numbered_K5() -> None:
@@ -113,13 +102,6 @@ def test_history_rows_repeat_the_last_rows_of_the_segment_before() -> None:
     second = sender.finished[1]["slot"][1]
     np.testing.assert_array_equal(columns["observation"][second, :, 1], np.arange(LENGTH - 2, 2 * LENGTH + 1))
     assert columns["terminated"][second, :2].tolist() == [True, False]
-
-
-def test_what_lies_behind_the_written_rows_is_still_poison() -> None:
-    sender, _ = play(LENGTH + 1, frames=3)
-    columns, slot = sender.ring.columns, sender.finished[0]["slot"][0]
-    assert np.isnan(columns["observation"][slot, :2]).all()
-    assert np.isnan(columns["reward"][slot, -1])
 
 
 def test_episode_returns_are_summed_per_copy_D9() -> None:

@@ -59,14 +59,14 @@ def test_K5_an_episode_ends_in_the_middle_of_a_segment_and_the_next_one_begins_i
 
 def test_K8_first_segments_share_a_step_range_and_desynchronised_ones_begin_anywhere() -> None:
     """Kolmogorov-Smirnov against the uniform distribution at p = 0.01, and quarters of an episode."""
-    for desynchronize in (False, True):
-        told = segments(17 * T, copies=1_000, episode_steps=1_000, desynchronize=desynchronize)
-        late = told["stream_sequence"] == 16
-        begins = np.sort(np.rint(told["observation"][late, 0, 1] * 1_000))
-        assert len(begins) == 1_000
-        if not desynchronize:
-            assert set(begins.tolist()) == {16 * T % 1_000}
-            continue
-        distance = np.abs((np.arange(1_000) + 0.5) / 1_000 - (begins + 0.5) / 1_000).max()
-        assert distance < 1.63 / np.sqrt(1_000)
-        assert (np.abs(np.histogram(begins, 4, (0, 1_000))[0] / 1_000 - 0.25) < 0.05).all()
+
+    def begins(copies: int, **settings: Any) -> NDArray[Any]:
+        """The steps in which each stream's third segment begins."""
+        told = segments(3 * T, copies=copies, episode_steps=100, **settings)
+        return np.sort(np.rint(told["observation"][told["stream_sequence"] == 2, 0, 1] * 100))
+
+    assert begins(2).tolist() == [2 * T % 100] * 2
+    apart = begins(1_000, desynchronize=True)
+    distance = np.abs((np.arange(1_000) + 0.5) / 1_000 - (apart + 0.5) / 100).max()
+    assert distance < 1.63 / np.sqrt(1_000)
+    assert (np.abs(np.histogram(apart, 4, (0, 100))[0] / 1_000 - 0.25) < 0.05).all()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config.run import DQN, IQN, PPO, SAC, Network, PolicyConfig
+from protocol.config.run import IQN, PPO, SAC, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.interface import Interface
 from workers.rollout.acting_policy import ActingPolicy
@@ -19,13 +19,11 @@ CHOICE, AMOUNT = Discrete(n=3), Box(shape=(2,), low=-1, high=1)
 @pytest.mark.parametrize(
     ("algorithm", "action", "network"),
     [
-        (PPO(normalize_observation=True), CHOICE, Network(hidden=(8,))),
         (PPO(), AMOUNT, Network(hidden=(8,), recurrent="lstm", recurrent_size=4)),
         (IQN(), CHOICE, Network(hidden=(8,))),
-        (DQN(dueling=True), CHOICE, Network(hidden=(8,))),
         (SAC(), AMOUNT, Network(hidden=(8,))),
     ],
-    ids=["ppo", "lstm", "iqn", "dqn", "sac"],
+    ids=["lstm", "iqn", "sac"],
 )
 def test_acting_takes_no_gradients_and_runs_in_evaluation_mode_D6(
     algorithm: Any, action: Any, network: Network

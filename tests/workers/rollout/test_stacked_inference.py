@@ -20,6 +20,7 @@ K, N, A = 3, 6, 5
 AGENT = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=A))
 AMOUNTS = Agent(name="a", observation=Box(shape=(4,)), action=Box(shape=(2,)))
 PPO = {"name": "ppo", "normalize_observation": True}
+IQN = {"name": "iqn"}
 
 
 def performers(algorithm: dict[str, Any], network: dict[str, Any], agent: Agent = AGENT) -> list[ActingPolicy]:
@@ -87,7 +88,7 @@ def alike(one: dict[str, NDArray], other: dict[str, NDArray], exact: bool) -> No
         (PPO, {"recurrent": "lstm", "recurrent_size": 6}, AGENT, False),
         (PPO, {"recurrent": "gru", "recurrent_size": 6}, AGENT, False),
         ({"name": "iqn", "frames": 2, "dueling": True, "noisy": True}, {}, AGENT, False),
-        ({"name": "iqn"}, {}, AGENT, False),
+        (IQN, {}, AGENT, False),
         ({"name": "dqn", "frames": 2}, {}, AGENT, False),
     ],
     ids=["ppo", "amounts", "shared layers", "lstm", "gru", "noisy iqn", "iqn", "dqn"],
@@ -132,29 +133,22 @@ def test_recurrent_policies_of_many_rows_act_alone_where_it_does_not_pay(monkeyp
 
 
 @pytest.mark.parametrize(
-    ("run", "algorithm", "network", "count", "expected"),
+    ("run", "algorithm", "count", "expected"),
     [
-        ({}, PPO, {}, 15, False),
-        ({}, PPO, {}, 16, True),
-        ({}, PPO, {"recurrent": "lstm"}, 15, False),
-        ({}, PPO, {"recurrent": "gru"}, 16, True),
-        ({}, {"name": "iqn"}, {}, 3, False),
-        ({}, {"name": "iqn"}, {}, 4, True),
-        ({"cohort": "stacked"}, PPO, {}, 2, True),
-        ({"cohort": "in_turn"}, PPO, {}, 16, False),
-        ({"cohort": "auto", "schedule": "lockstep"}, PPO, {}, 16, False),
+        ({}, PPO, 15, False),
+        ({}, PPO, 16, True),
+        ({}, IQN, 3, False),
+        ({}, IQN, 4, True),
+        ({"cohort": "stacked"}, PPO, 2, True),
+        ({"cohort": "in_turn"}, IQN, 4, False),
+        ({"cohort": "auto", "schedule": "lockstep"}, IQN, 4, False),
     ],
 )
 def test_who_acts_together_is_said_by_cohort_and_logged(
-    run: dict[str, Any],
-    algorithm: dict[str, Any],
-    network: dict[str, Any],
-    count: int,
-    expected: bool,
-    caplog: pytest.LogCaptureFixture,
+    run: dict[str, Any], algorithm: dict[str, Any], count: int, expected: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    config = PolicyConfig.model_validate({"algorithm": algorithm, "model_config": {"hidden": (8,), **network}})
+    config = PolicyConfig.model_validate({"algorithm": algorithm, "model_config": {"hidden": (8,)}})
     alike = {str(i): ActingPolicy(Interface.of(AGENT), config) for i in range(count)}
     other = {"x": performers(PPO, {"hidden": (4,)})[0], "y": performers({"name": "c51"}, {})[0]}
     joint = build_stacked_inference({**alike, **other}, parse_run(run))

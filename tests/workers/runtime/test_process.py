@@ -12,7 +12,7 @@ import pytest
 
 from protocol.config.run import Run
 from protocol.control.heartbeat import Report
-from protocol.errors import ConfigurationError, DiskFault, EnvironmentFault, Refused, RookeryError, Timeout, disk_fault
+from protocol.errors import ConfigurationError, DiskFault, EnvironmentFault, Timeout, disk_fault
 from protocol.messages.core import Heartbeat, Welcome
 from tests.faults import kinds_in, raises, words_in
 from tests.protocol.control.test_control import coordinator
@@ -33,18 +33,11 @@ def options(bind: str = "127.0.0.1:0", patience: float = 0.2, coordinator: str =
     return Options(coordinator, "", bind, "", False, patience)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        ConfigurationError("address_malformed", value="there"),
-        Refused("relay_there_already", node="there", pid=7),
-        Timeout("coordinator_silent", peer="there"),
-        EnvironmentFault("step_before_reset", environment="there"),
-    ],
-)
 def test_a_foreseen_error_is_one_line_and_its_own_exit_code(
-    fault: RookeryError, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    fault = EnvironmentFault("step_before_reset", environment="there")
+
     def body(_: WorkerProcess) -> None:
         raise fault
 
@@ -94,27 +87,17 @@ def test_a_coordinator_that_is_not_there_is_named_when_patience_ends() -> None:
     assert [(fault.kind, fault.facts) for fault in seen] == [("no_coordinator_answered", facts)]
 
 
-@pytest.mark.parametrize("bind", ["nonsense", "127.0.0.1:http", "127.0.0.1:70000"])
-def test_a_bind_address_that_is_none_is_told(bind: str) -> None:
-    if bind == "nonsense":
-        assert options(bind).host_and_base == ("nonsense", 0)
-        return
-    with raises(ConfigurationError, "bind_not_host_port", value=bind):
-        _ = options(bind).host_and_base
+def test_a_bind_address_that_is_none_is_told() -> None:
+    assert options("host").host_and_base == ("host", 0)
+    assert options("host:65535").host_and_base == ("host", 65_535)
+    for bind in ("127.0.0.1:http", "127.0.0.1:65536"):
+        with raises(ConfigurationError, "bind_not_host_port", value=bind):
+            _ = options(bind).host_and_base
 
 
 def test_the_runs_folder_counts_only_if_it_holds_this_run(tmp_path: Path) -> None:
-    welcome = Welcome(
-        run="r1",
-        name="actor-0",
-        incarnation=1,
-        config="",
-        world="",
-        run_dir=str(tmp_path),
-        policies=[],
-        lease=1,
-        heartbeat=1,
-    )
+    facts = {"name": "actor-0", "incarnation": 1, "config": "", "world": "", "policies": [], "lease": 1, "heartbeat": 1}
+    welcome = Welcome.model_validate({"run": "r1", "run_dir": str(tmp_path), **facts})
     assert run_dir_of(welcome) is None
     (tmp_path / "run_id").write_text("r1\n")
     assert run_dir_of(welcome) == tmp_path
@@ -148,7 +131,7 @@ def test_a_folder_serves_one_run_at_a_time_and_one_configuration(tmp_path: Path)
     os.close(lock_run_folder(Run(seed=1), tmp_path))
 
 
-@pytest.mark.parametrize("log_dir", ["/proc/x", "../logs", "a/../../b"])
+@pytest.mark.parametrize("log_dir", ["/proc/x", "a/../../b"])
 def test_logs_stay_in_the_runs_folder(tmp_path: Path, log_dir: str) -> None:
     with raises(ConfigurationError, "log_folder_outside_run", value=log_dir):
         lock_run_folder(Run(log_dir=log_dir), tmp_path)
@@ -169,7 +152,5 @@ def test_heartbeats_begin_with_joining_as_a_world_may_take_longer_to_open_than_a
             until(lambda: told("acting"))
             assert len([thread for thread in threading.enumerate() if thread.name == "control"]) == 1
 
-        assert (
-            WorkerProcess("actor", options(patience=60.0, coordinator=f"tcp://127.0.0.1:{free_port_block}")).run(body)
-            == 0
-        )
+        given = options(patience=60.0, coordinator=f"tcp://127.0.0.1:{free_port_block}")
+        assert WorkerProcess("actor", given).run(body) == 0

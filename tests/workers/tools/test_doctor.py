@@ -98,8 +98,6 @@ def test_a_note_is_no_failure(tmp_path: Path) -> None:
         (EnvironmentFault("array_shape_wrong", field="w, agent a: o", expected=[8], value=[1, 9]), "actor-0", "shape"),
         (TrainingFault("shape_differs_from_layout", field="o", value=[9], expected=[8]), "learner-p", "shape"),
         (wrong("observation", "float32[8, 9]", "float32[8, 1]"), "actor-0", "shape"),
-        (wrong("observation", "an array float32[8, 9]", "list"), "actor-0", "shape"),
-        (wrong("reward", "finite numbers", "nan at [3]"), "actor-0", "data"),
         (wrong("action", "[-1.0] to [1.0]", "2.0 at [3]"), "actor-0", "data"),
         (TrainingFault("update_not_finite", loss=float("nan"), norm=float("nan")), "learner-p", "computation"),
     ],

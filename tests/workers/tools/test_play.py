@@ -18,7 +18,7 @@ from workers.environments.base import Environment
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.tools import play as module
-from workers.tools.rendering import half_block_text, write_film, write_map
+from workers.tools.rendering import half_block_text, write_map
 
 RANDOM = {"algorithm": {"name": "scripted", "entry": "random"}}
 
@@ -78,13 +78,6 @@ def test_what_cannot_be_shown_is_refused_with_the_remedy(tmp_path: Path, command
     assert {"'x'", "memory"} <= words_in(told)
 
 
-def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path, command: Any) -> None:
-    told = command(tmp_path, "-o", tmp_path / "film.gif")
-    assert told.exit_code == 2
-    assert kinds_in(told.output) == ["folder_without_config"]
-    assert str(tmp_path) in words_in(told.output)
-
-
 @pytest.mark.parametrize("id", ["treasure_hunt", "tag", "cleanup", "rendezvous", "deep_sea", "foraging", "spread"])
 def test_grid_worlds_tell_where_their_agents_are(id: str) -> None:
     environment: Environment = CheckedEnvironment(make(EnvironmentConfig(id=id, copies=2)))
@@ -103,8 +96,6 @@ def test_two_points_are_one_character() -> None:
     assert lower.count("▀") == 2
 
 
-def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
-    with raises(ConfigurationError, "film_format_unknown", file=tmp_path / "film.txt"):
-        write_film(tmp_path / "film.txt", [np.zeros((2, 2, 3), np.uint8)], 10)
+def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
     with raises(ConfigurationError, "picture_not_written", file=tmp_path / "map.abc"):
         write_map(tmp_path / "map.abc", np.ones((2, 2), np.int64))

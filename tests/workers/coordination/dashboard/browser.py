@@ -31,10 +31,7 @@ class Browser:
         options = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--no-first-run"]
         options += [f"--user-data-dir={profile}", f"--window-size={width},{height}", "--hide-scrollbars"]
         options += ["--blink-settings=preferredColorScheme=0"] if dark else []
-        wanted = {
-            "goog:chromeOptions": {"binary": chromium, "args": options},
-            "goog:loggingPrefs": {"browser": "ALL"},
-        }
+        wanted = {"goog:chromeOptions": {"binary": chromium, "args": options}, "goog:loggingPrefs": {"browser": "ALL"}}
         answer = self._post("/session", {"capabilities": {"alwaysMatch": wanted}})
         self._session = f"/session/{answer['sessionId']}"
 

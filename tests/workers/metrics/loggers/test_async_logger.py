@@ -75,13 +75,12 @@ def test_one_that_cannot_begin_leaves_the_run_alone(caplog: pytest.LogCaptureFix
     assert "event=logger_failed logger=wandb error=RuntimeError: no key for this account" in caplog.text
 
 
-@pytest.mark.parametrize("name", ["wandb", "mlflow"])
 def test_a_logger_whose_package_is_missing_is_refused_before_the_run(
-    name: str, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda asked: None if asked == name else real(asked))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda asked: None if asked == "mlflow" else real(asked))
     run_dir.mkdir()
-    with raises(ConfigurationError, "logger_not_installed", value=name, key="loggers"):
-        MetricWriters(Run.model_validate({"loggers": [name]}), run_dir, SafeWriter())
+    with raises(ConfigurationError, "logger_not_installed", value="mlflow", key="loggers"):
+        MetricWriters(Run.model_validate({"loggers": ["mlflow"]}), run_dir, SafeWriter())
     assert not any(run_dir.iterdir())

@@ -19,12 +19,14 @@ from workers.environments.players import random_rows
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import plan_policies
 from workers.policies.export import safetensors
+from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.policies.tensors.flat_weights import flatten_
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.build import ActorAssignment, Collectors, build_collectors, build_fixed_collectors
 from workers.rollout.inference import act_turn
 from workers.rollout.players.fixed_collector import FixedCollector
+from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.rollout.report import ActorReport, Counters
 
 COPIES = 4
@@ -105,7 +107,7 @@ def test_who_learns_and_who_does_not_act_in_one_turn() -> None:
     assert report.snapshot().counters["fixed_steps"] == 2 * COPIES
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "iqn of frames"])
+@pytest.mark.parametrize("name", ["lstm", "gru", "iqn of frames", "numbers", "dqn"])
 def test_a_frozen_policy_acts_remembers_and_forgets_as_the_one_that_learned_J7(name: str, tmp_path: Path) -> None:
     """Turn after turn with one and the same noise, through ends with its turns and between them; some are absent."""
     one, world = case(name), CASES[name][0].deployed()
@@ -165,3 +167,17 @@ def test_a_greedy_one_needs_no_noise(tmp_path: Path) -> None:
         entry = AgentTimeStep(0, seen, np.zeros(8, np.float32), nothing, nothing, action_mask=legal)
         done.append([seat.act(entry, scripted.never).tobytes() for _ in range(5)])
     assert done[0] == done[1]
+
+
+def test_it_sees_what_all_agents_see(tmp_path: Path) -> None:
+    one = case("a common observation")
+    safetensors.save_policy(tmp_path / "p.safetensors", one.manifest, one.policy)
+    player = FrozenPlayer(ExportedPolicy.load(tmp_path / "p.safetensors"), COPIES)
+    seen = random_rows(one.interface.place.observed, COPIES, np.random.default_rng(1))
+    nothing, legal = np.zeros(COPIES, np.bool_), everything(one.interface.place, COPIES)
+    present = AgentTimeStep(0, seen, np.zeros(COPIES, np.float32), nothing, nothing, action_mask=legal)
+    done = set()
+    for t in range(8):
+        player.set_shared_observation(np.random.default_rng(t).integers(-(2**31), 2**31 - 1, (COPIES, 2), np.int32))
+        done.add(player(present).tobytes())
+    assert len(done) > 1

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import math
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from protocol.memory.counters import Counters
+from workers.runtime import torch_setup
+from workers.tools.bench.__main__ import main
+from workers.tools.bench.pipeline import pipeline as module
 from workers.tools.bench.pipeline.cpu_bound import Parts
 from workers.tools.bench.pipeline.pipeline import _beside, _rates
 from workers.tools.bench.pipeline.run_under_test import Look, RunUnderTest
@@ -30,21 +34,13 @@ PROMISED = {
 
 
 @pytest.mark.timeout(600)
-def test_a_short_run_prints_every_figure_with_the_bound_beside_it() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "workers.tools.bench",
-        "pipeline",
-        "--workload",
-        "W3-lite",
-        "--copies",
-        "8",
-        "--json",
-    ]
-    short = ["--windows", "1", "--seconds", "0.3", "--warm", "0"]
-    ended = subprocess.run([*command, *short], capture_output=True, text=True, timeout=580, check=True)
-    told = json.loads(ended.stdout)
+def test_a_short_run_prints_every_figure_with_the_bound_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_setup, "configure_torch", lambda: None)
+    monkeypatch.setattr(module, "_WARM_UPDATES", 2)
+    options = ["--workload", "W3-lite", "--copies", "8", "--json", "--windows", "1", "--seconds", "0.3", "--warm", "0"]
+    result = CliRunner().invoke(main, ["pipeline", *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
     assert told.keys() >= PROMISED
     assert told["agent_steps_per_second"] == pytest.approx(3 * told["env_steps_per_second"], rel=0.2)
     assert told["ratio_to_bound"] == pytest.approx(told["env_steps_per_second"] / told["two_core_bound"])
@@ -53,30 +49,31 @@ def test_a_short_run_prints_every_figure_with_the_bound_beside_it() -> None:
     assert 0 < told["peak_pss_gib"] < 16
 
 
-def test_a_look_leaves_out_pages_that_are_still_being_made(tmp_path: Path) -> None:
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[RunUnderTest]:
+    """A process that goes on in a folder where a run would."""
+    with subprocess.Popen(["sleep", "60"]) as popen:
+        try:
+            yield RunUnderTest(popen, tmp_path, tmp_path / "output.txt")
+        finally:
+            popen.kill()
+
+
+def test_a_look_leaves_out_pages_that_are_still_being_made(running: RunUnderTest, tmp_path: Path) -> None:
     (tmp_path / "counters").mkdir()
     Counters(tmp_path / "counters" / "actor-0.1", ["env_steps"]).add("env_steps", 7)
     (tmp_path / "counters" / ".actor-1.1").touch()
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as popen:
-        try:
-            assert RunUnderTest(popen, tmp_path, tmp_path / "output.txt").look().counted["env_steps"] == 7
-        finally:
-            popen.kill()
+    assert running.look().counted["env_steps"] == 7
 
 
-def test_returns_are_those_of_whole_lines(tmp_path: Path) -> None:
+def test_returns_are_those_of_whole_lines(running: RunUnderTest, tmp_path: Path) -> None:
     """The last line of a run that goes on may be half there."""
     lines = [{"env_steps": 1}, *({"a": {"return": of}, "b": {"return": None}, "c": {"return": -of}} for of in (0, 2))]
     told = "".join(json.dumps(line) + "\n" for line in [*lines, {"a": {"return": -3.0}}])
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as popen:
-        try:
-            running = RunUnderTest(popen, tmp_path, tmp_path / "output.txt")
-            assert running.latest_return() == -math.inf
-            (tmp_path / "metrics.jsonl").write_text(told + '{"a": {"ret')
-            assert running.latest_return() == -3.0
-            assert running.returns() == {"return_first": 0.0, "return_last": -3.0}
-        finally:
-            popen.kill()
+    assert running.latest_return() == -math.inf
+    (tmp_path / "metrics.jsonl").write_text(told + '{"a": {"ret')
+    assert running.latest_return() == -3.0
+    assert running.returns() == {"return_first": 0.0, "return_last": -3.0}
 
 
 def test_rates_are_medians_of_windows_and_the_bound_is_of_two_cores() -> None:
