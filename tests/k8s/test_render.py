@@ -51,18 +51,8 @@ def test_the_command_makes_an_overlay_that_holds_the_configuration_and_a_learner
     """The run that the coordinator reads is the run that was rendered, key by key; rendered again it is the same."""
     folder = k8s / "overlays" / "mine"
     arguments = ["k8s", "render", "spread", "--set", "actors=12", "--set", "policy.learning_rate=0.002"]
-    arguments += [
-        "--name",
-        "mine",
-        "--namespace",
-        "mine",
-        "--image",
-        "registry.example:5000/rookery:7",
-        "--actors",
-        "3",
-        "--k8s",
-    ]
-    arguments.append(str(k8s))
+    arguments += ["--name", "mine", "--namespace", "mine", "--image", "registry.example:5000/rookery:7"]
+    arguments += ["--actors", "3", "--k8s", str(k8s)]
     made = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert made.exit_code == 0, made.output
     assert made.output == f"wrote {folder}; kubectl apply -k {folder}\n"
