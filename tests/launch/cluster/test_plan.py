@@ -73,11 +73,6 @@ def test_a_run_that_evaluates_itself_does_so_beside_its_coordinator() -> None:
     assert "0.0.0.0:6190" in found.words
 
 
-def test_a_learner_claims_its_place_so_that_every_start_is_the_same() -> None:
-    names = [command.words[-2:] for command in planned() if command.role == "learner"]
-    assert names == [("--name", "learner-0"), ("--name", "learner-1")]
-
-
 def test_ranks_need_a_word_that_the_network_is_trusted_and_no_relay_stands_between() -> None:
     run = parse_run({"actors": 8, "policies": {"a": {"ranks": 3}}})
     outline = ResourcePlan(["a"], 3, 0, 0)
@@ -86,6 +81,7 @@ def test_ranks_need_a_word_that_the_network_is_trusted_and_no_relay_stands_betwe
     found = plan(hosts(insecure_ranks=True), run, outline)
     assert {command.role for command in found} == {"coordinator", "learner", "actor"}
     words = [command.words for command in found if command.role == "learner"]
+    # each claims its place, so that every start is the same
     assert [one[-3:] for one in words] == [("--insecure", "--name", f"learner-{rank}") for rank in range(3)]
     assert batch(hosts(insecure_ranks=True), run, outline).count("--insecure --name learner-") == 3
 
