@@ -26,7 +26,6 @@ from tests.benchmarks.peers.stepping import (
     _ended,
 )
 from tests.benchmarks.peers.watching import solved, watched
-from tests.tools import ROOT
 from workers.environments.registry import describe
 from workers.tools.bench.pipeline.workloads import workload
 
@@ -42,22 +41,15 @@ while True:
 """
 
 
-@pytest.mark.parametrize("peer", PEERS)
-def test_each_peer_has_a_script_and_a_list_of_what_it_needs(peer: str) -> None:
-    folder = Path(__file__).parent / "peers"
-    assert all(importlib.util.find_spec(f"tests.benchmarks.peers.{script}") for script in PEERS[peer].values())
-    lines = (folder / f"{peer}.txt").read_text().splitlines()
-    assert all("==" in line for line in lines), "releases are named exactly"
-    assert not any(line.startswith(("torch==", "nvidia")) for line in lines), "torch is ours"
-
-
-def test_make_installs_those_that_there_are() -> None:
-    (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("PEERS ?=")]
-    assert line.split()[2:] == list(PEERS)
+def test_each_peer_has_a_script_and_a_list_of_the_releases_it_needs_beside_our_torch() -> None:
+    for peer, scripts in PEERS.items():
+        assert all(importlib.util.find_spec(f"tests.benchmarks.peers.{script}") for script in scripts.values())
+        lines = (Path(__file__).parent / "peers" / f"{peer}.txt").read_text().splitlines()
+        assert [line for line in lines if "==" not in line or line.startswith(("torch==", "nvidia"))] == [], peer
 
 
 def test_a_peer_is_watched_from_outside_and_ended() -> None:
-    told = watched([sys.executable, "-c", _TRAINING], windows=2, seconds=1.0, warm=0.0)
+    told = watched([sys.executable, "-c", _TRAINING], windows=2, seconds=0.3, warm=0.0)
     assert 0 < told["env_steps_per_second"] < 1_100
     assert told["peak_pss_gib"] > 0.01
     assert 0 <= told["cores"] < 1
@@ -192,48 +184,17 @@ def test_carts_that_are_begun_anew_stand_in_the_middle_again() -> None:
 
 
 def test_medians_of_a_peer_are_told_beside_ours() -> None:
-    def runs(*rates: float) -> list[dict[str, float]]:
-        return [
-            {"env_steps_per_second": rate, "processor_us_per_env_step": 1.0, "cores": 2.0, "peak_pss_gib": 0.5}
-            for rate in rates
-        ]
-
-    told = compared("rllib", runs(10, 20, 90), runs(50, 60, 40))
-    assert told["theirs"]["env_steps_per_second"] == 20
-    assert told["ours_over_theirs"]["env_steps_per_second"] == 2.5
+    theirs, ours = ([{"env_steps_per_second": rate} for rate in rates] for rates in ((10, 20, 90), (50, 60, 40)))
+    told = compared("rllib", theirs, ours)
+    assert told["theirs"] == {"env_steps_per_second": 20}
+    assert told["ours_over_theirs"] == {"env_steps_per_second": 2.5}
 
 
-def test_a_peer_without_a_script_for_a_workload_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parsed(["--workload", "W3", "torchrl"])
-    assert "torchrl has no script for W3" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        parsed(["--workload", "W1", "--policies", "3"])
-    with pytest.raises(SystemExit):
-        parsed(["--workload", "W3", "--until", "475"])
-    said = capsys.readouterr().err
-    assert "no peer has a script for W1 with 3 policies" in said
-    assert "only W1 and W2 tell peers' returns" in said
-
-
-def test_ours_may_step_the_same_world_built_in_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ours_may_step_the_same_world_built_in_and_no_other() -> None:
     given = parsed(["--workload", "W2", "--world", "spread", "torchrl"])
     worlds = [describe(workload("W2", environment)[1].environment) for environment in ({}, {"id": given.world})]
-    for refused, why in (
-        (["--workload", "W3", "--world", "spread"], "only W2 has a world that others are"),
-        (["--workload", "W2", "--world", "no_such"], "no_such"),
-        (["--workload", "W2", "--world", "rendezvous"], "its agents see something else; leave out --world"),
-    ):
-        with pytest.raises(SystemExit):
-            parsed(refused)
-        assert why in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parsed(["--workload", "W2", "--world", "rendezvous"])
     packaged, built_in = ([(place.name, place.observed.shape) for place in world.places] for world in worlds)
     assert packaged == built_in
     assert worlds[0].episode_steps == worlds[1].episode_steps
-
-
-def test_a_peer_runs_with_a_shared_policy_and_with_one_for_each_agent_where_it_can() -> None:
-    assert parsed(["--workload", "W2", "sample-factory"]).runs == [("sample-factory", 1), ("sample-factory", 3)]
-    assert parsed(["--workload", "W2", "--policies", "3", "sample-factory"]).runs == [("sample-factory", 3)]
-    assert ("torchrl", 3) in parsed(["--workload", "W2"]).runs
-    assert all(policies == 1 for _, policies in parsed([]).runs), "W1 has one agent"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -50,16 +49,6 @@ def test_the_books_of_a_run_balance_whatever_is_done_to_it_G1_G2_G9_B11(seed: st
     assert sum(summary["restarts"].values()) >= 1
 
 
-def test_the_same_seed_throws_the_same_faults() -> None:
-    kinds = ["kill", "stop", "kill_all"]
-    one, two, other = (list(islice(faults(seed, kinds, 5.0), 50)) for seed in ("1-0", "1-0", "1-1"))
-    assert one == two != other
-    assert one[0].phase == "ending"
-    assert {fault.kind for fault in one} == set(kinds)
-    assert {fault.phase for fault in one} == {"ending", "running", "starting", "recovering"}
-    assert all(0 <= fault.seconds <= 5 for fault in one)
-
-
 def test_the_clocks_that_a_process_is_told_jump_and_the_machines_do_not(tmp_path: Path) -> None:
     script = "from tests.chaos import clocks; clocks.install(); import time; print(flush=True); input()"
     command = [sys.executable, "-c", f"{script}; print(time.monotonic(), time.time())"]
@@ -87,26 +76,21 @@ SOUND: list[list[Any]] = [
 ]
 
 
-def test_what_was_seen_in_order_is_no_finding() -> None:
+WRONG: list[tuple[list[Any], str]] = [
+    (["copied", 2, "p", "actor-0", 1, [4]], "twice"),
+    (["copied", 3, "p", "actor-0", 1, [4]], "settled up to 4, again"),
+    (["settled", 2, "p", "actor-0", 1, 6], "acknowledged and never taken"),
+    (["published", 2, "p", 1, 9], "published version (1, 9) after (2, 1)"),
+    (["adopted", 3, 99, 2, 1], "adopted version (2, 1) after (2, 1)"),
+]
+
+
+def test_what_was_seen_in_order_is_no_finding_and_what_must_not_be_is_one() -> None:
     """What a dead learner had copied and not settled comes again."""
     assert audit_notes(SOUND) == []
     assert audit_notes([*SOUND, ["settled", 2, "p", "actor-0", 1, 6]], dropped=2) == []
-
-
-@pytest.mark.parametrize(
-    ("wrong", "found"),
-    [
-        (["copied", 2, "p", "actor-0", 1, [4]], "twice"),
-        (["copied", 3, "p", "actor-0", 1, [4]], "settled up to 4, again"),
-        (["settled", 2, "p", "actor-0", 1, 6], "acknowledged and never taken"),
-        (["published", 2, "p", 1, 9], r"published version \(1, 9\) after \(2, 1\)"),
-        (["adopted", 3, 99, 2, 1], r"adopted version \(2, 1\) after \(2, 1\)"),
-    ],
-)
-def test_what_must_not_be_is_found(wrong: list[Any], found: str) -> None:
-    said = audit_notes([*SOUND, wrong])
-    assert said
-    assert re.search(found, said[0])
+    for wrong, found in WRONG:
+        assert found in audit_notes([*SOUND, wrong])[0]
 
 
 def test_books_that_do_not_balance_are_found() -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.mutations import Mutator
 from tests.fuzz.run import Broken, fuzz
 from tests.fuzz.targets import Ends
 
 
-def test_Z4_thirty_thousand_spoilt_messages_harm_nobody() -> None:
+def test_Z4_ten_thousand_spoilt_messages_harm_nobody() -> None:
     """Z4: only RookeryErrors come out, no message is expensive, and nothing grows."""
-    result = fuzz(30_000, seed=7)
-    assert result.count == 30_000
+    result = fuzz(10_000, seed=7)
+    assert result.count == 10_000
     assert result.slowest < 0.25
-    assert result.growth < 32 * 2**20
+    assert result.growth < 8 * 2**20
 
 
 def test_Z4_spoilt_configurations_and_checkpoints_are_refused_in_a_sentence() -> None:
@@ -24,17 +23,10 @@ def test_Z4_spoilt_configurations_and_checkpoints_are_refused_in_a_sentence() ->
     assert result.growth < 64 * 2**20
 
 
-def test_the_same_seed_makes_the_same_messages_and_most_of_them_are_wrong() -> None:
-    one, two = Mutator(3), Mutator(3)
-    made = [one.message() for _ in range(200)]
-    assert made == [two.message() for _ in range(200)]
-    assert len({tuple(frames) for frames in made}) > 150
-
-
 def test_an_end_that_breaks_is_found_with_what_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def fragile(ends: Ends, frames: list[bytes]) -> None:
         assert len(frames[0]) != 199, "199 bytes"
 
     monkeypatch.setattr(Ends, "codec", fragile)
     with pytest.raises(Broken, match=r"seed 7, number \d+ to the fragile; its frames \['.*199 bytes"):
-        fuzz(30_000, seed=7)
+        fuzz(10_000, seed=7)

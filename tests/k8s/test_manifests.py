@@ -15,7 +15,10 @@ from launch.config_loader import load
 from protocol.transport.curve import ROLES
 from tests.k8s.manifests import CUSTOM, build, jobs, named, pods, unrestricted
 
-VERSIONS = ("1.28.0", "1.32.0", "1.37.0")
+Built = dict[str, list[dict[str, Any]]]
+"""Name of an overlay -> its documents."""
+VERSIONS = ("1.28.0", "1.37.0")
+"""The oldest and the newest; test_render.py validates what is made by one between them."""
 EXTRA = {
     "elastic": ["keda", "monitoring"],
     "finite": ["jobset"],
@@ -26,8 +29,7 @@ EXTRA = {
 
 
 @pytest.fixture(scope="session")
-def built(k8s: Path) -> dict[str, list[dict[str, Any]]]:
-    """Name of an overlay -> its documents."""
+def built(k8s: Path) -> Built:
     overlays = {folder.name: folder for folder in sorted((k8s / "overlays").iterdir())}
     for name, components in EXTRA.items():
         overlays[name] = k8s / "tests" / name
@@ -38,7 +40,7 @@ def built(k8s: Path) -> dict[str, list[dict[str, Any]]]:
     return {name: build(folder) for name, folder in overlays.items()}
 
 
-def different(built: dict[str, list[dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+def different(built: Built) -> list[tuple[str, dict[str, Any]]]:
     """(overlay, document), each once that is the same in several, with the jobs of a JobSet as jobs."""
     found = [(overlay, document) for overlay, documents in built.items() for document in documents]
     inner = [(overlay, job) for overlay, document in found if document["kind"] == "JobSet" for job in jobs(document)]
@@ -47,24 +49,23 @@ def different(built: dict[str, list[dict[str, Any]]]) -> list[tuple[str, dict[st
     )
 
 
-def test_every_component_and_overlay_is_built(k8s: Path, built: dict[str, list[dict[str, Any]]]) -> None:
+def test_every_component_is_part_of_what_is_built(k8s: Path, built: Built) -> None:
     used = {part for folder in k8s.rglob("kustomization.yaml") for part in _components(folder)}
     assert used == {folder.name for folder in (k8s / "components").iterdir()}
-    assert set(built) >= {"local", "cpu", "gpu"}
 
 
 def _components(kustomization: Path) -> list[str]:
     return [Path(part).name for part in yaml.safe_load(kustomization.read_text()).get("components", [])]
 
 
-def test_everything_is_in_the_namespace_of_the_run(built: dict[str, list[dict[str, Any]]]) -> None:
+def test_everything_is_in_the_namespace_of_the_run(built: Built) -> None:
     for overlay, document in different(built):
         if document["kind"] not in ("Namespace", "PriorityClass", "Job"):
             assert document["metadata"]["namespace"] == "rookery", f"{overlay}: {document['kind']}"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_document_fits_the_strict_schema(built: dict[str, list[dict[str, Any]]], version: str) -> None:
+def test_every_document_fits_the_strict_schema(built: Built, version: str) -> None:
     """Strict: an unknown field is an error, as is a kind that this Kubernetes does not have."""
     for overlay, document in different(built):
         if document["kind"] not in CUSTOM:
@@ -74,15 +75,7 @@ def test_every_document_fits_the_strict_schema(built: dict[str, list[dict[str, A
                 pytest.fail(f"{overlay}: {document['kind']} {document['metadata']['name']}: {fault.message}")
 
 
-def test_a_misspelt_field_and_an_unknown_kind_are_seen() -> None:
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a"}, "spec": {"clusterIp": "None"}}
-    with pytest.raises(kubernetes_validate.ValidationError, match="clusterIp"):
-        kubernetes_validate.validate(service, VERSIONS[0], strict=True)
-    with pytest.raises(kubernetes_validate.SchemaNotFoundError):
-        kubernetes_validate.validate({**service, "kind": "Servant"}, VERSIONS[0], strict=True)
-
-
-def test_every_pod_is_restricted_read_only_and_without_a_token(built: dict[str, list[dict[str, Any]]]) -> None:
+def test_every_pod_is_restricted_read_only_and_without_a_token(built: Built) -> None:
     for overlay, documents in built.items():
         for name, template in pods(documents).items():
             spec = template["spec"]
@@ -98,7 +91,7 @@ def test_what_restricted_forbids_is_seen() -> None:
     assert len(list(unrestricted(pod))) == 6
 
 
-def test_shared_memory_is_a_volume_of_a_size_within_the_memory_limit(built: dict[str, list[dict[str, Any]]]) -> None:
+def test_shared_memory_is_a_volume_of_a_size_within_the_memory_limit(built: Built) -> None:
     for documents in built.values():
         for template in pods(documents).values():
             volume = next(v for v in template["spec"]["volumes"] if v["name"] == "shm")["emptyDir"]
@@ -114,18 +107,14 @@ def _bytes(quantity: str) -> int:
     return int(match[1]) * 2 ** {"Mi": 20, "Gi": 30}[match[2]]
 
 
-def test_notice_of_a_spot_machine_is_kept_and_learners_have_time_for_a_checkpoint(
-    built: dict[str, list[dict[str, Any]]],
-) -> None:
+def test_notice_of_a_spot_machine_is_kept_and_learners_have_time_for_a_checkpoint(built: Built) -> None:
     for documents in built.values():
         templates = pods(documents)
         assert templates["actor"]["spec"]["terminationGracePeriodSeconds"] <= 25
         assert templates["learner"]["spec"]["terminationGracePeriodSeconds"] >= 120
 
 
-def test_every_pod_belongs_to_the_run_so_that_the_network_lets_it_through(
-    built: dict[str, list[dict[str, Any]]],
-) -> None:
+def test_every_pod_belongs_to_the_run_so_that_the_network_lets_it_through(built: Built) -> None:
     for documents in built.values():
         for role, template in pods(documents).items():
             labels = template["metadata"]["labels"]
@@ -133,12 +122,12 @@ def test_every_pod_belongs_to_the_run_so_that_the_network_lets_it_through(
             assert labels["app.kubernetes.io/component"] == role
 
 
-def test_every_pod_has_the_public_keys_of_all_roles(built: dict[str, list[dict[str, Any]]]) -> None:
+def test_every_pod_has_the_public_keys_of_all_roles(built: Built) -> None:
     for documents in built.values():
         assert set(named(documents, "ConfigMap", "keys-public")["data"]) == {f"{role}.public" for role in ROLES}
 
 
-def test_each_role_has_its_own_secret_alone(built: dict[str, list[dict[str, Any]]]) -> None:
+def test_each_role_has_its_own_secret_alone(built: Built) -> None:
     for documents in built.values():
         for role, template in pods(documents).items():
             volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
@@ -150,21 +139,17 @@ def test_each_role_has_its_own_secret_alone(built: dict[str, list[dict[str, Any]
             assert list(secret["data"]) == [f"{role}.secret"]
 
 
-def test_configuration_is_one_that_rookery_takes(
-    k8s: Path, built: dict[str, list[dict[str, Any]]], tmp_path: Path
-) -> None:
+def test_configuration_is_one_that_rookery_takes(k8s: Path, built: Built, tmp_path: Path) -> None:
     for documents in built.values():
         path = tmp_path / "run.yaml"
         path.write_text(named(documents, "ConfigMap", "run")["data"]["run.yaml"])
         run = load(str(path))
         actors = pods(documents)["actor"]
-        assert run.actors >= 1
         assert run.learner_timeout < 120
-        assert run.actor_timeout + run.learner_timeout > 0
         assert actors["spec"]["terminationGracePeriodSeconds"] > run.learner_timeout, "an actor drains as long"
 
 
-def test_probes_and_ports_are_those_of_the_block_of_each_role(built: dict[str, list[dict[str, Any]]]) -> None:
+def test_probes_and_ports_are_those_of_the_block_of_each_role(built: Built) -> None:
     for documents in built.values():
         for role, base in (("coordinator", 5600), ("learner", 5610), ("actor", 5620)):
             container = pods(documents)[role]["spec"]["containers"][0]
@@ -177,7 +162,7 @@ def test_probes_and_ports_are_those_of_the_block_of_each_role(built: dict[str, l
                 assert container[probe]["httpGet"]["port"] == "http"
 
 
-def test_network_lets_through_what_the_services_offer_and_nothing_else(built: dict[str, list[dict[str, Any]]]) -> None:
+def test_network_lets_through_what_the_services_offer_and_nothing_else(built: Built) -> None:
     documents = built["local"]
     assert named(documents, "NetworkPolicy", "nothing-else")["spec"]["podSelector"] == {}
     learner = {port["port"] for port in named(documents, "Service", "learner")["spec"]["ports"]}
@@ -185,7 +170,7 @@ def test_network_lets_through_what_the_services_offer_and_nothing_else(built: di
     assert {port["port"] for port in let_in} == learner - {5619}
 
 
-def test_gpu_overlay_gives_each_learner_a_gpu_and_nobody_else(built: dict[str, list[dict[str, Any]]]) -> None:
+def test_gpu_overlay_gives_each_learner_a_gpu_and_nobody_else(built: Built) -> None:
     templates = pods(built["gpu"])
     limits = {name: template["spec"]["containers"][0]["resources"]["limits"] for name, template in templates.items()}
     assert {name for name, limit in limits.items() if "nvidia.com/gpu" in limit} == {"learner"}
@@ -193,7 +178,7 @@ def test_gpu_overlay_gives_each_learner_a_gpu_and_nobody_else(built: dict[str, l
     assert templates["actor"]["spec"]["containers"][0]["image"].endswith("-cpu")
 
 
-def test_a_finite_run_is_over_when_its_coordinator_is(built: dict[str, list[dict[str, Any]]]) -> None:
+def test_a_finite_run_is_over_when_its_coordinator_is(built: Built) -> None:
     jobset = named(built["queued"], "JobSet", "run")
     assert jobset["spec"]["successPolicy"]["targetReplicatedJobs"] == ["coordinator"]
     assert jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "rookery"

@@ -21,6 +21,7 @@ from tests.faults import kinds_in, raises
 from tests.k8s.manifests import CUSTOM, build, jobs, named, pods, unrestricted
 
 SMALL = ResourcePlan(["a", "b", "c"], 3, 2**20, 2**20)
+RANKS = {"actors": 4, "policies": {"a": {"ranks": 3}}}
 EXTERNAL = {"id": "external", "settings": {"world": "gymnasium:CartPole-v1"}}
 
 
@@ -49,27 +50,9 @@ def rendered(
 def test_the_command_makes_an_overlay_that_holds_the_configuration_and_a_learner_for_each_policy(k8s: Path) -> None:
     """The run that the coordinator reads is the run that was rendered, key by key; rendered again it is the same."""
     folder = k8s / "overlays" / "mine"
-    arguments = [
-        "k8s",
-        "render",
-        "spread",
-        "--set",
-        "actors=12",
-        "--set",
-        "policy.learning_rate=0.002",
-        "--k8s",
-        str(k8s),
-    ]
-    arguments += [
-        "--name",
-        "mine",
-        "--namespace",
-        "mine",
-        "--image",
-        "registry.example:5000/rookery:7",
-        "--actors",
-        "3",
-    ]
+    arguments = ["k8s", "render", "spread", "--set", "actors=12", "--set", "policy.learning_rate=0.002"]
+    arguments += ["--name", "mine", "--namespace", "mine", "--image", "registry.example:5000/rookery:7"]
+    arguments += ["--actors", "3", "--k8s", str(k8s)]
     made = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert made.exit_code == 0, made.output
     assert made.output == f"wrote {folder}; kubectl apply -k {folder}\n"
@@ -122,30 +105,20 @@ def test_simulators_stand_beside_their_actor(k8s: Path) -> None:
     assert {"name": "ROOKERY_SIMULATORS", "value": f"tcp://127.0.0.1:{port}"} in simulator["env"]
 
 
-def test_ranks_are_pods_that_reach_each_other_and_nobody_else(k8s: Path) -> None:
-    run = parse_run({"actors": 4, "policies": {"a": {"ranks": 2}}})
-    documents = rendered(k8s, "ranks", run, Placement("ranks"), ResourcePlan(["a"], 2, 2**20, 2**20))
-    learner = named(documents, "StatefulSet", "learner")
-    assert learner["spec"]["replicas"] == 2
-    assert learner["spec"]["template"]["spec"]["containers"][0]["args"][-1] == "--insecure"
-    allowed = named(documents, "NetworkPolicy", "between-learners")["spec"]
-    only = [{"podSelector": {"matchLabels": {"app.kubernetes.io/component": "learner"}}}]
-    assert allowed["ingress"] == [{"from": only}]
-    assert allowed["egress"] == [{"to": only}]
-    assert allowed["podSelector"] == only[0]["podSelector"]
-    with raises(ConfigurationError, "ranks_behind_relay", policy="a"):
-        render(run, ResourcePlan(["a"], 2, 0, 0), Placement("ranks", actors_per_pod=2, pods=2), "../..")
-
-
 def test_a_run_that_ends_is_a_jobset_with_the_pods_of_one_that_stays(k8s: Path) -> None:
-    """Its ranks, its evaluation, its sizes: all is as without jobset, in jobs that end with the coordinator."""
-    run = parse_run(
-        {"actors": 4, "learner_timeout": 60, "policies": {"a": {"ranks": 3}}, "evaluation": {"every_steps": 1000}}
-    )
+    """Its evaluation, its sizes, its ranks, which reach each other and nobody else: all is as without jobset, in jobs
+    that end with the coordinator."""
+    run = parse_run({**RANKS, "learner_timeout": 60, "evaluation": {"every_steps": 1000}})
     outline = ResourcePlan(["a"], 3, 2**30, 4 * 2**30)
     some = ("gpu", "spot", "shared-volume")
     stays = rendered(k8s, "stays", run, Placement("ends", pods=2, components=some), outline)
     ends = rendered(k8s, "ends", run, Placement("ends", pods=2, components=(*some, "jobset", "kueue")), outline)
+    assert named(stays, "StatefulSet", "learner")["spec"]["replicas"] == 3
+    allowed = named(stays, "NetworkPolicy", "between-learners")["spec"]
+    only = [{"podSelector": {"matchLabels": {"app.kubernetes.io/component": "learner"}}}]
+    assert allowed["ingress"] == [{"from": only}]
+    assert allowed["egress"] == [{"to": only}]
+    assert allowed["podSelector"] == only[0]["podSelector"]
     assert {document["kind"] for document in ends}.isdisjoint({"Deployment", "StatefulSet"})
     named(ends, "NetworkPolicy", "between-learners")
     specs = {job["metadata"]["name"]: job["spec"] for job in jobs(named(ends, "JobSet", "run"))}
@@ -165,17 +138,6 @@ def test_a_run_that_ends_is_a_jobset_with_the_pods_of_one_that_stays(k8s: Path) 
         assert other == one, "sizes, names with hashes, images, priorities, places"
 
 
-def test_several_actors_in_a_pod_of_a_jobset_have_their_relay(k8s: Path) -> None:
-    placement = Placement("relayed", pods=2, actors_per_pod=2, components=("jobset",))
-    documents = rendered(k8s, "relayed-jobs", parse_run({"actors": 12}), placement)
-    pod = pods(documents)["actor"]["spec"]
-    assert [container["name"] for container in pod["containers"]] == ["actor", "actor-1", "relay"]
-    known = {document["metadata"]["name"] for document in documents if document["kind"] == "Secret"}
-    assert {
-        source["secret"]["name"] for source in pod["volumes"][0]["projected"]["sources"] if "secret" in source
-    } <= known
-
-
 def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of_its_own(k8s: Path) -> None:
     run = parse_run({"actors": 4, "evaluation": {"every_steps": 1000}})
     documents = rendered(k8s, "watched", run, Placement("watched"))
@@ -190,13 +152,13 @@ def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of
     assert [name.rpartition("-")[0] for name in names] == ["keys-public", "keys-evaluator"], "hashed, so generated"
     policy = named(documents, "NetworkPolicy", "to-learners")["spec"]["ingress"][0]["from"][0]["podSelector"]
     assert template["metadata"]["labels"]["app.kubernetes.io/component"] in policy["matchExpressions"][0]["values"]
-    assert "evaluator" not in pods(rendered(k8s, "unwatched", parse_run({"actors": 4}), Placement("unwatched")))
 
 
 def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
     run = parse_run({"actors": 4, "learner_timeout": 60})
     outline = ResourcePlan(["a"], 1, actor_memory=2**30, learner_memory=4 * 2**30)
     templates = pods(rendered(k8s, "large", run, Placement("large"), outline))
+    assert "evaluator" not in templates, "as nobody evaluates"
     sizes = {name: template["spec"]["volumes"] for name, template in templates.items()}
     assert next(v for v in sizes["learner"] if v["name"] == "shm")["emptyDir"]["sizeLimit"] == "5200Mi"
     assert next(v for v in sizes["actor"] if v["name"] == "shm")["emptyDir"]["sizeLimit"] == "1280Mi"
@@ -214,6 +176,7 @@ def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
         ({"actors": 9, "environment": EXTERNAL}, Placement("a"), "simulator_missing", {}),
         ({"actors": 9}, Placement("a", components=("jobset", "keda")), "keda_with_jobset", {}),
         ({"actors": 9}, Placement("a", image="rookery"), "image_without_tag", {"value": "rookery"}),
+        (RANKS, Placement("a", pods=2, actors_per_pod=2), "ranks_behind_relay", {"policy": "a"}),
     ],
 )
 def test_what_cannot_be_placed_is_refused_in_one_sentence(
@@ -223,7 +186,10 @@ def test_what_cannot_be_placed_is_refused_in_one_sentence(
         render(parse_run(run), SMALL, placement, "../..")
 
 
-def test_files_of_others_are_not_overwritten_and_unknown_components_named(k8s: Path) -> None:
+def test_files_of_others_are_not_overwritten_and_unknown_components_named(
+    k8s: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launch.cli.k8s.outline_of", lambda run: SMALL)
     refused = CliRunner().invoke(main, ["k8s", "render", "--k8s", str(k8s), "--name", "local", "--actors", "1"])
     assert refused.exit_code == 2
     assert kinds_in(refused.output) == ["file_not_generated"]

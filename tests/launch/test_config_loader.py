@@ -14,8 +14,6 @@ from protocol.config.run import IQN, Run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 
-PROMISED = {"treasure-hunt", "treasure-hunt-iqn", "treasure-hunt-ppo", "cartpole", "cartpole-iqn", "spread", "herd"}
-
 
 def file(folder: Path, data: Any) -> str:
     """A file of `data`."""
@@ -24,17 +22,11 @@ def file(folder: Path, data: Any) -> str:
     return str(path)
 
 
-def test_the_promised_presets_are_there() -> None:
-    assert set(preset_names()) >= PROMISED
-
-
-@pytest.mark.parametrize("name", preset_names())
-def test_every_preset_is_valid_and_says_in_a_sentence_what_it_is(name: str) -> None:
-    assert isinstance(load(name), Run)
-    said = sentence(name)
-    assert said.endswith(".")
-    assert len(said) > 20
-    assert re.search(r"\b(seconds|minutes?|as long as)\b", said), "how long it takes"
+def test_every_preset_is_valid_and_says_in_a_sentence_how_long_it_takes() -> None:
+    for name in preset_names():
+        load(name)
+        assert re.search(r"\b(seconds|minutes?|as long as)\b.*\.$", sentence(name)), name
+    assert load("treasure-hunt-ppo") == load("treasure-hunt"), "the default by its whole name"
 
 
 def test_settings_reach_any_depth_and_are_typed_as_in_yaml() -> None:
@@ -66,17 +58,9 @@ def test_an_empty_file_is_the_default_run(tmp_path: Path) -> None:
     assert load(file(tmp_path, "")) == Run()
 
 
-@pytest.mark.parametrize(
-    ("source", "kind", "facts"),
-    [
-        ("tresure-hunt", "run_source_unknown", {"hint": " (is treasure-hunt meant?)", "choices": preset_names()}),
-        ("./none.yaml", "run_source_unknown", {"value": "./none.yaml", "hint": ""}),
-    ],
-)
-def test_what_is_no_preset_and_no_file_is_told_with_what_may_be_meant_F1(
-    source: str, kind: str, facts: dict[str, Any]
-) -> None:
-    with raises(ConfigurationError, kind, **facts) as told:
+@pytest.mark.parametrize(("source", "hint"), [("tresure-hunt", " (is treasure-hunt meant?)"), ("./none.yaml", "")])
+def test_what_is_no_preset_and_no_file_is_told_with_what_may_be_meant_F1(source: str, hint: str) -> None:
+    with raises(ConfigurationError, "run_source_unknown", value=source, hint=hint, choices=preset_names()) as told:
         load(source)
     assert_sentence_with_remedy(told.value)
 
@@ -102,7 +86,6 @@ def test_a_key_that_is_none_is_told_with_the_one_that_may_be_meant_F1(key: str, 
 @pytest.mark.parametrize(
     ("setting", "kind", "facts"),
     [
-        ("policy.learning_rate=fast", "value_invalid", {"key": "policy.learning_rate", "value": "'fast'"}),
         (
             "steps=-3",
             "value_invalid",
@@ -112,7 +95,6 @@ def test_a_key_that_is_none_is_told_with_the_one_that_may_be_meant_F1(key: str, 
         ("=3", "setting_not_key_value", {"value": "=3"}),
         ("steps.deep=3", "setting_of_no_section", {"key": "steps"}),
         ("seed=[1", "setting_value_unreadable", {"value": "[1"}),
-        ("policy.algorithm.name=sarsa", "value_invalid", {"key": "policy.algorithm", "value": "{'name': 'sarsa'}"}),
     ],
 )
 def test_a_setting_that_cannot_be_is_one_sentence_with_the_remedy_F1(

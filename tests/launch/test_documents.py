@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 import yaml
-from pydantic import BaseModel
 
 from launch import train
 from launch.cli.main import main
 from launch.config_loader import load
 from protocol.config.run import parse_run
 from tests.configuration_reference import PATH, SECTIONS, keys, reference
-from tests.readme import blocks
 from tests.tools import ROOT
 
 WIDTH = 120
@@ -60,19 +59,17 @@ def headings(document: str) -> list[str]:
     return re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text(document), flags=re.M | re.S), re.M)
 
 
-@pytest.mark.parametrize("what", PLACES)
-def test_there_is_a_section_for_interface_examples_troubleshooting_tuning_and_each_task_L5(what: str) -> None:
-    document, heading = PLACES[what]
-    assert heading in headings(document)
+def test_there_is_a_section_for_interface_examples_troubleshooting_tuning_and_each_task_L5() -> None:
+    assert [what for what, (document, heading) in PLACES.items() if heading not in headings(document)] == []
 
 
 def test_the_reference_of_the_configuration_is_what_the_types_say_L5() -> None:
     assert PATH.read_text(encoding="utf-8") == reference(), "run python -m tests.configuration_reference"
 
 
-@pytest.mark.parametrize("section", [section for _, section in SECTIONS], ids=lambda section: section.__name__)
-def test_every_key_says_what_it_means_L5(section: type[BaseModel]) -> None:
-    assert [key for key, _, meaning in keys(section) if not meaning] == []
+def test_every_key_says_what_it_means_L5() -> None:
+    every = [(section.__name__, *rest) for _, section in SECTIONS for rest in keys(section)]
+    assert [(section, key) for section, key, _, meaning in every if not meaning] == []
 
 
 def configuration(library: str) -> dict[str, Any]:
@@ -81,25 +78,18 @@ def configuration(library: str) -> dict[str, Any]:
     return dict(yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0]))
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_configuration_for_those_who_come_from_elsewhere_is_valid_L5(library: str) -> None:
-    run = parse_run(configuration(library))
-    assert run.policy.algorithm.name == "ppo"
+def test_configuration_for_those_who_come_from_elsewhere_is_valid_L5() -> None:
+    assert {parse_run(configuration(library)).policy.algorithm.name for library in LIBRARIES} == {"ppo"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_configuration_for_those_who_come_from_elsewhere_runs_L5(library: str, tmp_path: Path) -> None:
-    done = train(configuration_file(library, tmp_path), steps=4_000, run_dir=tmp_path / "run", progress=False)
+    path = tmp_path / "moved.yaml"
+    path.write_text(yaml.safe_dump(configuration(library)))
+    done = train(str(path), steps=4_000, run_dir=tmp_path / "run", progress=False)
     assert done.complete
     assert all(done.summary["train_steps"].values())
-
-
-def configuration_file(library: str, folder: Path) -> str:
-    """The same as a file."""
-    path = folder / "moved.yaml"
-    path.write_text(yaml.safe_dump(configuration(library)))
-    return str(path)
 
 
 def test_every_command_is_in_a_document_L5() -> None:
@@ -121,9 +111,9 @@ def test_commands_and_options_in_the_documents_are_real() -> None:
             assert not strange, f"{path}: {line}"
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_training_in_the_documents_has_a_valid_configuration(path: Path) -> None:
-    for line in re.findall(r"rookery train ([^`\n|&]*)", path.read_text(encoding="utf-8").replace("\\\n", " ")):
+def test_every_training_in_the_documents_has_a_valid_configuration() -> None:
+    everything = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS).replace("\\\n", " ")
+    for line in dict.fromkeys(re.findall(r"rookery train ([^`\n|&]*)", everything)):
         words = iter(shlex.split(line.partition(" -->")[0], comments=True))
         sources, settings, env = [], [], None
         for word in words:
@@ -140,9 +130,8 @@ def test_every_training_in_the_documents_has_a_valid_configuration(path: Path) -
             load(sources[0] if sources else None, settings, env=env)
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_modules_and_targets_that_a_document_names_are_there(path: Path) -> None:
-    said = path.read_text(encoding="utf-8")
+def test_files_modules_and_targets_that_a_document_names_are_there() -> None:
+    said = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
     files = re.findall(r"(?<![\w/])((?:tests|protocol|workers|launch|k8s)/[\w./-]+\.(?:py|yaml|cpp|js|hpp))", said)
     modules = [name.replace(".", "/") for name in re.findall(r"python -m (tests[\w.]*\w)", said)]
     targets = re.findall(r"(?:^|`)make (\w[\w-]*)", said, re.M)
@@ -154,32 +143,27 @@ def test_files_modules_and_targets_that_a_document_names_are_there(path: Path) -
     assert [name for name in targets if name not in made] == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_lines_of_documents_are_at_most_120_long(path: Path) -> None:
+def test_lines_of_documents_are_at_most_120_long() -> None:
     long = [
-        f"{path.name}:{number} has {len(line)}"
+        f"{path}:{number} has {len(line)}"
+        for path in DOCUMENTS
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if len(line) > WIDTH and not line.lstrip().startswith(("|", "<!--"))
     ]
     assert long == []
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_to_files_and_headings_that_are_there(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8")):
-        if "://" in target:
-            continue
+def test_links_lead_to_files_and_headings_that_are_there() -> None:
+    targets = [(path, to) for path in DOCUMENTS for to in re.findall(r"\]\(([^)\s]+)\)", path.read_text("utf-8"))]
+    for path, target in targets:
         name, _, anchor = target.partition("#")
         where = (path.parent / name).resolve() if name else path
-        assert where.exists(), f"{path}: {target}"
-        if anchor:
-            found = {
-                re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-                for heading in headings(str(where.relative_to(ROOT)))
-            }
-            assert anchor in found, f"{path}: {target}"
+        if "://" not in target:
+            assert where.exists(), f"{path}: {target}"
+            assert not anchor or anchor in anchors(str(where.relative_to(ROOT))), f"{path}: {target}"
 
 
-def test_document_blocks_can_be_read() -> None:
-    for path in DOCUMENTS:
-        blocks(path.read_text(encoding="utf-8"))
+@cache
+def anchors(document: str) -> set[str]:
+    """What a link into it may end with."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings(document)}

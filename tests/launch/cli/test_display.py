@@ -48,16 +48,8 @@ def test_the_live_table_shows_policies_workers_and_progress(run_dir: Path) -> No
             display.show(view)
         display.tell("an [event] in brackets")
     text = stream.getvalue()
-    for word in (
-        "agent_[0]",
-        "actor-0",
-        "1,008 of 1,000 agent steps",
-        "acting",
-        "an [event] in brackets",
-        "15.5",
-        "4711",
-    ):
-        assert word in text
+    shown = ("agent_[0]", "actor-0", "1,008 of 1,000 agent steps", "acting", "an [event] in brackets", "15.5", "4711")
+    assert [word for word in shown if word not in text] == []
 
 
 def test_a_run_without_actors_shows_the_rows_it_trained_J5(run_dir: Path) -> None:
@@ -107,15 +99,6 @@ def test_the_time_left_is_at_the_mean_pace_and_waits_come_longest_first(run_dir:
     assert "paused" in stream.getvalue()
 
 
-def test_without_progress_only_events_are_told(run_dir: Path) -> None:
-    console, stream = on(terminal=False)
-    with Silent(console) as display:
-        for view in views(run_dir):
-            display.show(view)
-        display.tell("something happened")
-    assert stream.getvalue() == "something happened\n"
-
-
 def test_a_sparkline_spans_lowest_to_highest() -> None:
     assert sparkline([]) == ""
     assert sparkline([0.0, 7.0]) == "▁█"
@@ -150,7 +133,9 @@ def test_a_finding_is_told_once_with_its_remedy_H1(run_dir: Path, display: type[
     with display(console) as shown:
         for view in ill(run_dir):
             shown.show(view)
-    lines = [line for line in stream.getvalue().splitlines() if " in the " in line]
+    lines = stream.getvalue().splitlines()
+    if display is Plain:
+        lines = [line for line in lines if not line.startswith("steps=")]
     assert [line.partition(":")[0] for line in lines] == ["fault in the gradient of [a]", "note in the data of [a]"]
     assert all("; " in line for line in lines)
 

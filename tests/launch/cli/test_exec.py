@@ -36,12 +36,10 @@ def test_a_workers_command_becomes_the_worker_without_the_rest_of_the_command() 
 
 def test_what_becomes_another_program_is_a_command_like_any_other() -> None:
     """It is in the help, and known to the shell."""
-    for name, (module, does) in BECOMES.items():
-        assert find_spec(module) is not None, name
-        assert main.commands[name].help == f"{does} (the same as `python -m {module}`)."
+    assert [name for name, (module, _) in BECOMES.items() if find_spec(module) is None] == []
+    assert BECOMES.keys() <= main.commands.keys()
 
 
-def test_the_package_has_what_it_says_and_nothing_else() -> None:
-    assert launch.train.__module__ == "launch.api"
+def test_the_package_has_nothing_but_what_it_says() -> None:
     with pytest.raises(AttributeError, match="no attribute 'trian'"):
         launch.trian  # noqa: B018

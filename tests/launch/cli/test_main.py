@@ -1,4 +1,4 @@
-"""The command line: help for everything, one sentence for every mistake."""
+"""The command line: one sentence for every mistake, and nothing begun or written over."""
 
 from __future__ import annotations
 
@@ -9,24 +9,7 @@ from click.testing import CliRunner
 
 from launch.cli.main import main
 from launch.local import supervisor
-from protocol import RELEASE
 from tests.faults import kinds_in
-
-COMMANDS = ("train", "doctor", "coordinator", "learner", "actor", "presets", "clean")
-
-
-@pytest.mark.parametrize("command", ["train", "doctor", "coordinator", "presets", "clean"])
-def test_every_command_explains_itself(command: str) -> None:
-    result = CliRunner().invoke(main, [command, "--help"])
-    assert result.exit_code == 0
-    assert "Usage:" in result.output
-    assert len(result.output.splitlines()) > 3
-
-
-def test_help_names_all_commands() -> None:
-    result = CliRunner().invoke(main, ["--help"])
-    assert all(f"  {command} " in result.output for command in COMMANDS)
-    assert CliRunner().invoke(main, ["--version"]).output.strip().endswith(RELEASE)
 
 
 def test_presets_are_listed_with_their_sentence() -> None:
@@ -36,28 +19,23 @@ def test_presets_are_listed_with_their_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kinds", "named"),
+    ("arguments", "kind", "named"),
     [
-        (["train", "tresure"], ["run_source_unknown"], "'tresure'"),
-        (["train", "cartpole", "--set", "stepz=1"], ["unknown_key"], "'stepz'"),
-        (["train", "cartpole", "--set", "steps=many"], ["value_invalid"], "steps"),
-        (["train", "cartpole", "--set", "steps"], ["setting_not_key_value"], "'steps'"),
-        (["train", "cartpole", "--steps", "0"], [], "Invalid value for '--steps'"),
-        (["coordinator", "tresure"], ["run_source_unknown"], "'tresure'"),
-        (["coordinator", "--set", "stepz=1", "--bind", "127.0.0.1:0"], ["unknown_key"], "'stepz'"),
+        ("train tresure", "run_source_unknown", "'tresure'"),
+        ("train cartpole --set stepz=1", "unknown_key", "'stepz'"),
+        ("coordinator cartpole --set stepz=1", "unknown_key", "'stepz'"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_starts_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], kinds: list[str], named: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, kind: str, named: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(main, arguments)
+    result = CliRunner().invoke(main, arguments.split())
     assert result.exit_code == 2
     said = result.output.strip().splitlines()[-1]
-    assert said.startswith("rookery: " if kinds else "Error: ")
-    assert kinds_in(said) == kinds
+    assert said.startswith("rookery: ")
+    assert kinds_in(said) == [kind]
     assert named in said
-    assert "Traceback" not in result.output
     assert list(tmp_path.iterdir()) == []
 
 
@@ -68,17 +46,6 @@ def test_the_folder_of_a_finished_run_is_not_written_into(tmp_path: Path, comman
     assert result.exit_code == 2
     assert kinds_in(result.output) == ["run_already_finished"]
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
-
-
-@pytest.mark.parametrize(("complete", "code"), [(True, 0), (False, 1)])
-def test_the_exit_code_says_whether_the_run_reached_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, complete: bool, code: int
-) -> None:
-    summary = {"returns": {"a": {"first": 1.0, "last": 2.0, "best": 2.0}}, "baselines": {}, "environments": {}}
-    monkeypatch.setattr(supervisor, "train", lambda *_: supervisor.RunOutcome(complete, summary))
-    result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(tmp_path / "run"), "--json"])
-    assert result.exit_code == code
-    assert '"returns"' in result.output
 
 
 def test_a_run_without_a_summary_says_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,9 +51,7 @@ def test_every_combination_is_run_with_every_seed(tmp_path: Path) -> None:
         ({"seeds": [1, 1]}, "seed_repeated", ["1"]),
         ({"settings": {"seed": [1]}}, "sweep_key_in_settings", ["'seed'"]),
         ({"cores": 1}, "run_needs_more_cores", ["2", "sweep", "1"]),
-        ({"settings": {"policy.rate": [1]}}, "unknown_key", ["'policy.rate'"]),
         ({"speed": 1}, "settings_file_unknown_key", ["'speed'", "run", "seeds"]),
-        ({"hosts": {"a": {"gpu": 1}}}, "settings_file_invalid", ["hosts.a.gpu"]),
         ({"run": "tresure"}, "run_source_unknown", ["treasure-hunt"]),
     ],
 )

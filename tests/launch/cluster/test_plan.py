@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -72,11 +73,6 @@ def test_a_run_that_evaluates_itself_does_so_beside_its_coordinator() -> None:
     assert "0.0.0.0:6190" in found.words
 
 
-def test_a_learner_claims_its_place_so_that_every_start_is_the_same() -> None:
-    names = [command.words[-2:] for command in planned() if command.role == "learner"]
-    assert names == [("--name", "learner-0"), ("--name", "learner-1")]
-
-
 def test_ranks_need_a_word_that_the_network_is_trusted_and_no_relay_stands_between() -> None:
     run = parse_run({"actors": 8, "policies": {"a": {"ranks": 3}}})
     outline = ResourcePlan(["a"], 3, 0, 0)
@@ -85,6 +81,7 @@ def test_ranks_need_a_word_that_the_network_is_trusted_and_no_relay_stands_betwe
     found = plan(hosts(insecure_ranks=True), run, outline)
     assert {command.role for command in found} == {"coordinator", "learner", "actor"}
     words = [command.words for command in found if command.role == "learner"]
+    # each claims its place, so that every start is the same
     assert [one[-3:] for one in words] == [("--insecure", "--name", f"learner-{rank}") for rank in range(3)]
     assert batch(hosts(insecure_ranks=True), run, outline).count("--insecure --name learner-") == 3
 
@@ -125,10 +122,8 @@ def test_hosts_that_do_not_fit_the_run_are_refused(machines: dict[str, Any], kin
 def test_a_file_that_means_nothing_is_one_sentence(tmp_path: Path, text: str, kind: str, facts: dict[str, str]) -> None:
     path = tmp_path / "hosts.yaml"
     path.write_text(text)
-    with raises(ConfigurationError, kind, file=path, **facts) as told:
+    with raises(ConfigurationError, kind, file=path, **facts):
         read_hosts(path)
-    assert str(told.value).startswith(str(path))
-    assert facts.get("key", "") in str(told.value)
 
 
 def test_an_ipv6_address_stands_in_brackets_and_all_addresses_are_bound() -> None:
@@ -285,12 +280,13 @@ while :; do sleep 0.1; done
 """
     (slurm / "bin" / "srun").write_text(f"#!/bin/sh\n{dies}")
     job = submitted(slurm, len(planned()) + 2)
-    time.sleep(2.5)  # once more would be seen
+    kept = len(planned()) - 2
+    until(lambda: len(psutil.Process(job.pid).children()) == kept, what="two steps are given up")
     job.terminate()
     assert job.wait(60) == 9
     told = (slurm / "told").read_text()
     assert told.count("started") == len(planned()) + 2
-    assert told.count("ended") == len(planned()) - 2
+    assert told.count("ended") == kept
 
 
 def test_paths_that_begin_at_the_root_and_strange_ones_are_the_same_for_scp_and_the_worker() -> None:

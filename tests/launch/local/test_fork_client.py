@@ -28,6 +28,30 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfds ar
 WAITS = ["workers.actor", "--coordinator", "tcp://127.0.0.1:1"]
 """For a coordinator that is not there."""
 SERVER = [sys.executable, "-P", "-m", "workers.fork_server"]
+STAND_IN = """import sys, time
+
+def command():
+    if "--help" not in sys.argv:
+        time.sleep(600)
+
+if __name__ == "__main__":
+    command()
+"""
+"""In the place of a worker whose imports take a second."""
+
+
+@pytest.fixture
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the fork server's code lies now, with stand-ins for what it imports and forks."""
+    folder = tmp_path / "quick"
+    shutil.copytree(ROOT / "protocol", folder / "protocol", ignore=shutil.ignore_patterns("golden", "clients"))
+    (folder / "workers").mkdir()
+    for name in ("__init__", "fork_server"):
+        shutil.copy(ROOT / "workers" / f"{name}.py", folder / "workers")
+    for name in ("actor", "coordinator", "evaluator", "learner"):
+        (folder / "workers" / f"{name}.py").write_text(STAND_IN)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return folder
 
 
 @pytest.fixture
@@ -93,6 +117,7 @@ def test_a_forked_worker_is_what_one_started_by_command_line_is(
         end_all([waiting, other], seconds=0)
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_server_that_is_killed_or_does_not_answer_costs_no_worker(
     forks: ForkClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +152,7 @@ def test_a_server_that_is_killed_or_does_not_answer_costs_no_worker(
         end_all([waiting], seconds=0)
 
 
+@pytest.mark.usefixtures("quick")
 def test_who_cannot_be_forked_is_started_by_command_line(
     forks: ForkClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,34 +171,26 @@ def test_who_cannot_be_forked_is_started_by_command_line(
     assert "workers.learner was not forked: " in (tmp_path / "server.out").read_text()
 
 
-def test_a_server_with_threads_forks_nobody(forks: ForkClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_with_threads_forks_nobody(forks: ForkClient, tmp_path: Path, quick: Path) -> None:
     """And is not tried again."""
-    (tmp_path / "sitecustomize.py").write_text(
+    (quick / "sitecustomize.py").write_text(
         "import sys, threading\n"
         "if 'workers.fork_server' in sys.orig_argv:\n"
         "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with (tmp_path / "worker.out").open("a") as output:
         for _ in range(2):
             assert forks.fork(["workers.actor", "--help"], dict(os.environ), output, output) is None
     assert (tmp_path / "server.out").read_text().count("threads") == 1
 
 
-def test_code_that_changes_on_disk_has_a_new_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("protocol", "workers"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("*.md", "golden", "clients"))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    client = ForkClient(SERVER, tmp_path / "server.out")
+def test_code_that_changes_on_disk_has_a_new_server(forks: ForkClient, tmp_path: Path, quick: Path) -> None:
     servers = []
-    try:
-        for changed in (False, False, True):
-            if changed:
-                os.utime(tmp_path / "workers" / "actor.py", (1, 1))
-            assert fork(client, tmp_path, "workers.actor", "--help").popen.wait(60) == 0
-            servers.append(server_of(client).pid)
-    finally:
-        client.close()
+    for changed in (False, False, True):
+        if changed:
+            os.utime(quick / "workers" / "actor.py", (1, 1))
+        assert fork(forks, tmp_path, "workers.actor", "--help").popen.wait(60) == 0
+        servers.append(server_of(forks).pid)
     assert servers[0] == servers[1] != servers[2]
 
 
@@ -196,6 +214,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_server_that_is_lied_to_says_so_and_goes_on(tmp_path: Path) -> None:
     """And one whose launcher ignores what becomes of its children, as what is started from some shells does."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -226,6 +245,7 @@ def test_a_server_that_is_lied_to_says_so_and_goes_on(tmp_path: Path) -> None:
         assert server.wait(60) == 0
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_server_and_its_workers_end_with_their_launcher(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\nfrom pathlib import Path\n"
@@ -255,7 +275,9 @@ def test_who_may_use_a_gpu_is_started_by_command_line(
 
 
 ENDS = """
-import atexit, os, sys, threading, time
+import atexit, os, sys, threading, time, types
+for name in ("actor", "evaluator", "learner"):
+    sys.modules[f"workers.{name}"] = types.SimpleNamespace(command=None)  # what takes long to import
 from workers.fork_server import _run
 
 def late(): time.sleep(0.1); print("thread")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from launch.cli import sweep as module
@@ -18,6 +17,7 @@ from launch.sweeps.executors import Machines
 from launch.sweeps.grid import Trial, read_sweep, trials_of
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
+from tests.launch.cli.test_sweep import sweep_file
 from tests.launch.cluster.test_plan import SSH
 
 ROOKERY = f"""#!/bin/sh
@@ -49,19 +49,13 @@ def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {name: {"cores": cores, "rookery": "rookery-there"} for name, cores in (("a", 2), ("b", 4))}
 
 
-def sweep_file(folder: Path, **keys: Any) -> Path:
-    path = folder / "rates.yaml"
-    path.write_text(yaml.safe_dump({"run": "cartpole", "cores_per_run": 2, **keys}, sort_keys=False))
-    return path
-
-
 def trials(folder: Path, **keys: Any) -> tuple[list[Trial], Machines]:
     wanted = read_sweep(sweep_file(folder, **keys))
     return trials_of(wanted, folder / "out"), Machines(wanted.hosts, wanted.cores)
 
 
 def test_runs_are_shared_out_to_machines_by_their_cores_J6(tmp_path: Path, two: dict[str, Any]) -> None:
-    found, machines = trials(tmp_path, seeds=[0, 1, 2, 3], hosts=two, sequential=True)
+    found, machines = trials(tmp_path, seeds=[0, 1, 2, 3], hosts=two, sequential=True, cores_per_run=2)
     told: list[str] = []
     machines.check(tmp_path / "out")
     assert run_all(found, machines, True, told.append) == []
