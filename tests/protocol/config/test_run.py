@@ -10,7 +10,7 @@ import yaml
 
 from protocol.config.run import IQN, PPO, PolicyConfig, Run, parse_run
 from protocol.errors import ConfigurationError
-from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, World
+from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 
 IQN_POLICY = {"algorithm": {"name": "iqn"}}
@@ -19,22 +19,6 @@ IQN_POLICY = {"algorithm": {"name": "iqn"}}
 def _world(*names: str, actions: int = 5) -> World:
     agents = tuple(Agent(name=n, observation=Box(shape=(3,)), action=Discrete(n=actions)) for n in names)
     return World(id="w", agents=agents)
-
-
-def test_defaults_are_those_of_the_source_documents() -> None:
-    run, policy, iqn = Run(), PolicyConfig(), IQN()
-    assert policy.publish_mode == "snapshot"
-    assert (iqn.buffer_capacity, iqn.batch_size, policy.learning_rate) == (10_000, 64, 0.00025)
-    assert (policy.publish_interval, policy.sync_interval) == (10, 50)
-    assert (iqn.target_update_freq, iqn.epsilon_decay_freq, iqn.epsilon_decay, iqn.epsilon_min) == (4, 100, 1e-4, 0.01)
-    assert run.num_learner_processes is None
-    assert run.device_per_agent is False
-    assert (run.actor_timeout, run.learner_timeout) == (10.0, 10.0)
-    assert (run.logging, run.log_interval, run.log_dir) == (True, 100, "./logs")
-    assert (run.monitor_period, run.starvation_sleep) == (1.0, 0.01)
-    assert run.multiprocessing.enabled is None  # absent means distributed
-    assert policy.max_grad_norm == 1.0
-    assert policy.segment_length == 64
 
 
 def test_every_key_of_the_source_documents_is_accepted_where_it_is_documented() -> None:
@@ -263,21 +247,3 @@ def test_a_configuration_that_does_not_fit_the_world_is_refused(
 ) -> None:
     with raises(ConfigurationError, kind, **facts):
         parse_run(data).policy_of(_world("a", "b"))
-
-
-def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
-    world = World(id="w", agents=(*_world("a").agents, *_world("b", actions=6).agents))
-    with raises(ConfigurationError, "shared_policy_spaces_differ", policy="x", agent="a", other="b", field="action"):
-        parse_run({"agents": {"a": "x", "b": "x"}}).policy_of(world)
-
-
-def test_all_who_stand_in_for_a_template_share_one_policy() -> None:
-    """Agents of the tree go by their dotted names; the policy of a template is called like it."""
-    sheep, dog = (Agent(name=n, observation=Box(shape=(3,)), action=Discrete(n=5)) for n in ("sheep", "dog"))
-    field = DictPopulation(agents=(ArrayPopulation(name="flock", template=sheep, capacity=7), dog))
-    world = World(id="w", population=field)
-    assert parse_run({}).policy_of(world) == {"flock.sheep": "flock.sheep", "dog": "dog"}
-    shared = parse_run({"agents": {"flock.sheep": "x", "dog": "x"}, "policies": {"x": {"learning_rate": 0.1}}})
-    assert shared.policy_of(world) == {"flock.sheep": "x", "dog": "x"}
-    with raises(ConfigurationError, "agents_key_unknown", agent="flock.sheep.0", environment="w"):
-        parse_run({"agents": {"flock.sheep.0": "x"}}).policy_of(world)

@@ -20,7 +20,7 @@ from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
 from protocol.weights.manifest import Entry, Manifest
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import Version, pack, unpack
+from protocol.weights.version import Version
 from tests.protocol.golden_vectors import FOLDER, columns, flat_weights, vectors
 from tests.protocol.strategies import CLASSES
 
@@ -97,13 +97,6 @@ def test_a_golden_record_has_each_field_where_the_table_says() -> None:
     for name, value in GOLDEN["record"]["fields"].items():
         made[name] = value
     assert made.tobytes() == raw
-
-
-def test_a_golden_version_is_packed_as_it_was() -> None:
-    version = Version(**GOLDEN["version"]["fields"])
-    word = int.from_bytes(bytes.fromhex(GOLDEN["version"]["bytes"]), "little")
-    assert pack(version) == word == version.incarnation << 40 | version.version
-    assert unpack(word) == version
 
 
 def test_a_golden_layout_and_manifest_have_the_hash_of_their_text() -> None:

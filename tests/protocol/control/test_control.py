@@ -183,23 +183,6 @@ def test_a_worker_joins_beats_and_leaves(worker: Worker, free_port_block: int) -
         assert len(server.of(Heartbeat)) == heartbeats  # who has left is silent
 
 
-def test_two_workers_never_have_the_same_token(free_port_block: int) -> None:
-    workers = [Worker(free_port_block) for _ in range(2)]
-    with coordinator(free_port_block) as server:
-        for worker in workers:
-            worker.client.join(60)
-        assert len({join.token for join in server.of(Join)}) == 2
-    for worker in workers:
-        worker.close()
-
-
-def test_a_refusal_is_told_with_its_reason(worker: Worker, free_port_block: int) -> None:
-    full = Refused("all_places_taken", role="actor", key="actors")
-    with coordinator(free_port_block, lambda _: refusal(full)), raises(Refused, "all_places_taken") as caught:
-        worker.client.join(60)
-    assert str(caught.value) == str(full)
-
-
 NOT_YET = refusal(Refused("run_is_ending"), retry=True)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -54,14 +52,3 @@ def test_bytes_of_another_size_are_refused(wire: Wire, off: int) -> None:
     manifest = _manifest([("<f4", [3, 5]), ("|b1", [])])
     with raises(WireError, "weights_wrong_size", expected=manifest.packed_bytes(wire)):
         manifest.unpack(np.zeros(manifest.packed_bytes(wire) + off, np.uint8), wire)
-
-
-def test_the_hash_is_that_of_the_compact_text() -> None:
-    manifest = _manifest([("<f4", [2, 3]), ("<i8", [])])
-    assert manifest.text == (
-        '[{"name":"e0","dtype":"<f4","shape":[2,3],"offset":0},{"name":"e1","dtype":"<i8","shape":[],"offset":64}]'
-    )
-    assert json.loads(manifest.text)[1]["offset"] == 64
-    assert manifest.hash == "41f45e587a8675ac"
-    assert manifest.nbytes == 128
-    assert manifest.packed_bytes("bf16") == 12 + 8
