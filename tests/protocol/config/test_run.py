@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -171,8 +170,7 @@ OVERRIDES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("common", "override"), OVERRIDES)
-@pytest.mark.parametrize("form", ["json", "yaml"])
-def test_a_run_is_the_same_after_travelling(common: dict[str, Any], override: dict[str, Any], form: str) -> None:
+def test_a_run_is_the_same_after_travelling(common: dict[str, Any], override: dict[str, Any]) -> None:
     run = parse_run(
         {
             "policy": common,
@@ -181,11 +179,8 @@ def test_a_run_is_the_same_after_travelling(common: dict[str, Any], override: di
             "environment": {"settings": {"size": 5, "reach": float("inf")}},
         }
     )
-    if form == "json":
-        again = Run.model_validate_json(run.model_dump_json())
-    else:
-        again = parse_run(yaml.safe_load(yaml.safe_dump(run.model_dump(mode="json"))))
-    assert again == run
+    again = Run.model_validate_json(run.model_dump_json())
+    assert again == parse_run(yaml.safe_load(yaml.safe_dump(run.model_dump(mode="json")))) == run
     for policy in ("gem", "bone"):
         assert again.policy_config(policy) == run.policy_config(policy)
 
@@ -218,11 +213,9 @@ def test_an_algorithm_without_a_name_is_the_default_one() -> None:
     assert parse_run({"policy": {"algorithm": {"gamma": 0.5}}}).policy.algorithm == PPO(gamma=0.5)
 
 
-def test_runs_are_frozen_and_plain_data() -> None:
-    run = Run()
+def test_runs_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        run.steps = 5
-    assert isinstance(json.loads(run.model_dump_json()), dict)
+        Run().steps = 5
 
 
 def test_every_agent_has_a_policy_of_its_own_by_default() -> None:

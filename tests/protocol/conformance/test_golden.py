@@ -57,12 +57,12 @@ def golden_layout() -> Layout:
 
 def test_every_message_has_a_golden_one() -> None:
     assert {GOLDEN[name]["fields"]["type"] for name in MESSAGES} == set(BY_TYPE)
-    assert set(GOLDEN) == set(vectors())
 
 
-@pytest.mark.parametrize("name", sorted(GOLDEN))
-def test_what_this_release_would_write_today_is_what_was_written(name: str) -> None:
-    assert vectors()[name] == GOLDEN[name]
+def test_what_this_release_would_write_today_is_what_was_written() -> None:
+    today = vectors()
+    assert today.keys() == GOLDEN.keys()
+    assert [name for name, written in GOLDEN.items() if today[name] != written] == []
 
 
 @pytest.mark.parametrize("name", MESSAGES)

@@ -62,7 +62,7 @@ class Owners(RuleBasedStateMachine):
 
 
 TestOwners = Owners.TestCase
-TestOwners.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestOwners.settings = settings(max_examples=50, stateful_step_count=30, deadline=None)
 
 
 def _segments(first: int, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -65,7 +65,7 @@ def _at_length(raw: bytes) -> Message | None:
 
 
 @given(st.one_of(message(Observe), message(Act)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_whatever_is_right_comes_out_as_it_went_in(said: Message) -> None:
     raw = encode(said)
     heard = frequent(raw)
@@ -76,7 +76,7 @@ def test_whatever_is_right_comes_out_as_it_went_in(said: Message) -> None:
 
 
 @given(st.sampled_from(EXAMPLES), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_what_is_taken_in_is_never_what_reading_at_length_would_refuse(said: Message, data: st.DataObject) -> None:
     fields: dict[str, Any] = msgpack.unpackb(encode(said))
     names = st.sampled_from([*fields, "strange"])

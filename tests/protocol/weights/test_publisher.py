@@ -220,11 +220,11 @@ def test_C8_C13_every_publication_is_adopted_in_order_and_whole(
     assert version == Version(1, 1)
     assert (subscriber.out == 1).all()
     subscriber.have = version
-    for number in range(2, 30):
+    for number in range(2, 10):
         publisher.publish(number)
         subscriber.get(publisher, Version(1, number))
         assert subscriber.subscriber.newest == Version(1, number)
-    for number in range(30, 60):  # several between two looks: only the newest counts
+    for number in range(10, 60):  # several between two looks: only the newest counts
         publisher.publish(number)
     time.sleep(0.1)
     subscriber.get(publisher, Version(1, 59))
@@ -234,20 +234,11 @@ def test_C8_C13_every_publication_is_adopted_in_order_and_whole(
 def test_on_one_node_no_weights_cross_the_wire(ends: list[Any], memory_dir: Path) -> None:
     publisher, subscriber = _pair(ends, memory_dir / MAILBOX, "auto")
     subscriber.subscriber.route(publisher.route)
-    for number in range(1, 20):
+    for number in range(1, 4):
         publisher.publish(number)
         subscriber.get(publisher, Version(1, number))
     assert subscriber.subscriber.same_node is True
     assert publisher.counters["weights_bytes"] == 0
-
-
-def test_transport_tcp_ignores_the_mailbox_that_it_could_see(ends: list[Any], memory_dir: Path) -> None:
-    publisher, subscriber = _pair(ends, memory_dir / MAILBOX, "tcp")
-    subscriber.subscriber.route(publisher.route)
-    publisher.publish(1)
-    subscriber.get(publisher, Version(1, 1))
-    assert subscriber.subscriber.same_node is False
-    assert publisher.counters["weights_bytes"] == NBYTES
 
 
 def test_transport_memory_says_so_when_there_is_none(ends: list[Any]) -> None:
@@ -307,13 +298,9 @@ def test_weights_are_sent_once_to_each_that_asks_and_to_nobody_else(ends: list[A
     assert publisher.counters["weights_bytes"] == 2 * NBYTES
 
 
-@PATHS
-@pytest.mark.parametrize(("name", "nbytes"), [("other", NBYTES), ("table", NBYTES - 64)])
-def test_another_networks_weights_are_refused(
-    ends: list[Any], memory_dir: Path, transport: Transport, name: str, nbytes: int
-) -> None:
+def test_another_networks_weights_are_refused(ends: list[Any], memory_dir: Path) -> None:
     publisher = Publisher(memory_dir / MAILBOX)
-    subscriber = Subscriber(transport, Manifest([Entry(name, "|u1", (nbytes,), 0)]))
+    subscriber = Subscriber("auto", Manifest([Entry("other", "|u1", (NBYTES,), 0)]))
     ends += [publisher, subscriber]
     subscriber.subscriber.route(publisher.route)
     publisher.publish(1)
@@ -378,15 +365,6 @@ def test_a_learner_whose_mailbox_was_left_half_written_waits_for_its_own_first_p
     assert subscriber.have == NOTHING
     second.publish(8)
     subscriber.get(second, Version(2, 8))
-
-
-def test_the_mailbox_of_another_network_stops_a_learner(ends: list[Any], memory_dir: Path) -> None:
-    ends.append(Publisher(memory_dir / MAILBOX))
-    for manifest in (Manifest([Entry("other", "|u1", (NBYTES,), 0)]), Manifest([Entry("table", "|u1", (64,), 0)])):
-        other = Publisher(None)
-        ends.append(other)
-        with raises(SharedMemoryError, "mailbox_of_another_network"):
-            other.publisher.add_policy("bone", manifest, memory_dir / MAILBOX, "snapshot")
 
 
 def test_damaged_weights_are_counted_and_never_adopted(ends: list[Any]) -> None:
@@ -622,14 +600,6 @@ def test_half_precision_on_the_wire_and_none_in_memory(ends: list[Any], memory_d
     assert (abs(exact - rounded) <= abs(exact) * 2**-8).all()
 
 
-def test_an_update_keeps_no_late_joiner_waiting(ends: list[Any]) -> None:
-    """The learner is busy for as long as it likes: beacons and snapshots come from a thread of their own."""
-    publisher, subscriber = _pair(ends, None, "tcp")
-    publisher.publish(1)
-    subscriber.subscriber.route(publisher.route)
-    assert subscriber.subscriber.wait(subscriber.out, 60, lambda: None) == Version(1, 1)  # nobody calls the publisher
-
-
 def test_publishing_waits_for_no_subscriber_and_costs_one_copy(ends: list[Any]) -> None:
     """The training thread's part: one copy into the mailbox, whoever is asking for 32 MiB meanwhile."""
     manifest = Manifest([Entry("w", "<f4", (8 << 20,), 0)])
@@ -790,7 +760,7 @@ def test_where_memory_wakes_nobody_beacons_do(
     monkeypatch.setattr(futex, "AVAILABLE", False)
     publisher, subscriber = _pair(ends, memory_dir / MAILBOX, "memory")
     subscriber.subscriber.route(publisher.route)
-    for number in range(1, 20):
+    for number in range(1, 6):
         publisher.publish(number)
         subscriber.have = _next(subscriber)
         assert subscriber.have == Version(1, number)
