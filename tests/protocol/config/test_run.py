@@ -82,11 +82,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"policy": {"learning_rate": float("nan")}}, "policy.learning_rate", "value_invalid nan"),
     ({"lock_timeout": 0}, "lock_timeout", "value_invalid 0"),
     ({1: 2}, "1", "value_invalid 1"),  # type: ignore[dict-item]
-    (
-        {"policy": {"train_interval": 4, "publish_interval": 5}},
-        "policy.train_interval",
-        "publish_interval_ambiguous",
-    ),
+    ({"policy": {"train_interval": 4, "publish_interval": 5}}, "policy.train_interval", "publish_interval_ambiguous"),
     (
         {"policies": {"gem": {"train_interval": 4, "publish_interval": 5}}},
         "policies.gem.train_interval",

@@ -15,12 +15,7 @@ from protocol.experience.layout import ALIGNMENT, Field, Layout, segment_layout
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 
-FOUR = (
-    Field("observation", "<f4", (75,)),
-    Field("action", "<i8"),
-    Field("reward", "<f4"),
-    Field("done", "<f4"),
-)
+FOUR = (Field("observation", "<f4", (75,)), Field("action", "<i8"), Field("reward", "<f4"), Field("done", "<f4"))
 
 
 def test_the_hash_of_a_layout_never_changes() -> None:

@@ -719,25 +719,16 @@ def test_segments_of_two_policies_stay_apart_A3(memory_dir: Path) -> None:
 
 TOPICS = [
     b"",
-    b"a",
-    b"a/",
-    b"a/gem/",
     b"a/gem/actor-0/1",
-    b"a/gem/actor-0//",
-    b"a/gem//1/",
     b"a/gem/actor-0/0/",
     b"a/gem/actor-0/-1/",
     b"a/gem/actor-0/" + "²".encode() + b"/",
-    b"a/gem/actor-0/" + "٣".encode() + b"/",
     b"a/gem/actor-0/" + b"9" * 19 + b"/",
-    b"a/gem/actor-0/" + b"9" * 5000 + b"/",
     b"a/gem/" + b"x" * 129 + b"/1/",
     b"a/gem/\xff\xfe/1/",
-    b"a/gem/a b/1/",
     b"a/bone/actor-0/1/",
     b"b/gem/actor-0/1/",
     b"a/gem/actor-0/1/x/",
-    b"\x00" * 100,
 ]
 
 
@@ -748,7 +739,7 @@ def test_strange_subscriptions_are_ignored(memory_dir: Path) -> None:
         for topic in TOPICS:
             subscriber.setsockopt(zmq.SUBSCRIBE, topic)
         raw = connect(actor.context, zmq.XSUB, learner.route.acknowledgements)
-        for event in (b"", b"\x02" + ack_topic(POLICY, "actor-9", 1), b"hello", b"\x01", b"\x00" + TOPICS[3]):
+        for event in (b"", b"\x02" + ack_topic(POLICY, "actor-9", 1), b"hello", b"\x01", b"\x00" + TOPICS[1]):
             raw.send(event)
         actor.sender.route(learner.route, inline=False)
         actor.write(2)

@@ -37,7 +37,7 @@ from protocol.messages.core import CommonRows, Route, Segments
 from protocol.spaces import Agent, Box, Component, DictPopulation, Discrete, Observation, World
 from protocol.transport.sockets import Ports
 from tests.faults import raises
-from tests.protocol.parts import LEARNER_COUNTERS, RUN, line, python, sender_counters
+from tests.protocol.parts import LEARNER_COUNTERS, RUN, a_route, line, python, sender_counters
 from tests.waiting import until
 
 POLICIES = ("gem", "food", "bone", "wall")
@@ -133,14 +133,8 @@ class Reader:
 
     def route(self, policy: str) -> Route:
         """Where `policy` is learned."""
-        return Route(
-            policy=policy,
-            learner="learner-0",
-            incarnation=self.incarnation,
-            experience=self.addresses[1],
-            weights="tcp://127.0.0.1:1",
-            acknowledgements=self.addresses[3],
-        )
+        ways = {"experience": self.addresses[1], "acknowledgements": self.addresses[3]}
+        return a_route(policy=policy, incarnation=self.incarnation, **ways)
 
     def use(self) -> int:
         """Looks up and settles what arrived; how many segments these were."""

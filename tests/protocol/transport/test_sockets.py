@@ -14,16 +14,7 @@ import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.transport.sockets import (
-    BLOCK,
-    HIGH_WATER,
-    Ports,
-    check_bind,
-    connect,
-    endpoint_host,
-    is_loopback,
-    poll,
-)
+from protocol.transport.sockets import BLOCK, HIGH_WATER, Ports, check_bind, connect, endpoint_host, is_loopback, poll
 from tests.faults import raises
 from tests.tools import ROOT, require, skip_or_fail
 from tests.waiting import until

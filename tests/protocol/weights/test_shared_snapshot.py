@@ -176,7 +176,7 @@ def test_C7_the_inactive_copy_can_be_started_from_the_active_one(memory_dir: Pat
 
 def _hostile(memory_dir: Path, mode: Mode, readers: int, reads: int, seconds: float) -> dict[str, int]:
     """What `readers` processes saw together that made `reads` whole reads each while another one wrote on and on."""
-    mailbox = SharedSnapshot.create(memory_dir / "rookery-r-w", 200_000, HASH, mode)
+    mailbox = SharedSnapshot.create(memory_dir / "rookery-r-w", 50_000, HASH, mode)
     with ExitStack() as stack:
         writer = stack.enter_context(python(HOSTILE, mailbox.path, HASH))
         assert line(writer) == "ready"
@@ -195,16 +195,6 @@ def test_C4_no_torn_read_from_a_hostile_publisher(memory_dir: Path, mode: Mode) 
     assert seen["reads"] >= 10_000
     assert seen["versions"] >= 1_000
     assert seen["retries"] >= 20  # copies were overtaken
-    assert seen["torn"] == seen["backwards"] == 0
-
-
-@pytest.mark.slow
-@MODES
-def test_C4_no_torn_read_in_many_more(memory_dir: Path, mode: Mode) -> None:
-    """C4: at least 100,000 reads by four processes."""
-    seen = _hostile(memory_dir, mode, readers=4, reads=25_000, seconds=200)
-    assert seen["reads"] >= 100_000
-    assert seen["retries"] >= 200
     assert seen["torn"] == seen["backwards"] == 0
 
 
