@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from protocol.experience.layout import Field, Layout
-from protocol.experience.ring_buffer import RECORD, Ring
+from protocol.experience.ring_buffer import Ring
 from protocol.experience.validation import read_columns, read_records
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
@@ -85,18 +85,6 @@ def test_golden_segments_are_taken_in_as_what_they_are() -> None:
     found = read_columns(frames_of("segments-inline")[2:], 1, layout)
     for field, column in columns().items():
         assert np.array_equal(found[field], column)
-
-
-def test_a_golden_record_has_each_field_where_the_table_says() -> None:
-    raw = bytes.fromhex(GOLDEN["record"]["bytes"])
-    assert len(raw) == RECORD.itemsize == 64
-    record = np.frombuffer(raw, RECORD)[0]
-    for name, value in GOLDEN["record"]["fields"].items():
-        assert record[name].tolist() == value
-    made = np.zeros(1, RECORD)
-    for name, value in GOLDEN["record"]["fields"].items():
-        made[name] = value
-    assert made.tobytes() == raw
 
 
 def test_a_golden_layout_and_manifest_have_the_hash_of_their_text() -> None:

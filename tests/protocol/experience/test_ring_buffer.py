@@ -106,7 +106,7 @@ def test_a_slot_is_intact_until_it_is_begun_again(memory_dir: Path, mode: dict[s
 def test_L4_nothing_is_locked_by_step_and_nothing_at_all_without_locks(
     memory_dir: Path, mode: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two locks (gate and data) when a block of many steps begins and two when it is finished, or none."""
+    """U17: two locks (gate and data) when a block of many steps begins and two when it is finished, or none."""
     taken: list[int] = []
     real = RegionLock._try
 
@@ -120,7 +120,10 @@ def test_L4_nothing_is_locked_by_step_and_nothing_at_all_without_locks(
         _fill(ring, slice(first - 1, first + 1), first)
     steps = 6 * LAYOUT.length
     assert len(taken) == (3 * 4 if "lock_timeout" in mode else 0) < steps
+    with ring.reading():
+        assert (len(taken) > 3 * 4) == ring.locked == ("lock_timeout" in mode)
     ring.remove()
+    assert not Ring.create(None, LAYOUT, 2, lock_timeout=1.0).locked, "private memory has nobody to lock out"
 
 
 def test_with_checksums_changed_memory_is_torn_though_its_sequence_word_looks_right(memory_dir: Path) -> None:

@@ -491,7 +491,8 @@ def test_a_settled_number_never_goes_back(memory_dir: Path) -> None:
         _deliver(learner, actor)
         arrival = receiver.Arrival("actor-0", 1, actor.ring, actor.ring.table[:0].copy(), owned=False)
         learner.receiver.acknowledge(POLICY, arrival, 2, 0)
-        assert learner.receiver._intakes[POLICY].settled["actor-0", 1] == 6
+        intake = learner.receiver._intakes[POLICY]
+        assert intake.settled["actor-0", 1] == intake.ledger.acknowledged("actor-0", 1) == 6
 
 
 class Stranger:
