@@ -702,22 +702,6 @@ def test_a_ring_known_already_is_not_swapped_for_another(stage: tuple[Stranger, 
     assert learner.use() == 0
 
 
-def test_segments_of_two_policies_stay_apart_A3(memory_dir: Path) -> None:
-    """A3: and trouble with one policy is none for the other."""
-    learner = Learner()
-    stranger = Stranger(learner, memory_dir)
-    try:
-        learner.receiver.add_policy("bone", LAYOUT, ReceiptLog(None), 8)
-        stranger.send(encode(stranger.header(policy="bone", count=2)), stranger.records[:2].tobytes())
-        stranger.send(encode(stranger.header(count=4)), stranger.records.tobytes())
-        until(lambda: learner.listen() or learner.receiver.arrivals(POLICY))
-        assert len(learner.receiver.arrivals("bone")[0].records) == 2
-        assert len(learner.receiver.arrivals(POLICY)[0].records) == 4
-    finally:
-        stranger.close()
-        learner.close()
-
-
 TOPICS = [
     b"",
     b"a/gem/actor-0/1",
