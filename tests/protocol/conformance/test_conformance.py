@@ -92,7 +92,7 @@ BLAME, GIVE = SERVER.report_fault, SERVER.give
 BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     "answers another": (SERVER, "give", give, actor_checks.plays, "act_answers_other_observe", " 2 "),
     "loses the clock": (server, "Pong", pong, actor_checks.pings, "pong_clock_wrong", "7.0"),
-    "pays": (MessageValidator, "_rewards", rewards, actor_checks.refuses, "answer_of_wrong_type", "a reward too many"),
+    "gives": (MessageValidator, "_rewards", rewards, actor_checks.refuses, "answer_of_wrong_type", "a reward too many"),
     "has one code": (SERVER, "report_fault", blame, actor_checks.refuses, "refusal_code_wrong", "value ("),
     "is patient": (server, "STRIKES", 30, actor_checks.quarantine, "repeated_fault_fatality_wrong", "20 "),
     "counts none": (
@@ -200,7 +200,7 @@ BROKEN_SIMULATORS: dict[str, tuple[tuple[Any, str], Any, str, str, str]] = {
     "does not count": (OBSERVE, changed(lambda _: {"number": 1}), "observe_number_not_rising", "1", "`observe`"),
     "one episode": (OBSERVE, changed(lambda _: {"episode": 1}), "observe_of_wrong_episode", "1", RULE + "5"),
     "paid at once": (OBSERVE, changed(lambda _: {"rewards": [1.0]}), "reward_without_action", "'walker'", RULE + "4"),
-    "else": (OBSERVE, changed(lambda _: {"agents": ["nobody"]}), "agent_unknown_to_world", "'nobody'", "`place`"),
+    "nobody": (OBSERVE, changed(lambda _: {"agents": ["nobody"]}), "agent_unknown_to_world", "'nobody'", "`place`"),
     "other arrays": (OBSERVE, wide_numbers, "arrays_size_wrong", "16", "Simulators"),
     "not finite": (OBSERVE, infinite, "observation_invalid", "a number that is not finite", "Simulators"),
     "speaks no msgpack": (OBSERVE, lambda *_: [b"\xc1"], "message_undecodable", "FormatError", "Messages"),

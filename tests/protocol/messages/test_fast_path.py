@@ -120,15 +120,6 @@ def test_both_ways_know_the_same_fields_and_defaults(cls: type[Message]) -> None
             assert default == field.get_default(call_default_factory=True)
 
 
-def test_lists_that_were_left_out_are_nobody_elses() -> None:
-    raw = _packed({"type": "observe", "schema_number": SCHEMA, "number": 1, "episode": 1, "agents": ["gem"]})
-    one, other = frequent(raw), frequent(raw)
-    assert isinstance(one, ObserveHeader)
-    assert isinstance(other, ObserveHeader)
-    one.rewards.append(1.0)
-    assert not other.rewards
-
-
 class Agent(str):
     """A name that is more than a text."""
 
