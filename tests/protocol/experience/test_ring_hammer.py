@@ -23,7 +23,7 @@ def hammer(folder: Path, mode: str, seconds: float, segments: int) -> list[dict[
     ring = Ring.create(folder / "rookery-hammer", WIDE, 6, checksums, lock_timeout)  # the writer soon comes round
     with ExitStack() as stack:
         writer = stack.enter_context(python(PROCESS, ring.path))
-        enough = (seconds, segments, 0 if mode == "locked" else 2)
+        enough = (seconds, segments, 0 if mode == "locked" else 3)
         readers = [stack.enter_context(python(PROCESS, ring.path, *enough)) for _ in range(READERS)]
         results = [json.loads(line(reader)) for reader in readers]
         assert writer.poll() is None  # nobody kept it waiting too long

@@ -52,7 +52,7 @@ out = np.empty(mailbox.nbytes, np.uint8)
 words = out.view(np.uint64)
 reads = torn = backwards = 0
 versions, last, end = set(), NOTHING, time.monotonic() + float(sys.argv[4])
-while (reads < int(sys.argv[3]) or len(versions) < 500 or mailbox.retries < 50) and time.monotonic() < end:
+while (reads < int(sys.argv[3]) or len(versions) < 500 or mailbox.retries < 10) and time.monotonic() < end:
     version = mailbox.read(out, 30.0)
     if version is None:
         break
