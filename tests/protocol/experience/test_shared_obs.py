@@ -344,8 +344,10 @@ def test_a_dead_actors_moments_are_found_with_its_segments_J9(memory_dir: Path) 
         os.kill(process.pid, signal.SIGKILL)
         process.wait(60)
         reader.receiver.living(set())
+        assert reader.use() == 0, "it may be about to join"
         reader.receiver.living(set())
-        until(lambda: reader.use() == 0 and all(len(numbers) == 3 * COPIES for numbers in reader.got.values()))
+        reader.use()
+        assert reader.got == {name: list(range(1, 3 * COPIES + 1)) for name in POLICIES}
         assert reader.counters["recovered"] == 4 * 3 * COPIES
         for name in POLICIES:
             reader.receiver.let_go(name, lambda ring: False)
