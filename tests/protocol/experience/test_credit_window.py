@@ -157,6 +157,50 @@ TestBooks = Books.TestCase
 TestBooks.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
+def _run(credit: CreditWindow, count: int) -> list[int]:
+    """Writes and announces `count` blocks of one segment; the numbers that were announced."""
+    announced = []
+    for number in range(1, count + 1):
+        index = credit.take()
+        if index is None:
+            break
+        credit.finish(Block(index, number, number))
+        announced += [block.first for block in credit.announce()]
+    return announced
+
+
+def test_flow_block_waits_when_all_credits_travel_and_goes_on_when_one_returns() -> None:
+    credit = CreditWindow(4, 2, 1, "stream", "block")
+    assert _run(credit, 9) == [1, 2]
+    assert credit.take() is None
+    assert credit.backlog == 1
+    assert credit.acknowledge(1) == 1
+    assert [block.first for block in credit.announce()] == [3]
+    assert credit.take() is not None
+    assert credit.dropped == {"overwritten": 0, "no_credit": 0}
+
+
+@pytest.mark.parametrize(
+    ("flow", "announced", "cause"), [("drop_oldest", [8, 9], "overwritten"), ("drop_newest", [3, 9], "no_credit")]
+)
+def test_the_dropping_flows_never_wait_and_count_what_they_drop(flow: Flow, announced: list[int], cause: str) -> None:
+    credit = CreditWindow(4, 2, 1, "stream", flow)
+    assert _run(credit, 9) == [1, 2]
+    credit.acknowledge(2)
+    assert [block.first for block in credit.announce()] == announced
+    assert credit.dropped[cause] == 5
+
+
+def test_an_acknowledgement_within_a_block_frees_nothing() -> None:
+    credit = CreditWindow(4, 2, 1, "stream", "block")
+    credit.take()
+    credit.finish(Block(0, 1, 4))
+    credit.announce()
+    assert credit.acknowledge(3) == 0
+    assert credit.acknowledge(4) == 1
+    assert credit.acknowledge(4) == 0
+
+
 def test_B2_replay_overwrites_its_oldest_block() -> None:
     """B2: and only once every other one was used, so that as much as possible can be sampled."""
     credit = CreditWindow(6, 1, 1, "replay", "block")
