@@ -197,10 +197,7 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
             _SEGMENTS.model_copy(update={"inline": False, "ring": ring, "nonce": NONCE}),
             [record().tobytes()],
         ),
-        "ack": (
-            Ack(policy=POLICY, learner_incarnation=1, actor=ACTOR, incarnation=1, acknowledged=1, announced=1),
-            [],
-        ),
+        "ack": (Ack(policy=POLICY, learner_incarnation=1, actor=ACTOR, incarnation=1, acknowledged=1, announced=1), []),
         "fetch": (Fetch(**identity, member=f"{POLICY}/0", checksum=LIBRARY_CHECKSUM, offset=0), []),
         "part": (
             Part(member=f"{POLICY}/0", checksum=LIBRARY_CHECKSUM, offset=0, size=len(LIBRARY_FILE)),
@@ -239,10 +236,7 @@ def simulation() -> dict[str, tuple[Message, list[bytes]]]:
         "end": (End(episode=1, agents=["gem"], rewards=[-1.0], truncated=True), [seen[2]]),
         "ping": (Ping(clock=1.5), []),
         "pong": (Pong(clock=1.5, pace="going"), []),
-        "fault": (
-            Fault(code="agent", answers=3, reason="there is no agent 'ruby'; the agents are gem"),
-            [],
-        ),
+        "fault": (Fault(code="agent", answers=3, reason="there is no agent 'ruby'; the agents are gem"), []),
         "bye": (Bye(reason="its battery is empty"), []),
     }
 

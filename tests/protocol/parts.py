@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zmq
@@ -49,6 +50,12 @@ LEARNER_COUNTERS = [
     "acks_full",
     f"waiting_for_room.{POLICY}",
 ]
+
+
+def a_route(**changes: Any) -> Route:
+    """To a learner of POLICY, which is nowhere but where `changes` say."""
+    ways = dict.fromkeys(("experience", "weights", "acknowledgements"), "tcp://127.0.0.1:1")
+    return Route(**{"policy": POLICY, "learner": "learner-gem", "incarnation": 1, **ways, **changes})
 
 
 @contextmanager
@@ -193,14 +200,8 @@ class Learner:
 
     @property
     def route(self) -> Route:
-        return Route(
-            policy=POLICY,
-            learner="learner-gem",
-            incarnation=self.incarnation,
-            experience=self.addresses[1],
-            weights="tcp://127.0.0.1:1",
-            acknowledgements=self.addresses[3],
-        )
+        ways = {"experience": self.addresses[1], "acknowledgements": self.addresses[3]}
+        return a_route(incarnation=self.incarnation, **ways)
 
     def listen(self) -> bool:
         """Takes in what is there, and says the second's beacon; False, so that `until` goes on."""

@@ -10,7 +10,7 @@ from string import Formatter
 import pytest
 
 from protocol import errors
-from protocol.errors import ConfigurationError, RookeryError, Timeout, WireError, disk_fault
+from protocol.errors import ConfigurationError, Timeout, disk_fault
 from protocol.errors.sentences import SENTENCES
 from tests.error_reference import PATH, classes, raised, reference
 
@@ -87,9 +87,3 @@ def test_a_file_that_cannot_be_written_is_a_fault_of_the_disk(tmp_path: Path, nu
     assert told is not None
     assert (told.kind, told.file, told.other) == (kind, str(tmp_path), "another --out")
     assert disk_fault(OSError(errno.ECONNRESET, "reset")) is None
-
-
-def test_an_error_of_a_peer_is_no_error_of_a_configuration() -> None:
-    assert not issubclass(WireError, ConfigurationError)
-    assert issubclass(ConfigurationError, ValueError), "validators raise it, and pydantic tells where"
-    assert issubclass(ConfigurationError, RookeryError)

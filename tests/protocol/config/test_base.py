@@ -6,6 +6,7 @@ import datetime
 import json
 from typing import Any
 
+import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ SETTINGS = st.dictionaries(
 
 
 @given(settings=SETTINGS)
+@hypothesis.settings(max_examples=30, deadline=None)
 def test_what_json_can_say_and_infinite_numbers_stay_as_they_are(settings: dict[str, Any]) -> None:
     part = Part(settings=settings)
     assert part.settings == settings
@@ -51,12 +53,9 @@ def test_what_json_can_say_and_infinite_numbers_stay_as_they_are(settings: dict[
     ],
     ids=["date", "time", "nan", "key_number", "key_null", "tuple", "bytes", "set"],
 )
-@pytest.mark.parametrize(
-    "wrap", [lambda v: v, lambda v: [v], lambda v: {"deep": [{"er": v}]}], ids=["in", "list", "deep"]
-)
-def test_what_would_be_another_when_read_again_is_refused_with_the_remedy(value: Any, wrap: Any) -> None:
+def test_what_would_be_another_when_read_again_is_refused_with_the_remedy(value: Any) -> None:
     with raises(ValidationError, "settings_not_plain_data") as caught:
-        Part(settings={"good": 1, "bad": wrap(value)})
+        Part(settings={"good": 1, "deep": [{"er": value}]})
     assert "settings\n" in str(caught.value), "where it is"
 
 

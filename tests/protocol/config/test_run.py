@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import yaml
 
 from protocol.config.run import IQN, PPO, PolicyConfig, Run, parse_run
 from protocol.errors import ConfigurationError
-from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, World
+from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 
 IQN_POLICY = {"algorithm": {"name": "iqn"}}
@@ -19,22 +18,6 @@ IQN_POLICY = {"algorithm": {"name": "iqn"}}
 def _world(*names: str, actions: int = 5) -> World:
     agents = tuple(Agent(name=n, observation=Box(shape=(3,)), action=Discrete(n=actions)) for n in names)
     return World(id="w", agents=agents)
-
-
-def test_defaults_are_those_of_the_source_documents() -> None:
-    run, policy, iqn = Run(), PolicyConfig(), IQN()
-    assert policy.publish_mode == "snapshot"
-    assert (iqn.buffer_capacity, iqn.batch_size, policy.learning_rate) == (10_000, 64, 0.00025)
-    assert (policy.publish_interval, policy.sync_interval) == (10, 50)
-    assert (iqn.target_update_freq, iqn.epsilon_decay_freq, iqn.epsilon_decay, iqn.epsilon_min) == (4, 100, 1e-4, 0.01)
-    assert run.num_learner_processes is None
-    assert run.device_per_agent is False
-    assert (run.actor_timeout, run.learner_timeout) == (10.0, 10.0)
-    assert (run.logging, run.log_interval, run.log_dir) == (True, 100, "./logs")
-    assert (run.monitor_period, run.starvation_sleep) == (1.0, 0.01)
-    assert run.multiprocessing.enabled is None  # absent means distributed
-    assert policy.max_grad_norm == 1.0
-    assert policy.segment_length == 64
 
 
 def test_every_key_of_the_source_documents_is_accepted_where_it_is_documented() -> None:
@@ -99,11 +82,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"policy": {"learning_rate": float("nan")}}, "policy.learning_rate", "value_invalid nan"),
     ({"lock_timeout": 0}, "lock_timeout", "value_invalid 0"),
     ({1: 2}, "1", "value_invalid 1"),  # type: ignore[dict-item]
-    (
-        {"policy": {"train_interval": 4, "publish_interval": 5}},
-        "policy.train_interval",
-        "publish_interval_ambiguous",
-    ),
+    ({"policy": {"train_interval": 4, "publish_interval": 5}}, "policy.train_interval", "publish_interval_ambiguous"),
     (
         {"policies": {"gem": {"train_interval": 4, "publish_interval": 5}}},
         "policies.gem.train_interval",
@@ -187,8 +166,7 @@ OVERRIDES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("common", "override"), OVERRIDES)
-@pytest.mark.parametrize("form", ["json", "yaml"])
-def test_a_run_is_the_same_after_travelling(common: dict[str, Any], override: dict[str, Any], form: str) -> None:
+def test_a_run_is_the_same_after_travelling(common: dict[str, Any], override: dict[str, Any]) -> None:
     run = parse_run(
         {
             "policy": common,
@@ -197,11 +175,8 @@ def test_a_run_is_the_same_after_travelling(common: dict[str, Any], override: di
             "environment": {"settings": {"size": 5, "reach": float("inf")}},
         }
     )
-    if form == "json":
-        again = Run.model_validate_json(run.model_dump_json())
-    else:
-        again = parse_run(yaml.safe_load(yaml.safe_dump(run.model_dump(mode="json"))))
-    assert again == run
+    again = Run.model_validate_json(run.model_dump_json())
+    assert again == parse_run(yaml.safe_load(yaml.safe_dump(run.model_dump(mode="json")))) == run
     for policy in ("gem", "bone"):
         assert again.policy_config(policy) == run.policy_config(policy)
 
@@ -234,11 +209,9 @@ def test_an_algorithm_without_a_name_is_the_default_one() -> None:
     assert parse_run({"policy": {"algorithm": {"gamma": 0.5}}}).policy.algorithm == PPO(gamma=0.5)
 
 
-def test_runs_are_frozen_and_plain_data() -> None:
-    run = Run()
+def test_runs_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        run.steps = 5
-    assert isinstance(json.loads(run.model_dump_json()), dict)
+        Run().steps = 5
 
 
 def test_every_agent_has_a_policy_of_its_own_by_default() -> None:
@@ -263,21 +236,3 @@ def test_a_configuration_that_does_not_fit_the_world_is_refused(
 ) -> None:
     with raises(ConfigurationError, kind, **facts):
         parse_run(data).policy_of(_world("a", "b"))
-
-
-def test_agents_with_different_spaces_cannot_share_a_policy() -> None:
-    world = World(id="w", agents=(*_world("a").agents, *_world("b", actions=6).agents))
-    with raises(ConfigurationError, "shared_policy_spaces_differ", policy="x", agent="a", other="b", field="action"):
-        parse_run({"agents": {"a": "x", "b": "x"}}).policy_of(world)
-
-
-def test_all_who_stand_in_for_a_template_share_one_policy() -> None:
-    """Agents of the tree go by their dotted names; the policy of a template is called like it."""
-    sheep, dog = (Agent(name=n, observation=Box(shape=(3,)), action=Discrete(n=5)) for n in ("sheep", "dog"))
-    field = DictPopulation(agents=(ArrayPopulation(name="flock", template=sheep, capacity=7), dog))
-    world = World(id="w", population=field)
-    assert parse_run({}).policy_of(world) == {"flock.sheep": "flock.sheep", "dog": "dog"}
-    shared = parse_run({"agents": {"flock.sheep": "x", "dog": "x"}, "policies": {"x": {"learning_rate": 0.1}}})
-    assert shared.policy_of(world) == {"flock.sheep": "x", "dog": "x"}
-    with raises(ConfigurationError, "agents_key_unknown", agent="flock.sheep.0", environment="w"):
-        parse_run({"agents": {"flock.sheep.0": "x"}}).policy_of(world)

@@ -87,35 +87,15 @@ def pong(**fields: Any) -> Pong:
     return Pong(**{**fields, "clock": 7.0})
 
 
-BLAME, GIVE = server.SimulatorServer.report_fault, server.SimulatorServer.give
+SERVER = server.SimulatorServer
+BLAME, GIVE = SERVER.report_fault, SERVER.give
 BROKEN_SERVERS: dict[str, tuple[Any, str, Any, Any, str, str]] = {
-    "answers another observe": (
-        server.SimulatorServer,
-        "give",
-        give,
-        actor_checks.plays,
-        "act_answers_other_observe",
-        " 2 ",
-    ),
+    "answers another": (SERVER, "give", give, actor_checks.plays, "act_answers_other_observe", " 2 "),
     "loses the clock": (server, "Pong", pong, actor_checks.pings, "pong_clock_wrong", "7.0"),
-    "takes any reward": (
-        MessageValidator,
-        "_rewards",
-        rewards,
-        actor_checks.refuses,
-        "answer_of_wrong_type",
-        "a reward too many",
-    ),
-    "has one code": (
-        server.SimulatorServer,
-        "report_fault",
-        blame,
-        actor_checks.refuses,
-        "refusal_code_wrong",
-        "value (",
-    ),
+    "gives": (MessageValidator, "_rewards", rewards, actor_checks.refuses, "answer_of_wrong_type", "a reward too many"),
+    "has one code": (SERVER, "report_fault", blame, actor_checks.refuses, "refusal_code_wrong", "value ("),
     "is patient": (server, "STRIKES", 30, actor_checks.quarantine, "repeated_fault_fatality_wrong", "20 "),
-    "counts no incarnations": (
+    "counts none": (
         IdentityTable,
         "incarnation_of",
         lambda *_: 1,
@@ -214,66 +194,19 @@ def silent(kind: bytes) -> Callable[..., None]:
 
 
 RIGHT, SEND = Session.observe, Line.send
-BROKEN_SIMULATORS: dict[str, tuple[Any, str, Any, str, str, str]] = {
-    "does not count": (
-        Session,
-        "observe",
-        changed(lambda _: {"number": 1}),
-        "observe_number_not_rising",
-        "1",
-        "`observe`",
-    ),
-    "one long episode": (
-        Session,
-        "observe",
-        changed(lambda _: {"episode": 1}),
-        "observe_of_wrong_episode",
-        "1",
-        "The conversation, 5",
-    ),
-    "paid at once": (
-        Session,
-        "observe",
-        changed(lambda _: {"rewards": [1.0]}),
-        "reward_without_action",
-        "'walker'",
-        "The conversation, 4",
-    ),
-    "somebody else": (
-        Session,
-        "observe",
-        changed(lambda _: {"agents": ["nobody"]}),
-        "agent_unknown_to_world",
-        "'nobody'",
-        "`place`",
-    ),
-    "other arrays": (Session, "observe", wide_numbers, "arrays_size_wrong", "16", "Simulators"),
-    "not finite": (Session, "observe", infinite, "observation_invalid", "a number that is not finite", "Simulators"),
-    "speaks no msgpack": (
-        Session,
-        "observe",
-        lambda *_: [b"\xc1"],
-        "message_undecodable",
-        "FormatError",
-        "Messages",
-    ),
-    "never asks": (
-        Line,
-        "send",
-        silent(b"ping"),
-        "peer_silent",
-        "while its observe was not answered",
-        "The conversation, 8",
-    ),
-    "leaves without a word": (
-        Line,
-        "send",
-        silent(b"bye"),
-        "peer_silent",
-        "after it was told bye",
-        "The conversation, 8",
-    ),
-    "is somebody new": (Session, "hello", newcomer, "hello_changed", "", "`hello`"),
+OBSERVE, SPEAK = (Session, "observe"), (Line, "send")
+RULE = "The conversation, "
+BROKEN_SIMULATORS: dict[str, tuple[tuple[Any, str], Any, str, str, str]] = {
+    "does not count": (OBSERVE, changed(lambda _: {"number": 1}), "observe_number_not_rising", "1", "`observe`"),
+    "one episode": (OBSERVE, changed(lambda _: {"episode": 1}), "observe_of_wrong_episode", "1", RULE + "5"),
+    "paid at once": (OBSERVE, changed(lambda _: {"rewards": [1.0]}), "reward_without_action", "'walker'", RULE + "4"),
+    "nobody": (OBSERVE, changed(lambda _: {"agents": ["nobody"]}), "agent_unknown_to_world", "'nobody'", "`place`"),
+    "other arrays": (OBSERVE, wide_numbers, "arrays_size_wrong", "16", "Simulators"),
+    "not finite": (OBSERVE, infinite, "observation_invalid", "a number that is not finite", "Simulators"),
+    "speaks no msgpack": (OBSERVE, lambda *_: [b"\xc1"], "message_undecodable", "FormatError", "Messages"),
+    "never asks": (SPEAK, silent(b"ping"), "peer_silent", "while its observe was not answered", RULE + "8"),
+    "leaves without a word": (SPEAK, silent(b"bye"), "peer_silent", "after it was told bye", RULE + "8"),
+    "is somebody new": ((Session, "hello"), newcomer, "hello_changed", "", "`hello`"),
 }
 
 
@@ -287,8 +220,8 @@ def test_a_simulator_holds_to_all_that_is_checked_I8(drives: bool) -> None:
 
 @pytest.mark.parametrize("case", BROKEN_SIMULATORS)
 def test_a_simulator_that_breaks_a_rule_is_told_which(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, name, broken, kind, fact, section = BROKEN_SIMULATORS[case]
-    monkeypatch.setattr(where, name, broken)
+    where, broken, kind, fact, section = BROKEN_SIMULATORS[case]
+    monkeypatch.setattr(*where, broken)
     monkeypatch.setattr(simulator_checks, "_ALIVE", 3.0)
     *good, finding = findings_of()
     assert all(one.good for one in good), good

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from protocol.experience.layout import Field, Layout
-from protocol.experience.ring_buffer import RECORD, Ring
+from protocol.experience.ring_buffer import Ring
 from protocol.experience.validation import read_columns, read_records
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
 from protocol.weights.manifest import Entry, Manifest
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import Version, pack, unpack
+from protocol.weights.version import Version
 from tests.protocol.golden_vectors import FOLDER, columns, flat_weights, vectors
 from tests.protocol.strategies import CLASSES
 
@@ -57,12 +57,12 @@ def golden_layout() -> Layout:
 
 def test_every_message_has_a_golden_one() -> None:
     assert {GOLDEN[name]["fields"]["type"] for name in MESSAGES} == set(BY_TYPE)
-    assert set(GOLDEN) == set(vectors())
 
 
-@pytest.mark.parametrize("name", sorted(GOLDEN))
-def test_what_this_release_would_write_today_is_what_was_written(name: str) -> None:
-    assert vectors()[name] == GOLDEN[name]
+def test_what_this_release_would_write_today_is_what_was_written() -> None:
+    today = vectors()
+    assert today.keys() == GOLDEN.keys()
+    assert [name for name, written in GOLDEN.items() if today[name] != written] == []
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -85,25 +85,6 @@ def test_golden_segments_are_taken_in_as_what_they_are() -> None:
     found = read_columns(frames_of("segments-inline")[2:], 1, layout)
     for field, column in columns().items():
         assert np.array_equal(found[field], column)
-
-
-def test_a_golden_record_has_each_field_where_the_table_says() -> None:
-    raw = bytes.fromhex(GOLDEN["record"]["bytes"])
-    assert len(raw) == RECORD.itemsize == 64
-    record = np.frombuffer(raw, RECORD)[0]
-    for name, value in GOLDEN["record"]["fields"].items():
-        assert record[name].tolist() == value
-    made = np.zeros(1, RECORD)
-    for name, value in GOLDEN["record"]["fields"].items():
-        made[name] = value
-    assert made.tobytes() == raw
-
-
-def test_a_golden_version_is_packed_as_it_was() -> None:
-    version = Version(**GOLDEN["version"]["fields"])
-    word = int.from_bytes(bytes.fromhex(GOLDEN["version"]["bytes"]), "little")
-    assert pack(version) == word == version.incarnation << 40 | version.version
-    assert unpack(word) == version
 
 
 def test_a_golden_layout_and_manifest_have_the_hash_of_their_text() -> None:

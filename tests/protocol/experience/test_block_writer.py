@@ -41,13 +41,3 @@ def test_a_block_without_a_segment_is_free_again(writer: BlockWriter, nothing: i
     assert (writer.ring.table["state"] == FREE).all()
     assert writer.credit.idle
     assert writer.take() == slots
-
-
-def test_without_credit_there_is_none(writer: BlockWriter) -> None:
-    for _ in range(3):
-        slots = writer.take()
-        assert slots is not None
-        writer.finish(slots, LAYOUT.length, 0)
-        writer.credit.announce()
-    assert writer.take() is not None
-    assert writer.take() is None

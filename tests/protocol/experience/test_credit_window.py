@@ -154,7 +154,7 @@ class Books(RuleBasedStateMachine):
 
 
 TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestBooks.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
 def _run(credit: CreditWindow, count: int) -> list[int]:

@@ -45,7 +45,7 @@ def _open(opener: HeaderDecoder, raw: bytes) -> Segments:
 
 
 @given(afters=st.lists(NUMBERS, min_size=2, max_size=6), resent=st.lists(st.booleans(), min_size=6, max_size=6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_header_that_is_remembered_says_what_it_would_say_decoded(afters: list[int], resent: list[bool]) -> None:
     """Also where another text of it looks like the name of the number."""
     opener = HeaderDecoder()
@@ -56,7 +56,7 @@ def test_a_header_that_is_remembered_says_what_it_would_say_decoded(afters: list
 
 
 @given(data=st.data())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_what_is_spoilt_is_refused_as_if_nothing_were_remembered(data: st.DataObject) -> None:
     """Bytes changed, left out and put in, the more so around the number."""
     opener = HeaderDecoder()

@@ -15,24 +15,7 @@ from protocol.experience.layout import ALIGNMENT, Field, Layout, segment_layout
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 
-FOUR = (
-    Field("observation", "<f4", (75,)),
-    Field("action", "<i8"),
-    Field("reward", "<f4"),
-    Field("done", "<f4"),
-)
-
-
-def test_B1_payload_of_four_fields_and_ten_thousand_rows_is_as_documented() -> None:
-    """B1: prod(obs) * cap * 4 + cap * 16."""
-    layout = Layout(FOUR, length=9_999)
-    assert layout.rows == 10_000
-    assert layout.segment_bytes == 75 * 10_000 * 4 + 10_000 * 16 == 3_160_000
-    assert layout.offsets(1)[1] - 3_160_000 < len(FOUR) * ALIGNMENT
-
-
-def test_the_hash_of_a_layout_never_changes() -> None:
-    assert Layout(FOUR, length=64, before=3).hash == "b47b6000b16d4ce3"
+FOUR = (Field("observation", "<f4", (75,)), Field("action", "<i8"), Field("reward", "<f4"), Field("done", "<f4"))
 
 
 def test_the_hash_tells_every_difference() -> None:

@@ -41,8 +41,7 @@ def _idle(actor: Actor) -> bool:
     return actor.sender._credit.idle
 
 
-@PATHS
-@pytest.mark.parametrize("credits", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize(("credits", "inline"), [(1, False), (1, True), (2, False), (3, True), (8, False)])
 def test_an_actor_that_waits_for_credit_never_waits_for_what_is_owed(
     memory_dir: Path, inline: bool, credits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

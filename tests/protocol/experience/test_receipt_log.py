@@ -46,13 +46,6 @@ def test_what_was_settled_survives_kill_9_of_the_learner(tmp_path: Path) -> None
     )
 
 
-def test_a_settled_number_never_goes_back() -> None:
-    ledger = ReceiptLog(None)
-    ledger.acknowledge("actor-0", 1, 10, 10)
-    ledger.acknowledge("actor-0", 1, 4, 0)
-    assert ledger.acknowledged("actor-0", 1) == 10
-
-
 @pytest.mark.parametrize(("actor", "incarnation"), [("actor-0", 0), ("actor-0", -1), ("ä" * 65, 1)])
 def test_an_entry_that_would_not_survive_reloading_is_refused(tmp_path: Path, actor: str, incarnation: int) -> None:
     ledger = ReceiptLog(tmp_path / "gem")

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from protocol.errors import SharedMemoryError
 from protocol.experience.layout import Field, Layout
-from protocol.experience.ring_buffer import FINISHED, FREE, RECORD, WRITING, Ring, poison
+from protocol.experience.ring_buffer import FINISHED, FREE, WRITING, Ring, poison
 from protocol.memory import shared_file
 from protocol.memory.file_lock import RegionLock
-from protocol.memory.shared_file import SharedFile
 from tests.faults import raises
 from tests.protocol.parts import LAYOUT, content, line, python
 
@@ -61,22 +60,9 @@ def test_B8_unwritten_memory_is_visible_poison(memory_dir: Path) -> None:
     ring.remove()
 
 
-def test_records_are_the_same_bytes_on_every_machine() -> None:
-    assert RECORD.itemsize == 64
-    record = np.zeros(1, RECORD)
-    record["sequence"], record["valid"], record["state"] = 2, 0x0102, FINISHED
-    raw = record.tobytes()
-    assert raw[:8] == b"\2" + bytes(7)
-    assert raw[56:58] == b"\2\1"
-    assert raw[60] == FINISHED
-
-
-@modes
-def test_B9_B12_another_process_attaches_the_same_ring_and_leaves_it_alive(
-    memory_dir: Path, mode: dict[str, Any]
-) -> None:
+def test_B9_B12_another_process_attaches_the_same_ring_and_leaves_it_alive(memory_dir: Path) -> None:
     """B9: what A writes B reads, with equal cursors, and back. B12, U12: its exit unlinks nothing."""
-    ring = Ring.create(memory_dir / "rookery-r-a", LAYOUT, 4, **mode)
+    ring = Ring.create(memory_dir / "rookery-r-a", LAYOUT, 4, checksums=True, lock_timeout=1.0)
     _fill(ring, slice(2, 4), 10)
     with python(ATTACH, ring.path) as process:
         nonce, slots, number, reward = line(process).split()
@@ -88,9 +74,8 @@ def test_B9_B12_another_process_attaches_the_same_ring_and_leaves_it_alive(
     assert ring.path.exists()
     again = Ring.attach(ring.path, LAYOUT)
     assert np.array_equal(again.table, ring.table)
-    assert (
-        (again.locked, again.checksums) == (ring.locked, ring.checksums) == ("lock_timeout" in mode, mode["checksums"])
-    )
+    assert again.locked
+    assert again.checksums
     again.close()
     ring.remove()
     assert not (memory_dir / "rookery-r-a").exists()
@@ -121,7 +106,7 @@ def test_a_slot_is_intact_until_it_is_begun_again(memory_dir: Path, mode: dict[s
 def test_L4_nothing_is_locked_by_step_and_nothing_at_all_without_locks(
     memory_dir: Path, mode: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two locks (gate and data) when a block of many steps begins and two when it is finished, or none."""
+    """U17: two locks (gate and data) when a block of many steps begins and two when it is finished, or none."""
     taken: list[int] = []
     real = RegionLock._try
 
@@ -135,7 +120,10 @@ def test_L4_nothing_is_locked_by_step_and_nothing_at_all_without_locks(
         _fill(ring, slice(first - 1, first + 1), first)
     steps = 6 * LAYOUT.length
     assert len(taken) == (3 * 4 if "lock_timeout" in mode else 0) < steps
+    with ring.reading():
+        assert (len(taken) > 3 * 4) == ring.locked == ("lock_timeout" in mode)
     ring.remove()
+    assert not Ring.create(None, LAYOUT, 2, lock_timeout=1.0).locked, "private memory has nobody to lock out"
 
 
 def test_with_checksums_changed_memory_is_torn_though_its_sequence_word_looks_right(memory_dir: Path) -> None:
@@ -234,25 +222,18 @@ def _header(**changes: object) -> bytes:
 
 DAMAGED = {
     "not json": b"{",
-    "no text": b"\xff\xfe\xff",
     "a list": b"[1]",
-    "a number": b"5",
     "deep": b"[" * 3000,
     "without slots": _header(slots="gone"),
-    "without nonce": _header(nonce="gone"),
-    "slots are text": _header(slots="x"),
-    "slots are a list": _header(slots=[1]),
     "no slots": _header(slots=0),
-    "negative slots": _header(slots=-5),
     "more slots than bytes": _header(slots=3),
     "far more slots": _header(slots=2**62),
     "infinitely many": _header(slots=float("inf")),
     "waits for ever": _header(lock_timeout=float("inf")),
     "never waits": _header(lock_timeout=0),
     "waits in words": _header(lock_timeout="long"),
-    "waits for a list": _header(lock_timeout=[1]),
 }
-OF_ANOTHER_SIZE = {"no slots", "negative slots", "more slots than bytes", "far more slots"}
+OF_ANOTHER_SIZE = {"no slots", "more slots than bytes", "far more slots"}
 
 
 @pytest.mark.parametrize("case", DAMAGED)
@@ -295,20 +276,3 @@ def test_a_ring_that_was_cut_short_is_refused(memory_dir: Path) -> None:
     with raises(SharedMemoryError, "ring_slots_contradict_size"):
         Ring.attach(path, LAYOUT)
     path.unlink()
-
-
-def test_a_private_ring_has_no_file(memory_dir: Path) -> None:
-    ring = Ring.create(None, LAYOUT, 2)
-    assert ring.path is None
-    _fill(ring, slice(0, 2), 1)
-    assert ring.intact(ring.table.copy()).all()
-    ring.remove()
-    assert list(memory_dir.iterdir()) == []
-
-
-def test_an_unfinished_ring_is_none_yet(memory_dir: Path) -> None:
-    """The magic is written last."""
-    file = SharedFile.create(memory_dir / "rookery-r-a", 100_000)
-    with raises(SharedMemoryError, "not_a_ring"):
-        Ring.attach(file.path, LAYOUT)
-    file.remove()

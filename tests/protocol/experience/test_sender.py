@@ -19,7 +19,7 @@ from protocol.experience.layout import Field, Layout
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.ring_buffer import FINISHED, RECORD, WRITING, Ring
 from protocol.experience.validation import ActionCheck
-from protocol.memory.shared_file import PREFIX, files
+from protocol.memory.shared_file import files
 from protocol.messages.codec import encode
 from protocol.messages.core import Ack, Refusal, Segments
 from protocol.spaces import Agent, Box, Discrete, World
@@ -61,6 +61,11 @@ def _numbers(learner: Learner, actor: str = "actor-0", incarnation: int = 1) -> 
     return [number for name, inc, number in learner.got if (name, inc) == (actor, incarnation)]
 
 
+def _counted(learner: Learner) -> float:
+    """All that its counters say."""
+    return sum(learner.counters.snapshot().values())
+
+
 def _waiting(learner: Learner) -> int:
     """Segments received and not settled."""
     return sum(len(arrival.records) for arrival in learner.receiver.arrivals(POLICY))
@@ -79,7 +84,8 @@ def _deliver(learner: Learner, *actors: Actor) -> None:
 
 
 @PATHS
-def test_segments_arrive_whole_in_order_and_once(memory_dir: Path, inline: bool) -> None:
+def test_segments_arrive_whole_in_order_and_once_Z5(memory_dir: Path, inline: bool) -> None:
+    """Z5: by memory and by TCP the same bytes, which follow from a segment's number."""
     actor, learner = Actor(memory_dir / RING), Learner()
     with closing(actor, learner):
         actor.sender.route(learner.route, inline)
@@ -91,24 +97,6 @@ def test_segments_arrive_whole_in_order_and_once(memory_dir: Path, inline: bool)
         assert actor.counters[f"produced.{POLICY}"] == 40
         assert actor.counters[f"flight.{POLICY}"] == actor.counters[f"resent.{POLICY}"] == 0
         assert learner.counters.snapshot() == dict.fromkeys(LEARNER_COUNTERS, 0)
-
-
-def test_Z5_memory_and_tcp_deliver_identical_bytes(memory_dir: Path) -> None:
-    """Z5."""
-    delivered = []
-    for inline in (False, True):
-        actor, learner = Actor(memory_dir / RING), Learner()
-        with closing(actor, learner):
-            actor.sender.route(learner.route, inline)
-            for _ in range(10):
-                actor.write()
-                _deliver(learner, actor)
-            delivered.append(learner.columns)
-    memory, tcp = delivered
-    assert list(memory) == list(tcp) == list(range(1, 21))
-    for number, columns in memory.items():
-        assert columns.keys() == tcp[number].keys()
-        assert all(column.tobytes() == tcp[number][name].tobytes() for name, column in columns.items())
 
 
 def test_A8_on_one_node_only_headers_travel(memory_dir: Path) -> None:
@@ -127,21 +115,6 @@ def _raw(learner: Learner) -> list[bytes]:
     pull = learner.ports.sockets[1]
     assert pull.poll(60_000)
     return pull.recv_multipart()
-
-
-def test_several_actors_share_one_pool(memory_dir: Path) -> None:
-    actors = [Actor(None, f"actor-{i}", incarnation=i + 1, credits=2) for i in range(3)]
-    learner = Learner(pool=3 * 2 * BLOCK)
-    with closing(*actors, learner):
-        for actor in actors:
-            actor.sender.route(learner.route, inline=True)
-        for _ in range(15):
-            for actor in actors:
-                actor.write()
-            _deliver(learner, *actors)
-        for i in range(3):
-            assert _numbers(learner, f"actor-{i}", i + 1) == list(range(1, 31))
-        assert learner.wrong == 0
 
 
 @pytest.mark.usefixtures("quick_beacons")
@@ -223,21 +196,20 @@ def test_a_new_learner_incarnation_gets_the_unsettled_again_and_nothing_twice(
     assert ReceiptLog(tmp_path / "ledger").counts() == {("actor-0", 1): 14}
 
 
-@PATHS
 def test_settled_but_unanswered_segments_are_not_received_again_by_the_next_learner(
-    memory_dir: Path, tmp_path: Path, inline: bool, monkeypatch: pytest.MonkeyPatch
+    memory_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The learner dies between its ledger and the acknowledgement."""
     actor, first = Actor(memory_dir / RING), Learner(tmp_path / "ledger")
     with closing(actor):
         with closing(first), monkeypatch.context() as patch:
             patch.setattr(first.receiver._acks, "send", lambda *_: None)
-            actor.sender.route(first.route, inline)
+            actor.sender.route(first.route, inline=False)
             actor.write(2)
             until(lambda: first.uses(4))
         second = Learner(tmp_path / "ledger", incarnation=2)
         with closing(second):
-            actor.sender.route(second.route, inline)
+            actor.sender.route(second.route, inline=False)
             _deliver(second, actor)
             assert second.got == []
             actor.write(1)
@@ -245,14 +217,11 @@ def test_settled_but_unanswered_segments_are_not_received_again_by_the_next_lear
             assert _numbers(second) == [5, 6]
 
 
-@PATHS
 @pytest.mark.usefixtures("quick_beacons")
-def test_a_lost_acknowledgement_is_made_good_by_the_beacon(
-    memory_dir: Path, inline: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_acknowledgement_is_made_good_by_the_beacon(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     actor, learner = Actor(memory_dir / RING), Learner()
     with closing(actor, learner):
-        actor.sender.route(learner.route, inline)
+        actor.sender.route(learner.route, inline=False)
         with monkeypatch.context() as patch:
             patch.setattr(learner.receiver._acks, "send", lambda *_: None)
             actor.write(3)
@@ -264,9 +233,8 @@ def test_a_lost_acknowledgement_is_made_good_by_the_beacon(
         assert actor.counters[f"resent.{POLICY}"] == 0
 
 
-@PATHS
 @pytest.mark.usefixtures("quick_beacons")
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize(("inline", "lost"), [(False, 0), (True, 1)])
 def test_a_lost_header_is_announced_again(memory_dir: Path, inline: bool, lost: int) -> None:
     """Also the very first one, when the learner has never heard of this actor."""
     actor, learner = Actor(memory_dir / RING), Learner()
@@ -282,13 +250,12 @@ def test_a_lost_header_is_announced_again(memory_dir: Path, inline: bool, lost: 
         assert actor.counters[f"resent.{POLICY}"] == BLOCK
 
 
-@PATHS
 @pytest.mark.usefixtures("quick_beacons")
-def test_what_overtook_a_lost_header_is_not_taken_before_it(memory_dir: Path, inline: bool) -> None:
+def test_what_overtook_a_lost_header_is_not_taken_before_it(memory_dir: Path) -> None:
     """As after a cut, when what the kernel held is lost and what the queue held arrives: nothing is skipped."""
     actor, learner = Actor(memory_dir / RING), Learner()
     with closing(actor, learner):
-        actor.sender.route(learner.route, inline)
+        actor.sender.route(learner.route, inline=True)
         actor.write(1)
         _deliver(learner, actor)
         actor.write(3)
@@ -301,19 +268,18 @@ def test_what_overtook_a_lost_header_is_not_taken_before_it(memory_dir: Path, in
         assert learner.wrong == 0
 
 
-@PATHS
-def test_a_learner_without_a_ledger_goes_on_where_the_actor_is(memory_dir: Path, inline: bool) -> None:
+def test_a_learner_without_a_ledger_goes_on_where_the_actor_is(memory_dir: Path) -> None:
     """What came before was settled by another, which this one cannot know."""
     actor, first = Actor(memory_dir / RING), Learner()
     with closing(actor):
         with closing(first):
-            actor.sender.route(first.route, inline)
+            actor.sender.route(first.route, inline=False)
             actor.write(2)
             _deliver(first, actor)
             actor.write(2)
         second = Learner(incarnation=2)
         with closing(second):
-            actor.sender.route(second.route, inline)
+            actor.sender.route(second.route, inline=False)
             _deliver(second, actor)
             assert _numbers(second) == [5, 6, 7, 8]
             assert second.counters["out_of_order"] == 0
@@ -353,16 +319,15 @@ def test_announcing_again_fills_no_queue_and_gives_a_slow_network_time(
         assert learner.counters["repeated_headers"] == 0
 
 
-@PATHS
 @pytest.mark.usefixtures("quick_beacons")
 def test_a_receiver_that_was_away_and_came_back_gets_everything_once(
-    memory_dir: Path, tmp_path: Path, free_port_block: int, inline: bool
+    memory_dir: Path, tmp_path: Path, free_port_block: int
 ) -> None:
     """At the same address, and the actor is told nothing."""
     actor, first = Actor(memory_dir / RING), Learner(tmp_path / "ledger", base=free_port_block)
     with closing(actor):
         with closing(first):
-            actor.sender.route(first.route, inline)
+            actor.sender.route(first.route, inline=True)
             actor.write(2)
             _deliver(first, actor)
         actor.write(2)  # into the void
@@ -377,13 +342,12 @@ def test_a_receiver_that_was_away_and_came_back_gets_everything_once(
             assert second.wrong == 0
 
 
-@PATHS
-def test_the_same_actor_name_in_its_next_incarnation_begins_anew(memory_dir: Path, inline: bool) -> None:
+def test_the_same_actor_name_in_its_next_incarnation_begins_anew(memory_dir: Path) -> None:
     first, second = Actor(memory_dir / RING), Actor(memory_dir / RING.replace(".1", ".2"), incarnation=2)
     learner = Learner()
     with closing(first, second, learner):
         for actor in (first, second):
-            actor.sender.route(learner.route, inline)
+            actor.sender.route(learner.route, inline=False)
             actor.write()
             _deliver(learner, actor)
         assert learner.got == [("actor-0", 1, 1), ("actor-0", 1, 2), ("actor-0", 2, 1), ("actor-0", 2, 2)]
@@ -434,52 +398,15 @@ def test_G2_finished_segments_of_a_killed_actor_are_taken_from_its_ring(memory_d
         assert list(files()) == []
 
 
-UNHEARD = """
-import sys
-from pathlib import Path
-from tests.protocol.parts import Actor
-actor = Actor(Path(sys.argv[1]), blocks=6, credits=1, flow="drop_oldest")
-actor.write(3)                       # finished, and no learner to tell
-print("ready", flush=True)
-sys.stdin.readline()
-"""
-
-
-def test_G2_what_an_actor_finished_and_died_with_while_no_learner_was_there_is_found_by_the_next_one(
-    memory_dir: Path,
-) -> None:
-    """Its ring is known by its name; it is believed lost only when two lists of members in a row lack it."""
-    path = memory_dir / f"{PREFIX}{RUN}-actor-0.1-{POLICY}.ring"
-    with python(UNHEARD, path) as process:
-        assert line(process) == "ready"
-        process.kill()
-        process.wait(60)
-    learner = Learner()
-    with closing(learner):
-        learner.receiver.living(set())
-        assert learner.use() == 0
-        learner.receiver.living(set())
-        learner.use()
-        assert _numbers(learner) == [1, 2, 3, 4, 5, 6]
-        learner.receiver.living(set())
-        assert learner.use() == 0
-        learner.receiver.forget(POLICY, "actor-0", 1)
-        assert list(files()) == []
-
-
-@pytest.mark.parametrize("damage", ["valid", "action"])
-def test_what_a_killed_actor_left_is_checked_like_everything_else(memory_dir: Path, damage: str) -> None:
+def test_what_a_dead_actor_left_is_checked_like_everything_else(memory_dir: Path) -> None:
     agent = Agent(name="a", observation=Box(shape=(1,)), action=Discrete(n=100))
+    actor = Actor(memory_dir / RING, credits=1, flow="drop_oldest")
     learner = Learner(check=ActionCheck(World(id="w", agents=(agent,)).places[0]))
-    with closing(learner):
-        with python(KILLED, memory_dir / RING, learner.route.model_dump_json()) as process:
-            assert line(process) == "ready"
-            until(lambda: learner.uses(1))
-            learner.receiver.living({("actor-0", 1)})
-            ring = learner.receiver.rings(POLICY)["actor-0", 1]
-            damaged = ring.table["valid"] if damage == "valid" else ring.columns["action"]
-            damaged[np.flatnonzero(ring.table["number"] == 4)] = 60_000
-        learner.receiver.living(set())
+    with closing(actor, learner):
+        actor.write(3)
+        actor.ring.columns["action"][np.flatnonzero(actor.ring.table["number"] == 4)] = 60_000
+        for _ in range(2):
+            learner.receiver.living(set())
         assert learner.use() == 0
         assert learner.counters["recovered"] == 0
         assert learner.counters["quarantined_messages"] == 1
@@ -496,8 +423,7 @@ def test_no_credit_makes_a_blocking_actor_wait_audibly_and_interruptibly(memory_
         assert actor.counters[f"waits.drain.{POLICY}"] > 0.09
 
 
-@PATHS
-@pytest.mark.parametrize("flow", ["drop_oldest", "drop_newest"])
+@pytest.mark.parametrize(("flow", "inline"), [("drop_oldest", True), ("drop_newest", False)])
 def test_Z2_Z3_a_dropping_actor_never_waits_for_a_learner_that_is_away(
     memory_dir: Path, free_port_block: int, flow: str, inline: bool
 ) -> None:
@@ -562,19 +488,6 @@ def test_a_block_is_announced_when_it_is_finished_if_credit_came_back_meanwhile(
         assert _numbers(learner) == [1, 2, 3, 4]
 
 
-def test_draining_delivers_everything(memory_dir: Path) -> None:
-    actor, learner = Actor(memory_dir / RING), Learner()
-    with closing(actor, learner):
-        actor.sender.route(learner.route, inline=False)
-        actor.write(3)
-
-        def other_end() -> None:
-            learner.use()
-
-        assert actor.sender.drain(10, other_end) is True
-        assert _numbers(learner) == [1, 2, 3, 4, 5, 6]
-
-
 def test_a_settled_number_never_goes_back(memory_dir: Path) -> None:
     actor, learner = Actor(memory_dir / RING), Learner()
     with closing(actor, learner):
@@ -583,7 +496,8 @@ def test_a_settled_number_never_goes_back(memory_dir: Path) -> None:
         _deliver(learner, actor)
         arrival = receiver.Arrival("actor-0", 1, actor.ring, actor.ring.table[:0].copy(), owned=False)
         learner.receiver.acknowledge(POLICY, arrival, 2, 0)
-        assert learner.receiver._intakes[POLICY].settled["actor-0", 1] == 6
+        intake = learner.receiver._intakes[POLICY]
+        assert intake.settled["actor-0", 1] == intake.ledger.acknowledged("actor-0", 1) == 6
 
 
 class Stranger:
@@ -666,41 +580,27 @@ HOSTILE: dict[str, Callable[[Stranger], list[bytes]]] = {
     "frames too many": lambda s: [encode(s.header()), s.records.tobytes(), b"x"],
     "records too short": lambda s: [encode(s.header()), s.records.tobytes()[:-1]],
     "records for fewer": lambda s: [encode(s.header(count=3)), s.records.tobytes()],
-    "count beyond all": lambda s: [encode(s.header(count=2**32 - 1)), s.records.tobytes()],
     "no such ring": lambda s: [encode(s.header(ring="/dev/shm/rookery-none")), s.records.tobytes()],
-    "ring is empty": lambda s: [encode(s.header(ring="")), s.records.tobytes()],
-    "ring is a folder": lambda s: [encode(s.header(ring="/dev/shm")), s.records.tobytes()],
     "ring is a secret": lambda s: [encode(s.header(ring="/etc/passwd")), s.records.tobytes()],
     "ring is a device": lambda s: [encode(s.header(ring="/dev/zero")), s.records.tobytes()],
     "ring has a nul": lambda s: [encode(s.header(ring="/dev/shm/rookery-\0")), s.records.tobytes()],
-    "ring is too long": lambda s: [encode(s.header(ring="rookery-" + "x" * 4000)), s.records.tobytes()],
     "ring climbs": lambda s: [encode(s.header(ring="../../rookery-x")), s.records.tobytes()],
     "ring is a pipe": lambda s: [encode(s.header(ring=str(_pipe(s)))), s.records.tobytes()],
     "ring is a link": lambda s: [encode(s.header(ring=str(_link(s)))), s.records.tobytes()],
     "ring is no ring": lambda s: [encode(s.header(ring=str(_junk(s)))), s.records.tobytes()],
     "wrong nonce": lambda s: [encode(s.header(nonce="0" * 16)), s.records.tobytes()],
     "slot beyond the ring": lambda s: [encode(s.header()), _changed(s.records, "slot", 4)],
-    "slot far beyond": lambda s: [encode(s.header()), _changed(s.records, "slot", 2**32 - 1)],
     "slot being written": lambda s: [encode(s.header()), _changed(s.records, "sequence", 3)],
     "too many rows": lambda s: [encode(s.header()), _changed(s.records, "valid", LAYOUT.length + 1)],
-    "no rows": lambda s: [encode(s.header()), _changed(s.records, "valid", 0)],
     "too much history": lambda s: [encode(s.header()), _changed(s.records, "before", LAYOUT.before + 1)],
     "number zero": lambda s: [encode(s.header()), _changed(s.records, "number", 0, 0)],
-    "number twice": lambda s: [encode(s.header()), _changed(s.records, "number", 1)],
-    "number overflows": lambda s: [encode(s.header()), _changed(s.records, "number", 2**64 - 1, 3)],
-    "final row in memory": lambda s: [encode(s.header(ring=str(_bad_ring(s).path))), s.records.tobytes()],
     "inline without columns": lambda s: _inline(s, columns=[]),
     "inline column missing": lambda s: _inline(s, columns=s.columns[:-1]),
     "inline column too many": lambda s: _inline(s, columns=[*s.columns, b""]),
     "inline column too short": lambda s: _inline(s, columns=[s.columns[0][:-1], *s.columns[1:]]),
-    "inline columns swapped": lambda s: _inline(s, columns=s.columns[::-1]),
-    "inline too many rows": lambda s: _inline(s, _changed(s.records, "valid", 65_535)),
-    "inline too much history": lambda s: _inline(s, _changed(s.records, "before", 65_535)),
-    "inline numbers unordered": lambda s: _inline(s, _changed(s.records, "number", 9, 0)),
-    "inline number overflows": lambda s: _inline(s, _changed(s.records, "number", 2**63, 3)),
     "inline final row": lambda s: _inline(s, columns=_final(s, LAYOUT.length)),
-    "inline final row negative": lambda s: _inline(s, columns=_final(s, -2)),
     "inline more than the pool": lambda s: _inline(s, np.repeat(s.records, 10).tobytes(), count=40),
+    "final row in memory": lambda s: [encode(s.header(ring=str(_bad_ring(s).path))), s.records.tobytes()],
 }
 
 
@@ -730,27 +630,26 @@ def _bad_ring(s: Stranger) -> Ring:
     return s.ring
 
 
-@pytest.mark.parametrize("attack", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_malformed_message_is_refused_counted_and_harms_nobody(
-    stage: tuple[Stranger, Learner], memory_dir: Path, attack: Callable[[Stranger], list[bytes]]
+def test_malformed_messages_are_refused_counted_and_harm_nobody(
+    stage: tuple[Stranger, Learner], memory_dir: Path
 ) -> None:
     stranger, learner = stage
     actor = Actor(memory_dir / RING)
     with closing(actor):
-        stranger.send(*attack(stranger))
-        until(lambda: learner.listen() or learner.counters["quarantined_messages"])
-        assert learner.counters["quarantined_messages"] == 1
-        assert not learner.receiver.arrivals(POLICY)
+        for number, (what, attack) in enumerate(HOSTILE.items(), 1):
+            stranger.send(*attack(stranger))
+            until(lambda: learner.listen() or learner.receiver.arrivals(POLICY) or _counted(learner) >= number)  # noqa: B023
+            assert learner.counters["quarantined_messages"] == number, what
+            assert not learner.receiver.arrivals(POLICY), what
         for inline in (False, True):
             actor.sender.route(learner.route, inline)
             actor.write(2)
             _deliver(learner, actor)
         assert _numbers(learner) == list(range(1, 9))
         assert learner.wrong == 0
-        intake = learner.receiver._intakes[POLICY]
-        assert intake.pool.free == 12  # no slot was lost to it
-    for path in (p for p in memory_dir.iterdir() if p.name in ("rookery-pipe", "rookery-link", "rookery-junk")):
-        path.unlink()
+        assert learner.receiver._intakes[POLICY].pool.free == 12, "no slot was lost to it"
+    for name in ("rookery-pipe", "rookery-link", "rookery-junk"):
+        (memory_dir / name).unlink()
 
 
 @PATHS
@@ -808,43 +707,18 @@ def test_a_ring_known_already_is_not_swapped_for_another(stage: tuple[Stranger, 
     assert learner.use() == 0
 
 
-def test_segments_of_two_policies_stay_apart_A3(memory_dir: Path) -> None:
-    """A3: and trouble with one policy is none for the other."""
-    learner = Learner()
-    stranger = Stranger(learner, memory_dir)
-    try:
-        learner.receiver.add_policy("bone", LAYOUT, ReceiptLog(None), 8)
-        stranger.send(encode(stranger.header(policy="bone", count=2)), stranger.records[:2].tobytes())
-        stranger.send(encode(stranger.header(count=4)), stranger.records.tobytes())
-        until(lambda: learner.listen() or learner.receiver.arrivals(POLICY))
-        assert len(learner.receiver.arrivals("bone")[0].records) == 2
-        assert len(learner.receiver.arrivals(POLICY)[0].records) == 4
-    finally:
-        stranger.close()
-        learner.close()
-
-
 TOPICS = [
     b"",
-    b"a",
-    b"a/",
-    b"a/gem/",
     b"a/gem/actor-0/1",
-    b"a/gem/actor-0//",
-    b"a/gem//1/",
     b"a/gem/actor-0/0/",
     b"a/gem/actor-0/-1/",
     b"a/gem/actor-0/" + "²".encode() + b"/",
-    b"a/gem/actor-0/" + "٣".encode() + b"/",
     b"a/gem/actor-0/" + b"9" * 19 + b"/",
-    b"a/gem/actor-0/" + b"9" * 5000 + b"/",
     b"a/gem/" + b"x" * 129 + b"/1/",
     b"a/gem/\xff\xfe/1/",
-    b"a/gem/a b/1/",
     b"a/bone/actor-0/1/",
     b"b/gem/actor-0/1/",
     b"a/gem/actor-0/1/x/",
-    b"\x00" * 100,
 ]
 
 
@@ -855,7 +729,7 @@ def test_strange_subscriptions_are_ignored(memory_dir: Path) -> None:
         for topic in TOPICS:
             subscriber.setsockopt(zmq.SUBSCRIBE, topic)
         raw = connect(actor.context, zmq.XSUB, learner.route.acknowledgements)
-        for event in (b"", b"\x02" + ack_topic(POLICY, "actor-9", 1), b"hello", b"\x01", b"\x00" + TOPICS[3]):
+        for event in (b"", b"\x02" + ack_topic(POLICY, "actor-9", 1), b"hello", b"\x01", b"\x00" + TOPICS[1]):
             raw.send(event)
         actor.sender.route(learner.route, inline=False)
         actor.write(2)
@@ -960,30 +834,3 @@ def test_Z2_an_acknowledgement_that_cannot_be_queued_is_counted_and_said_again(m
         assert silent.poll(60_000)
         for socket in (silent, acks):
             socket.close(linger=0)
-
-
-def test_closing_both_ends_leaves_no_memory_in_either_order(memory_dir: Path) -> None:
-    for order in (1, -1):
-        actor, learner = Actor(memory_dir / RING), Learner()
-        actor.sender.route(learner.route, inline=False)
-        actor.write()
-        _deliver(learner, actor)
-        for end in (actor, learner)[::order]:
-            end.close()
-        assert list(files()) == []
-
-
-def test_a_pool_record_is_whole_and_finished(memory_dir: Path) -> None:
-    actor, learner = Actor(None), Learner()
-    with closing(actor, learner):
-        actor.sender.route(learner.route, inline=True)
-        actor.write()
-        until(lambda: learner.listen() or learner.receiver.arrivals(POLICY))
-        arrival = learner.receiver.arrivals(POLICY)[0]
-        assert arrival.owned
-        assert (arrival.records["state"] == FINISHED).all()
-        assert arrival.records["number"].tolist() == [1, 2]
-        assert arrival.records["stream"].tolist() == [0, 1]
-        assert (arrival.records["valid"] == LAYOUT.length).all()
-        assert (arrival.records["before"] == 1).all()
-        assert arrival.ring.intact(arrival.records).all()

@@ -8,9 +8,8 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -166,23 +165,6 @@ def test_it_has_nothing_to_do_with_the_lock_that_keeps_the_file_alive(memory_dir
         other.close()
         assert counters["waits.lock"] == 0
         assert ring.path.exists()
-
-
-def test_a_lock_free_ring_and_private_memory_take_none(memory_dir: Path) -> None:
-    """U17: one shared context that does nothing."""
-    free = Ring.create(memory_dir / "rookery-r-a", LAYOUT, 4)
-    private = Ring.create(None, LAYOUT, 4, lock_timeout=1.0)
-    contexts: list[AbstractContextManager[Any]] = [free.reading(), free._writing(), private.reading()]
-    assert all(context is contexts[0] for context in contexts)
-    assert isinstance(contexts[0], nullcontext)
-    assert not free.locked
-    assert not private.locked
-    assert free.path is not None
-    again = Ring.attach(free.path, LAYOUT)
-    assert not again.locked
-    again.close()
-    free.remove()
-    private.close()
 
 
 def test_the_lock_is_given_up_by_whoever_fails_in_it(memory_dir: Path) -> None:

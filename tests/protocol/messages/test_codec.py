@@ -48,7 +48,7 @@ def _fields(message: Message, **changes: object) -> dict[str, Any]:
 
 
 @given(any_message())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_Z4_a_message_comes_out_as_it_went_in(message: Message) -> None:
     """Z4: a header, and for some raw buffers after it, which are handed on untouched."""
     raw = encode(message)
@@ -77,36 +77,20 @@ HOSTILE: dict[str, list[bytes]] = {
     "nothing": [],
     "empty header": [b""],
     "garbage": [b"\xc1\xff\x00garbage"],
-    "pickle": [b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00."],
     "a number": [b"\x05"],
-    "nil": [b"\xc0"],
-    "a list": [_packed([1, 2])],
     "map without type": [_packed({"schema_number": SCHEMA})],
-    "type is a number": [_packed({"type": 5, "schema_number": SCHEMA})],
     "type is a list": [_packed({"type": [], "schema_number": SCHEMA})],
     "unknown type": [_packed({"type": "howdy", "schema_number": SCHEMA})],
     "type of a base class": [_packed({"type": "message", "schema_number": SCHEMA})],
     "trailing bytes": [encode(EXAMPLES[1]) + b"\x00"],
     "deep nesting": [b"\x91" * 100_000 + b"\x01"],
-    "deep maps": [b"\x81\xa1a" * 100_000 + b"\x01"],
-    "deep within a view": [_packed({**_fields(EXAMPLES[3]), "view": {}})[:-1] + b"\x81\xa1a" * 2000 + b"\x01"],
     "a list that claims to be huge": [b"\xdd\xff\xff\xff\xff"],
-    "a map that claims to be huge": [b"\xdf\xff\xff\xff\xff"],
-    "a text that claims to be huge": [b"\xdb\xff\xff\xff\xff"],
     "huge header": [bytes(MAX_HEADER + 1)],
     "huge list of empty lists": [b"\x81\xa1a\xdd" + (MAX_HEADER - 99).to_bytes(4, "big") + b"\x90" * (MAX_HEADER - 99)],
-    "lists of lists, too many together": [_packed({"a": [[0] * 60] * (MAX_ELEMENTS // 60)})],
-    "a map of too many": [_packed({"a": {str(i): i for i in range(MAX_ELEMENTS // 4 + 1)}})],
-    "a text that is too long": [_packed({"a": "x" * (MAX_TEXT + 1)})],
     "bytes": [_packed({**_fields(EXAMPLES[3]), "view": {"x": b"y"}})],
-    "nested deeper than allowed": [_packed({**_fields(EXAMPLES[3]), "view": _nested(MAX_DEPTH)})],
     "invalid utf-8": [b"\x81\xa2\xff\xfe\x01"],
     "numeric keys": [b"\x81\x01\x02"],
-    "bytes as keys": [_packed({b"type": "join", "type": "join", "schema_number": SCHEMA})],
     "extension type": [_packed(msgpack.ExtType(5, b"x"))],
-    "bad timestamp": [_packed({"type": "join", "schema_number": SCHEMA}) + b"\xc7\x0c\xff" + b"\xff" * 12],
-    "timestamp": [b"\x81\xa1a\xd6\xff" + bytes(4)],
-    "frames too many": [encode(EXAMPLES[1]), b"x", b"y"],
 }
 
 
@@ -114,16 +98,11 @@ NO_MSGPACK = "header_not_msgpack"
 KINDS = dict.fromkeys(HOSTILE, NO_MSGPACK) | {
     "nothing": "message_empty",
     "a number": "header_not_map",
-    "nil": "header_not_map",
-    "a list": "header_not_map",
     "map without type": "message_type_unknown",
-    "type is a number": "message_type_unknown",
     "type is a list": "message_type_unknown",
     "unknown type": "message_type_unknown",
     "type of a base class": "message_type_unknown",
     "huge header": "header_too_large",
-    "nested deeper than allowed": "header_too_deep",
-    "frames too many": "message_frames_unexpected",
 }
 
 
@@ -135,7 +114,7 @@ def test_Z4_what_is_no_message_is_refused_in_a_sentence(frames: list[bytes], kin
     assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("number", ["gone", 0, SCHEMA + 1, -1, 1.0, True, "1", None, [1], 2**64 - 1, "x" * 100_000])
+@pytest.mark.parametrize("number", ["gone", 0, SCHEMA + 1, 1.0, True, "x" * 100_000])
 def test_Z4_another_schema_is_refused_by_number(number: object) -> None:
     """Z4: and at a bounded length, for the refusal travels back in a message."""
     said = repr(None if number == "gone" else number)[:80]
@@ -202,36 +181,16 @@ WRONG: list[tuple[Message, Mapping[str, object], str]] = [
     (EXAMPLES[0], {"count": "2"}, "count"),
     (EXAMPLES[0], {"count": 2.0}, "count"),
     (EXAMPLES[0], {"count": 0}, "count"),
-    (EXAMPLES[0], {"count": -1}, "count"),
-    (EXAMPLES[0], {"count": 2**64 - 1}, "count"),
     (EXAMPLES[0], {"inline": 1}, "inline"),
-    (EXAMPLES[0], {"incarnation": 0}, "incarnation"),
-    (EXAMPLES[0], {"incarnation": 2**63}, "incarnation"),
-    (EXAMPLES[0], {"actor": ""}, "actor"),
-    (EXAMPLES[0], {"actor": "a/b"}, "actor"),
-    (EXAMPLES[0], {"actor": "ä" * 100}, "actor"),
-    (EXAMPLES[0], {"actor": "a\0"}, "actor"),
-    (EXAMPLES[0], {"policy": ".."}, "policy"),
-    (EXAMPLES[0], {"policy": "x" * 129}, "policy"),
-    (EXAMPLES[0], {"ring": "x" * 5000}, "ring"),
     (EXAMPLES[0], {"run": "gone"}, "run"),
     (EXAMPLES[0], {"secret": 1}, "secret"),
-    (EXAMPLES[1], {"role": "king"}, "role"),
-    (EXAMPLES[1], {"name": "../x"}, "name"),
-    (EXAMPLES[1], {"newest_schema": 0}, "newest_schema"),
     (EXAMPLES[2], {"routes": [{"policy": "p"}]}, "routes.0.learner"),
-    (EXAMPLES[2], {"routes": {"a": 1}}, "routes"),
     (EXAMPLES[2], {"counters": {"agent_steps": float("nan")}}, "counters.agent_steps"),
-    (EXAMPLES[2], {"counters": {"agent_steps": float("inf")}}, "counters.agent_steps"),
     (EXAMPLES[2], {"episodes": [["p", 1, 1, float("nan")]]}, "episodes.0.3"),
     (EXAMPLES[2], {"episodes": ["abcd"]}, "episodes.0"),
     (EXAMPLES[2], {"episodes": [{"p": 1}]}, "episodes.0"),
-    (EXAMPLES[2], {"metrics": {"m": "x"}}, "metrics.m"),
     (EXAMPLES[2], {"metrics": {"x" * 100_000: 1.0}}, "metrics." + "x" * 72),
     (EXAMPLES[2], {"episodes": [["p", 1, 1]]}, "episodes.0.3"),
-    (EXAMPLES[2], {"episodes": [5]}, "episodes.0"),
-    (EXAMPLES[2], {"episodes": [["p", -1, 1, 0.5]]}, "episodes.0.1"),
-    (EXAMPLES[3], {"actors": [["a", "b"]]}, "actors.0.1"),
     (EXAMPLES[3], {"command": "fly"}, "command"),
     (EXAMPLES[3], {"view": [1]}, "view"),
 ]

@@ -1,4 +1,4 @@
-"""Messages are frozen, strict and say which release's schema they speak."""
+"""Messages are frozen and say which release's schema they speak."""
 
 from __future__ import annotations
 
@@ -18,14 +18,9 @@ def test_every_message_has_a_type_of_its_own_and_the_schema() -> None:
     assert {cls.type for cls in CLASSES if cls.stable} == {"join", "refusal", "beacon", "hello", "fault"}
 
 
-def test_messages_cannot_be_changed_nor_coerced() -> None:
-    refusal = Refusal(reason="no")
+def test_messages_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        refusal.reason = "yes"
-    with pytest.raises(ValidationError, match="Input should be a valid string"):
-        Refusal(reason=5)  # type: ignore[arg-type]
-    with pytest.raises(ValidationError, match="Extra inputs"):
-        Refusal(reason="no", why="so")  # type: ignore[call-arg]
+        Refusal(reason="no").reason = "yes"
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", ".", "-a", "a b", "a\n", "ä", "a\0"])

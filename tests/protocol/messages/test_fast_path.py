@@ -65,7 +65,7 @@ def _at_length(raw: bytes) -> Message | None:
 
 
 @given(st.one_of(message(Observe), message(Act)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_whatever_is_right_comes_out_as_it_went_in(said: Message) -> None:
     raw = encode(said)
     heard = frequent(raw)
@@ -76,7 +76,7 @@ def test_whatever_is_right_comes_out_as_it_went_in(said: Message) -> None:
 
 
 @given(st.sampled_from(EXAMPLES), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_what_is_taken_in_is_never_what_reading_at_length_would_refuse(said: Message, data: st.DataObject) -> None:
     fields: dict[str, Any] = msgpack.unpackb(encode(said))
     names = st.sampled_from([*fields, "strange"])
@@ -118,15 +118,6 @@ def test_both_ways_know_the_same_fields_and_defaults(cls: type[Message]) -> None
         if optional:
             default = known[name].default_factory() if known[name].default is msgspec.NODEFAULT else known[name].default
             assert default == field.get_default(call_default_factory=True)
-
-
-def test_lists_that_were_left_out_are_nobody_elses() -> None:
-    raw = _packed({"type": "observe", "schema_number": SCHEMA, "number": 1, "episode": 1, "agents": ["gem"]})
-    one, other = frequent(raw), frequent(raw)
-    assert isinstance(one, ObserveHeader)
-    assert isinstance(other, ObserveHeader)
-    one.rewards.append(1.0)
-    assert not other.rewards
 
 
 class Agent(str):

@@ -6,42 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from protocol import OLDEST_SCHEMA, RELEASE, SCHEMA
+from protocol import RELEASE, SCHEMA
 from protocol.errors import Refused
 from protocol.messages import versioning
-from protocol.messages.core import Route
-from protocol.messages.versioning import SPOKEN, Schemas, agreed, disagreement, spoken_with
+from protocol.messages.versioning import Schemas, agreed, disagreement, spoken_with
 from tests.faults import raises
-from tests.protocol.parts import Actor, Learner, closing
+from tests.protocol.parts import Actor, Learner, a_route, closing
 from tests.waiting import until
-
-
-def a_route(oldest: int, newest: int) -> Route:
-    """To a learner of another release."""
-    return Route(
-        policy="gem",
-        learner="learner-gem",
-        incarnation=1,
-        experience="tcp://127.0.0.1:1",
-        weights="tcp://127.0.0.1:1",
-        acknowledgements="tcp://127.0.0.1:1",
-        oldest_schema=oldest,
-        newest_schema=newest,
-    )
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "number"),
-    [
-        ((1, 1), (1, 1), 1),
-        ((1, 1), (1, 2), 1),
-        ((1, 1), (2, 3), None),
-        ((2, 3), (1, 1), None),
-        ((2, 3), (1, 2), 2),
-        ((2, 3), (3, 9), 3),
-        ((1, 5), (2, 3), 3),
-        ((1, 5), (4, 2), None),
-    ],
+    [((1, 1), (1, 2), 1), ((1, 1), (2, 3), None), ((2, 3), (1, 2), 2), ((1, 5), (2, 3), 3), ((1, 5), (4, 2), None)],
 )
 def test_Z4_the_highest_common_number_is_chosen(
     monkeypatch: pytest.MonkeyPatch, ours: tuple[int, int], theirs: tuple[int, int], number: int | None
@@ -55,18 +31,12 @@ def test_Z4_the_highest_common_number_is_chosen(
         assert agreed(Schemas(*ours)) == number
 
 
-def test_this_release_speaks_what_it_says() -> None:
-    assert Schemas(OLDEST_SCHEMA, SCHEMA) == SPOKEN
-    assert str(Schemas(1, 1)) == "schema 1"
-    assert str(Schemas(1, 2)) == "schemas 1 to 2"
-
-
 def test_Z4_a_learner_of_another_release_is_sent_to_in_a_common_schema_or_refused() -> None:
     """Z4: its routes say what it speaks."""
-    assert spoken_with(a_route(SCHEMA, SCHEMA + 1)) == SCHEMA
+    assert spoken_with(a_route(oldest_schema=SCHEMA, newest_schema=SCHEMA + 1)) == SCHEMA
     facts = {"value": f"schemas {SCHEMA + 1} to {SCHEMA + 2}", "release": RELEASE, "expected": f"schema {SCHEMA}"}
     with raises(Refused, "schemas_differ", peer="the learner 'learner-gem'", **facts):
-        spoken_with(a_route(SCHEMA + 1, SCHEMA + 2))
+        spoken_with(a_route(oldest_schema=SCHEMA + 1, newest_schema=SCHEMA + 2))
 
 
 def test_Z4_segments_go_in_the_schema_of_the_route(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

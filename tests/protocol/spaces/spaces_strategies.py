@@ -28,7 +28,7 @@ from protocol.spaces import (
 
 __all__ = ["SLOW", "agents", "boxes", "spaces", "worlds"]
 
-SLOW = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+SLOW = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 """For properties of whole trees, which take a while to be drawn."""
 
 _SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)

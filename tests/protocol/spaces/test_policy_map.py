@@ -43,7 +43,7 @@ def _match(**more: Any) -> World:
 HERD = World(
     id="herd",
     population=DictPopulation(
-        agents=(_agent("dog"), ArrayPopulation(name="herd", template=_agent("sheep"), capacity=3)),
+        agents=(_agent("dog"), ArrayPopulation(name="herd", template=_agent("sheep"), capacity=3))
     ),
 )
 
