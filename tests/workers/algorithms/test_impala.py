@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from protocol.config.run import IMPALA, IQN, Network, PolicyConfig, parse_run
+from protocol.config.run import IMPALA, Network, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
@@ -125,28 +125,9 @@ def test_a_batch_is_trained_on_once_in_one_step() -> None:
     assert all(np.isfinite(number) for number in metrics.values())
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "kind", "facts"),
-    [
-        ({"clip": 0.2}, "unknown_key", {"key": "policy.algorithm.clip"}),
-        ({"epochs": 4}, "unknown_key", {"key": "policy.algorithm.epochs"}),
-        ({"gae_lambda": 0.9}, "unknown_key", {"key": "policy.algorithm.gae_lambda"}),
-        ({"rho_clip": 0.5}, "rho_clip_below_c_clip", {"value": 0.5, "limit": 1, "key": "policy.algorithm.rho_clip"}),
-        ({"zero_start": True}, "zero_start_without_recurrence", {"key": "policy.algorithm.zero_start"}),
-        ({"segments": 0}, "value_invalid", {"key": "policy.algorithm.segments", "value": "0"}),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
-)
-def test_what_cannot_be_is_refused_in_a_sentence(
-    algorithm: dict[str, object], kind: str, facts: dict[str, object]
-) -> None:
-    with raises(ConfigurationError, kind, **facts):
-        parse_run({"policy": {"algorithm": {"name": "impala"} | algorithm}})
-
-
-def test_another_algorithms_configuration_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs the configuration of ppo or impala, not of iqn"):
-        PPOUpdate(setting()[0], PolicyConfig(algorithm=IQN()))
+def test_policy_gradients_cut_below_the_traces_are_refused() -> None:
+    with raises(ConfigurationError, "rho_clip_below_c_clip", value=0.5, limit=1, key="policy.algorithm.rho_clip"):
+        parse_run({"policy": {"algorithm": {"name": "impala", "rho_clip": 0.5}}})
 
 
 def test_e10_impala_learns_which_action_pays(trial: Trial) -> None:

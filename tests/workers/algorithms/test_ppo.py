@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from protocol.config.run import IQN, PPO, Network, PolicyConfig
+from protocol.config.run import PPO, Network, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
@@ -249,18 +249,6 @@ def test_an_annealed_entropy_bonus_is_the_smaller_one_of_that_moment() -> None:
     assert (weights[0] != weights[2]).any()
 
 
-def test_a_resumed_update_goes_on_bit_by_bit() -> None:
-    first = updater(minibatches=2)
-    first.update(experience(first.policy, 1))
-    second = PPOUpdate(*setting(seed=9, minibatches=2), seed=77)
-    second.load_state(first.state())
-    flatten_(second.policy).load(flatten_(first.policy).bytes_view())
-    segments = experience(first.policy, 2)
-    assert first.update(segments) == second.update(segments)
-    np.testing.assert_array_equal(flatten_(first.policy).bytes_view(), flatten_(second.policy).bytes_view())
-    assert second.train_steps == first.train_steps == 4
-
-
 def test_c9_weights_loaded_in_place_are_those_the_optimiser_moves() -> None:
     """C9: after a load and a reset the moments are empty and the parameters are still the optimiser's."""
     update = updater()
@@ -271,11 +259,6 @@ def test_c9_weights_loaded_in_place_are_those_the_optimiser_moves() -> None:
     before = {name: parameter.clone() for name, parameter in update.policy.named_parameters()}
     update.update(experience(update.policy))
     assert all((parameter != before[name]).any() for name, parameter in update.policy.named_parameters())
-
-
-def test_an_update_of_the_other_algorithm_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs the configuration of ppo"):
-        build_update(setting()[0], PolicyConfig(algorithm=IQN()))
 
 
 def test_e10_ppo_learns_which_action_pays(trial: Trial) -> None:

@@ -37,6 +37,7 @@ def test_checkpoints_are_made_by_the_steps_of_the_whole_run_L6(tmp_path: Path) -
     bench = Bench(run, tmp_path)
     bench.member.resume(None, Version(0, 0))
     found = []
+    assert saved(bench, tmp_path) == [], "there is nothing to keep"
     for _ in range(4):
         bench.feed(1)
         assert bench.member.step()

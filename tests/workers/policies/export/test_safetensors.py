@@ -84,11 +84,13 @@ COVERED = {
     "many alike",
     "no hidden layer",
     "iqn",
+    "dqn",
 }
-"""Cases with nothing that no other has: recording them for ONNX takes a second each."""
+"""Cases with nothing that no other has: recording them takes time."""
 COMBINED = {
     "shared layers",
     "vdn",
+    "qmix",
     "central critic of an lstm",
     "a common observation",
     "bits",
@@ -96,9 +98,11 @@ COMBINED = {
     "without bounds",
 }
 """Those whose parts others have."""
-WAYS = [(way, name) for way in (by_file, by_module, by_torchscript) for name in CASES]
-WAYS += [(by_onnx, name) for name in CASES if name not in COVERED | COMBINED]
-LONG = [pytest.param(by_onnx, name, marks=pytest.mark.slow) for name in CASES if name in COMBINED]
+WAYS = [(way, name) for way in (by_file, by_module) for name in CASES]
+WAYS += [(way, name) for way in (by_torchscript, by_onnx) for name in CASES if name not in COVERED | COMBINED]
+LONG = [
+    pytest.param(way, name, marks=pytest.mark.slow) for way in (by_torchscript, by_onnx) for name in sorted(COMBINED)
+]
 
 
 @pytest.mark.parametrize(("way", "name"), [*WAYS, *LONG], ids=lambda one: getattr(one, "__name__", one))
