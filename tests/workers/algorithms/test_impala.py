@@ -15,11 +15,11 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
 from tests.trial import Trial
-from tests.workers.algorithms.test_ppo import AGENT, B, T, experience
+from tests.workers.algorithms.test_ppo import AGENT, B, T, bandit, experience
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.time_major import to_time_major
-from workers.algorithms.ppo import PPOUpdate, objective, policy_gradient
+from workers.algorithms.ppo import PPOUpdate, objective
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
@@ -35,17 +35,6 @@ def setting(
     policy = build(Interface.of(agent), config, seed)
     assert isinstance(policy, ActorCritic)
     return policy, config
-
-
-def test_the_policy_gradient_by_hand() -> None:
-    """min(rho, ratio) * advantage * log pi, and no gradient through the ratio."""
-    log_probability = torch.tensor([[-1.0], [-2.0]], requires_grad=True)
-    gain, cut = policy_gradient(log_probability, torch.tensor([[0.5], [3.0]]), torch.tensor([[4.0], [-1.0]]), 2.0)
-    assert gain.tolist() == [[-2.0], [4.0]]
-    assert cut.tolist() == [[False], [True]]
-    gain.sum().backward()
-    assert log_probability.grad is not None
-    assert log_probability.grad.tolist() == [[2.0], [-2.0]]
 
 
 @pytest.mark.parametrize("clips", [(1.0, 1.0), (2.0, 0.8)])
@@ -137,7 +126,6 @@ def test_e10_impala_learns_which_action_pays(trial: Trial) -> None:
     update = build_update(policy, config)
     assert isinstance(update, PPOUpdate)
     rng, history, waiting = np.random.default_rng(trial.seed), [], []
-    none = torch.zeros(32, 8, dtype=torch.bool)
     for _ in range(trial.steps(80)):
         context = rng.integers(0, 4, (32, 9))
         observation = torch.eye(4)[torch.from_numpy(context)]
@@ -145,20 +133,7 @@ def test_e10_impala_learns_which_action_pays(trial: Trial) -> None:
         action = acted["action"].reshape(32, 8)
         right = (action == context[:, :-1]).astype(np.float32)
         history.append(right.mean())
-        waiting.append(
-            SegmentBatch(
-                observation,
-                torch.from_numpy(action),
-                torch.from_numpy(right),
-                none,
-                none,
-                torch.from_numpy(acted["log_probability"].reshape(32, 8)),
-                torch.full((32,), 8),
-                torch.zeros(32, 1, 4),
-                torch.full((32, 1), -1),
-                value=torch.from_numpy(acted["value"].reshape(32, 8)),
-            )
-        )
+        waiting.append(bandit(observation, acted, right))
         if len(waiting) > 2:
             update.update(waiting.pop(0))
     trial.reaches(np.mean(history[-5:]), 0.9)

@@ -261,6 +261,15 @@ def test_c9_weights_loaded_in_place_are_those_the_optimiser_moves() -> None:
     assert all((parameter != before[name]).any() for name, parameter in update.policy.named_parameters())
 
 
+def bandit(observation: Tensor, acted: dict[str, Any], reward: np.ndarray) -> SegmentBatch:
+    """32 segments of 8 rows in which nothing ends."""
+    none = torch.zeros(32, 8, dtype=torch.bool)
+    action, chance, value = (torch.from_numpy(acted[n].reshape(32, 8)) for n in ("action", "log_probability", "value"))
+    finals = torch.zeros(32, 1, 4), torch.full((32, 1), -1)
+    rewards = torch.from_numpy(reward)
+    return SegmentBatch(observation, action, rewards, none, none, chance, torch.full((32,), 8), *finals, value=value)
+
+
 def test_e10_ppo_learns_which_action_pays(trial: Trial) -> None:
     """E10: a contextual bandit with a delayed half of its reward; random earns 0.25 a step, the best 1."""
     agent = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=4))
@@ -277,20 +286,6 @@ def test_e10_ppo_learns_which_action_pays(trial: Trial) -> None:
         right = (action == context[:, :-1]).astype(np.float32)
         reward = 0.5 * right
         reward[:, 1:] += 0.5 * right[:, :-1]
-        none = torch.zeros(32, 8, dtype=torch.bool)
         history.append(right.mean())
-        update.update(
-            SegmentBatch(
-                observation,
-                torch.from_numpy(action),
-                torch.from_numpy(reward),
-                none,
-                none,
-                torch.from_numpy(acted["log_probability"].reshape(32, 8)),
-                torch.full((32,), 8),
-                torch.zeros(32, 1, 4),
-                torch.full((32, 1), -1),
-                value=torch.from_numpy(acted["value"].reshape(32, 8)),
-            )
-        )
+        update.update(bandit(observation, acted, reward))
     trial.reaches(np.mean(history[-5:]), 0.9)

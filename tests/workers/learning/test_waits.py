@@ -26,7 +26,7 @@ def test_an_update_waits_a_few_times_and_finds_its_batch_on_the_device(
 ) -> None:
     """However many minibatches there are."""
     policy = {
-        "algorithm": {"name": "ppo", "minibatches": 4, "epochs": 2},
+        "algorithm": {"name": "ppo", "minibatches": 4, "epochs": 3},
         "model_config": {"hidden": (8,), **network},
         "segment_length": 4,
         "credits": 32,
@@ -40,11 +40,11 @@ def test_an_update_waits_a_few_times_and_finds_its_batch_on_the_device(
         cohort.add(member)
         feed.announce()
         waited = []
-        for _ in range(10):
+        for _ in range(16):
             feed.announce()
             before = machine.waited
             assert cohort.step()
             waited.append(machine.waited - before)
             assert not feed.arrivals("one"), "the next batch is on its way"
     assert max(waited[-4:]) <= MOST[request.node.callspec.id]
-    assert member.update.train_steps == 10 * 8
+    assert member.update.train_steps == 16 * 12

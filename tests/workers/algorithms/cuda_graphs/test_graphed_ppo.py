@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from protocol.errors import TrainingFault
-from tests.workers.algorithms.stacked.test_stacked_ppo import B, K, T, U, difference, segments, updates
+from tests.workers.algorithms.stacked.test_stacked_ppo import B, K, T, U, alike, difference, segments, updates
 from workers.algorithms.common.batches import concatenate
-from workers.algorithms.common.update import Outcome, update_each
+from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
 from workers.algorithms.group_update import GroupUpdate
@@ -32,15 +32,6 @@ def stacked(members: list[PPOUpdate]) -> Branches:
 def branches(members: list[PPOUpdate]) -> Branches:
     """Side by side."""
     return Branches([GraphedPPO([member]) for member in members], GraphCache(HOST))
-
-
-def alike(expected: list[Outcome], found: list[Outcome]) -> None:
-    """The same metrics."""
-    for one, other in zip(expected, found, strict=True):
-        assert isinstance(one, dict)
-        assert isinstance(other, dict)
-        assert one.keys() == other.keys()
-        assert all(other[name] == pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items())
 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])

@@ -12,8 +12,9 @@ import torch
 
 from protocol.config.run import DQN, IQN
 from protocol.errors import TrainingFault
-from tests.workers.algorithms.cuda_graphs.test_graphed_ppo import HOST, alike
+from tests.workers.algorithms.cuda_graphs.test_graphed_ppo import HOST
 from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
+from tests.workers.algorithms.stacked.test_stacked_ppo import alike
 from tests.workers.algorithms.stacked.test_stacked_q_learning import B, K, Updates, difference, transitions, updates
 from workers.algorithms.common.batches import concatenate
 from workers.algorithms.common.update import Update, update_each

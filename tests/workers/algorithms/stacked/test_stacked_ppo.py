@@ -10,7 +10,7 @@ import torch
 from protocol.config.run import PPO, PolicyConfig
 from protocol.errors import TrainingFault
 from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.update import update_each
+from workers.algorithms.common.update import Outcome, update_each
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.policies.distributions import Heads
@@ -72,6 +72,15 @@ def difference(one: list[PPOUpdate], other: list[PPOUpdate]) -> float:
     return max(found)
 
 
+def alike(expected: list[Outcome], found: list[Outcome]) -> None:
+    """The same metrics."""
+    for one, other in zip(expected, found, strict=True):
+        assert isinstance(one, dict)
+        assert isinstance(other, dict)
+        assert one.keys() == other.keys()
+        assert all(other[name] == pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items())
+
+
 @pytest.mark.parametrize("rounds", [4, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 @pytest.mark.parametrize(
     ("heads", "core", "algorithm"),
@@ -95,11 +104,7 @@ def test_a_stack_is_what_its_policies_would_be_alone(
         progress = [number / rounds * (member + 1) / K for member in range(K)]
         expected, found = update_each(alone, given, progress), stack.update(given, progress)
     assert difference(alone, together) < 1e-5
-    for one, other in zip(expected, found, strict=True):
-        assert isinstance(one, dict)
-        assert isinstance(other, dict)
-        assert one.keys() == other.keys()
-        assert all(other[name] == pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items())
+    alike(expected, found)
 
 
 def test_a_policy_of_a_stack_that_fails_stops_where_it_would_alone_and_the_others_go_on() -> None:

@@ -10,6 +10,7 @@ import torch
 from protocol.config.run import DQN, IQN, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
+from tests.workers.algorithms.stacked.test_stacked_ppo import alike
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.common.update import update_each
@@ -98,11 +99,7 @@ def test_e1_a_stack_is_what_its_policies_would_be_alone(
         progress = [number / rounds * (member + 1) / K for member in range(K)]
         expected, found = update_each(alone, given, progress), stack.update(given, progress)
     assert difference(alone, together) < 1e-5
-    for one, other in zip(expected, found, strict=True):
-        assert isinstance(one, dict)
-        assert isinstance(other, dict)
-        assert one.keys() == other.keys()
-        assert all(other[name] == pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items())
+    alike(expected, found)
 
 
 @pytest.mark.parametrize("kind", [IQN, DQN])
