@@ -95,12 +95,6 @@ def test_greedy_takes_the_likeliest_action_and_no_noise() -> None:
     assert noise.bit_generator.state == before
 
 
-def test_equal_noise_gives_equal_actions() -> None:
-    for policy, x in ((actor_critic(), observations(50)), (quantile(frames=2), observations(50, 2))):
-        first = policy.act(x, np.random.default_rng(4))["action"]
-        np.testing.assert_array_equal(first, policy.act(x, np.random.default_rng(4))["action"])
-
-
 def test_new_return_statistics_leave_every_value_as_it_was() -> None:
     policy = actor_critic()
     before = policy.act(observations(20), np.random.default_rng(0))["value"]

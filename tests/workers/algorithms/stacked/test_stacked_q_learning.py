@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from protocol.config.run import DQN, IQN, PolicyConfig
-from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
 from tests.workers.algorithms.stacked.test_stacked_ppo import alike
 from workers.algorithms.build import build_update
@@ -100,22 +97,6 @@ def test_e1_a_stack_is_what_its_policies_would_be_alone(
         expected, found = update_each(alone, given, progress), stack.update(given, progress)
     assert difference(alone, together) < 1e-5
     alike(expected, found)
-
-
-@pytest.mark.parametrize("kind", [IQN, DQN])
-def test_a_policy_of_a_stack_that_fails_stays_as_it_is_and_the_others_go_on(kind: type[DQN | IQN]) -> None:
-    alone, together = updates(kind), updates(kind)
-    stack, noise = StackedQLearning(together), torch.Generator().manual_seed(0)
-    given = [transitions(noise) for _ in range(K)]
-    given[1] = replace(given[1], reward=torch.full((B,), float("nan")))
-    before = {name: value.clone() for name, value in together[1].policy.state_dict().items()}
-    update_each(alone, given, [0.0] * K)
-    found = stack.update(given, [0.0] * K)
-    assert isinstance(found[1], TrainingFault)
-    assert isinstance(found[0], dict)
-    assert isinstance(found[2], dict)
-    assert all(torch.equal(value, before[name]) for name, value in together[1].policy.state_dict().items())
-    assert difference(alone, together) < 1e-6
 
 
 @pytest.mark.parametrize("kind", [IQN, DQN])

@@ -106,7 +106,7 @@ def test_every_valid_row_is_drawn_and_no_other() -> None:
 
 
 def replays_on(*devices: torch.device, **keys: float) -> list[tuple[ReplayBuffer, scripted.Source, Counters]]:
-    """Of the same configuration, as one with priorities if `keys` say so."""
+    """Of the same configuration, as one with priorities if `keys` say so, and the same five segments."""
     config = IQN(batch_size=LENGTH, learning_starts=1, n_step=1, **keys)  # type: ignore[arg-type] # of one kind
     layout, interface = scripted.layout_of(scripted.config(config, LENGTH)), scripted.Performer().interface
     found = []
@@ -114,15 +114,15 @@ def replays_on(*devices: torch.device, **keys: float) -> list[tuple[ReplayBuffer
         source, rate_limiter, counters = scripted.Source(), scripted.unpaced(1e6, 1, LENGTH, 1_000), scripted.counters()
         form = "one", interface, layout, config, source, counters, rate_limiter, 0, 1_000, 1_000
         found.append((ReplayBuffer(*form, device=device), source, counters))
+        arrive(source, acted(5))
+        found[-1][0].insert()
     return found
 
 
 def test_batches_are_on_the_learners_device_and_what_they_are_elsewhere_E9(cuda: torch.device) -> None:
     """Several of them, before any is looked at; those that are drawn ahead, too."""
     drawn = []
-    for number, (replay, source, counters) in enumerate(replays_on(torch.device("cpu"), cuda)):
-        arrive(source, acted(5))
-        replay.insert()
+    for number, (replay, _, counters) in enumerate(replays_on(torch.device("cpu"), cuda)):
         batches, origins = [], []
         for _ in range(4):
             batches.append(replay.sample(NOW))
@@ -149,9 +149,7 @@ def test_batches_are_on_the_learners_device_and_what_they_are_elsewhere_E9(cuda:
 def test_what_was_drawn_ahead_is_in_no_checkpoint_and_lags_when_it_is_trained_on(cuda: torch.device) -> None:
     """A run that goes on from it draws that batch as its next."""
     found = []
-    for replay, source, counters in replays_on(torch.device("cpu"), cuda):
-        arrive(source, acted(5))
-        replay.insert()
+    for replay, _, counters in replays_on(torch.device("cpu"), cuda):
         for turn in range(3):
             assert replay.sample(Version(1, 10 + turn)) is not None
             replay.prepare()
@@ -164,17 +162,11 @@ def test_what_was_drawn_ahead_is_in_no_checkpoint_and_lags_when_it_is_trained_on
 def test_what_is_admitted_and_forgotten_meanwhile_changes_nothing_of_what_was_drawn_ahead(cuda: torch.device) -> None:
     """Though places of records move when the oldest are forgotten."""
     ((replay, source, _),) = replays_on(cuda)
-    sender = acted(700)
-    arriving = iter(sender.finished)
-    for _ in range(5):
-        source.arrive(sender.ring, next(arriving))
-    replay.insert()
     assert replay.sample(NOW) is not None
     replay.prepare()
     assert replay._ahead is not None
     expected = [(origin.number, origin.row) for origin in origins_of(replay)]
-    for records in arriving:
-        source.arrive(sender.ring, records)
+    arrive(source, acted(700))
     replay.insert()
     batch = replay.sample(NOW)
     assert batch is not None
@@ -192,9 +184,7 @@ def origins_of(replay: ReplayBuffer) -> list[Origin]:
 def test_where_nothing_could_be_drawn_ahead_a_batch_is_told_of_with_its_own_origins(
     cuda: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ((replay, source, _),) = replays_on(cuda)
-    arrive(source, acted(5))
-    replay.insert()
+    ((replay, _, _),) = replays_on(cuda)
     assert replay.sample(NOW) is not None
     with monkeypatch.context() as closed:
         closed.setattr(replay._rate_limiter, "sampled", 10**9)
@@ -206,9 +196,7 @@ def test_where_nothing_could_be_drawn_ahead_a_batch_is_told_of_with_its_own_orig
 
 
 def test_where_the_errors_of_a_batch_decide_on_the_next_one_none_is_drawn_ahead(cuda: torch.device) -> None:
-    ((replay, source, _),) = replays_on(cuda, priority_alpha=0.5)
-    arrive(source, acted(5))
-    replay.insert()
+    ((replay, _, _),) = replays_on(cuda, priority_alpha=0.5)
     assert replay.sample(NOW) is not None
     replay.prepare()
     assert replay._ahead is None

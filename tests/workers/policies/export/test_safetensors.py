@@ -145,19 +145,6 @@ def test_log_probabilities_are_those_of_acting(name: str) -> None:
     np.testing.assert_allclose(total, acted["log_probability"], atol=1e-4)
 
 
-def test_a_recurrent_policy_goes_on_in_the_state_that_it_gave(tmp_path: Path) -> None:
-    one = case("lstm")
-    run = by_torchscript(one, tmp_path)
-    given = one.columns(7, 1)
-    state = np.zeros((7, 10), np.float32)
-    for t in range(4):
-        given = one.columns(7, t) | {"state": state}
-        expected = live(one, given)
-        state = run(given)["next_state"]
-        np.testing.assert_allclose(state, expected["next_state"], atol=1e-5)
-    assert np.abs(state).max() > 0.01
-
-
 def test_a_recurrent_policy_is_not_run_as_if_it_remembered_nothing(tmp_path: Path) -> None:
     one = case("lstm")
     given = {name: column for name, column in one.columns(3, 1).items() if name != "state"}

@@ -75,19 +75,6 @@ def test_a_gru_of_which_numpy_sees_nothing_is_unrolled_by_torch(monkeypatch: pyt
     assert type(here.grad_fn) is not type(there.grad_fn), "numpy took no part"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_before_an_end_changes_what_follows_it_K6(kind: Kind) -> None:
-    core = made(kind)
-    x, recall = game(core, 0.0)
-    recall.ended[3] = True
-    before = core.unroll(x, recall)
-    x[: 4 * B] += 1
-    recall.state.add_(1)
-    after = core.unroll(x, recall)
-    assert torch.equal(before[4 * B :], after[4 * B :])
-    assert not torch.isclose(before[: 4 * B], after[: 4 * B]).any()
-
-
 def test_an_lstm_is_torchs_with_output_then_cell_in_its_state() -> None:
     core = made("lstm")
     x, state = torch.randn(2, INPUTS), torch.randn(2, 2 * U)
