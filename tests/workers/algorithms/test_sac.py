@@ -185,9 +185,11 @@ def test_amounts_stay_within_bounds_and_greedy_ones_are_the_squashed_mean() -> N
     columns, world = Interface.of(AGENT).action_encoding.decode(acted["action"], acted["amount"])
     np.testing.assert_allclose(columns["action"], world, atol=1e-6)
     assert (world.min(), world.max()) >= (-2.0, 3.9)
-    mean, _ = policy.actor(policy.inputs(observation))
+    mean, log_std = (part.detach() for part in policy.actor(policy.inputs(observation)))
+    noise = torch.from_numpy(np.random.default_rng(0).standard_normal(mean.shape, np.float32))
+    np.testing.assert_allclose(acted["amount"], (mean + log_std.exp() * noise).tanh(), atol=1e-6)
     np.testing.assert_allclose(
-        policy.act(observation, np.random.default_rng(0), greedy=True)["amount"], mean.detach().tanh(), atol=1e-6
+        policy.act(observation, np.random.default_rng(0), greedy=True)["amount"], mean.tanh(), atol=1e-6
     )
 
 

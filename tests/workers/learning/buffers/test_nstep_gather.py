@@ -104,7 +104,7 @@ def _equal(found: dict[str, NDArray], stream: Stream, t: int, stop: int, config:
         if stream.ends[last] != NEITHER:
             break
     assert found["action"] == t % 5
-    assert (found["action"].dtype, found["reward"].dtype) == (np.int64, np.float32)
+    assert (str(found["action"].dtype), str(found["reward"].dtype)) == ("int64", "float32")
     np.testing.assert_allclose(found["reward"], total)
     np.testing.assert_array_equal(found["observation"], stream.seen[t])
     assert np.isfinite(found["next_observation"]).all()

@@ -323,4 +323,4 @@ def _look_at_all(case: Case) -> None:
         update.optimizer.steps += 1
         return {"loss": 0.0, "grad_norm": 1.0, "weight_delta": 1.0, "learning_rate": 1.0, "rows": 16.0}
 
-    update.update = counted  # type: ignore[method-assign]
+    update.update = counted  # type: ignore[method-assign, assignment]
