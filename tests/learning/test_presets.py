@@ -98,12 +98,6 @@ def test_pendulum_by_sac_soon_swings_up(run_dir: Path, trial: Trial) -> None:
     trial.reaches(greedy_returns(run_dir)["agent"], -1000)
 
 
-@pytest.mark.slow
-def test_rendezvous_by_ppo_soon_steers(run_dir: Path) -> None:
-    """E10 for actions that are numbers: three quarters of the way from random to the scripted player."""
-    assert min(way_to_scripted(train("rendezvous", run_dir, steps=1_200_000))) > 0.75
-
-
 @pytest.mark.learning
 @pytest.mark.timeout(900)
 def test_rendezvous_comes_close_to_the_scripted_player(run_dir: Path) -> None:

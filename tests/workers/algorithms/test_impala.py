@@ -10,16 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from protocol.config.run import IMPALA, IQN, Network, PolicyConfig, parse_run
+from protocol.config.run import IMPALA, Network, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
 from tests.trial import Trial
-from tests.workers.algorithms.test_ppo import AGENT, B, T, experience
+from tests.workers.algorithms.test_ppo import AGENT, B, T, bandit, experience
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.time_major import to_time_major
-from workers.algorithms.ppo import PPOUpdate, objective, policy_gradient
+from workers.algorithms.ppo import PPOUpdate, objective
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
@@ -35,17 +35,6 @@ def setting(
     policy = build(Interface.of(agent), config, seed)
     assert isinstance(policy, ActorCritic)
     return policy, config
-
-
-def test_the_policy_gradient_by_hand() -> None:
-    """min(rho, ratio) * advantage * log pi, and no gradient through the ratio."""
-    log_probability = torch.tensor([[-1.0], [-2.0]], requires_grad=True)
-    gain, cut = policy_gradient(log_probability, torch.tensor([[0.5], [3.0]]), torch.tensor([[4.0], [-1.0]]), 2.0)
-    assert gain.tolist() == [[-2.0], [4.0]]
-    assert cut.tolist() == [[False], [True]]
-    gain.sum().backward()
-    assert log_probability.grad is not None
-    assert log_probability.grad.tolist() == [[2.0], [-2.0]]
 
 
 @pytest.mark.parametrize("clips", [(1.0, 1.0), (2.0, 0.8)])
@@ -125,28 +114,9 @@ def test_a_batch_is_trained_on_once_in_one_step() -> None:
     assert all(np.isfinite(number) for number in metrics.values())
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "kind", "facts"),
-    [
-        ({"clip": 0.2}, "unknown_key", {"key": "policy.algorithm.clip"}),
-        ({"epochs": 4}, "unknown_key", {"key": "policy.algorithm.epochs"}),
-        ({"gae_lambda": 0.9}, "unknown_key", {"key": "policy.algorithm.gae_lambda"}),
-        ({"rho_clip": 0.5}, "rho_clip_below_c_clip", {"value": 0.5, "limit": 1, "key": "policy.algorithm.rho_clip"}),
-        ({"zero_start": True}, "zero_start_without_recurrence", {"key": "policy.algorithm.zero_start"}),
-        ({"segments": 0}, "value_invalid", {"key": "policy.algorithm.segments", "value": "0"}),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
-)
-def test_what_cannot_be_is_refused_in_a_sentence(
-    algorithm: dict[str, object], kind: str, facts: dict[str, object]
-) -> None:
-    with raises(ConfigurationError, kind, **facts):
-        parse_run({"policy": {"algorithm": {"name": "impala"} | algorithm}})
-
-
-def test_another_algorithms_configuration_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs the configuration of ppo or impala, not of iqn"):
-        PPOUpdate(setting()[0], PolicyConfig(algorithm=IQN()))
+def test_policy_gradients_cut_below_the_traces_are_refused() -> None:
+    with raises(ConfigurationError, "rho_clip_below_c_clip", value=0.5, limit=1, key="policy.algorithm.rho_clip"):
+        parse_run({"policy": {"algorithm": {"name": "impala", "rho_clip": 0.5}}})
 
 
 def test_e10_impala_learns_which_action_pays(trial: Trial) -> None:
@@ -156,7 +126,6 @@ def test_e10_impala_learns_which_action_pays(trial: Trial) -> None:
     update = build_update(policy, config)
     assert isinstance(update, PPOUpdate)
     rng, history, waiting = np.random.default_rng(trial.seed), [], []
-    none = torch.zeros(32, 8, dtype=torch.bool)
     for _ in range(trial.steps(80)):
         context = rng.integers(0, 4, (32, 9))
         observation = torch.eye(4)[torch.from_numpy(context)]
@@ -164,20 +133,7 @@ def test_e10_impala_learns_which_action_pays(trial: Trial) -> None:
         action = acted["action"].reshape(32, 8)
         right = (action == context[:, :-1]).astype(np.float32)
         history.append(right.mean())
-        waiting.append(
-            SegmentBatch(
-                observation,
-                torch.from_numpy(action),
-                torch.from_numpy(right),
-                none,
-                none,
-                torch.from_numpy(acted["log_probability"].reshape(32, 8)),
-                torch.full((32,), 8),
-                torch.zeros(32, 1, 4),
-                torch.full((32, 1), -1),
-                value=torch.from_numpy(acted["value"].reshape(32, 8)),
-            )
-        )
+        waiting.append(bandit(observation, acted, right))
         if len(waiting) > 2:
             update.update(waiting.pop(0))
     trial.reaches(np.mean(history[-5:]), 0.9)

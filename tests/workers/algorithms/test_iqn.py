@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config.run import IQN, PPO, Network, PolicyConfig
+from protocol.config.run import IQN, Network, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
@@ -45,17 +45,16 @@ def transitions(rows: int = B, seed: int = 0) -> TransitionBatch:
     )
 
 
-@pytest.mark.parametrize("double", [True, False])
-@pytest.mark.parametrize("dueling", [True, False])
-@pytest.mark.parametrize("kappa", [1.0, 0.3])
+@pytest.mark.parametrize(("double", "dueling", "kappa"), [(True, True, 1.0), (True, False, 0.3), (False, True, 0.3)])
 def test_e1_loss_is_the_formula_written_out_number_by_number(double: bool, dueling: bool, kappa: float) -> None:
-    """E1: quantile Huber loss with (double) Q targets on a fixed batch against loops over numbers."""
+    """E1: quantile Huber loss with (double) Q targets, which have no gradient, against loops over numbers."""
     policy, batch = updater(dueling=dueling).policy, transitions()
     with torch.no_grad():
         for parameter in policy.target.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
     fractions, target_fractions = torch.rand(5), torch.rand(5)
     found = estimates(policy, batch, fractions, target_fractions, double=double)
+    assert (found.quantiles.requires_grad, found.target.requires_grad) == (True, False)
     loss = quantile_huber(found.quantiles, found.target, fractions, kappa)
     for b in range(B):
         expected = written_out(policy, batch, b, fractions.tolist(), target_fractions.tolist(), double, kappa)
@@ -96,31 +95,9 @@ def written_out(
     return total
 
 
-def test_e1_the_target_is_detached() -> None:
-    """E1: no gradient reaches the target network or flows through the target."""
-    update = updater()
-    found = estimates(update.policy, transitions(), torch.rand(5), torch.rand(5), double=True)
-    assert not found.target.requires_grad
-    assert found.quantiles.requires_grad
-    assert not any(parameter.requires_grad for parameter in update.policy.target.parameters())
-
-
-def test_quantile_huber_by_hand() -> None:
-    # errors 2 and -0.5 at fraction .25: .25 * (2 - .5), .75 * .125
-    loss = quantile_huber(torch.tensor([[1.0]]), torch.tensor([[3.0, 0.5]]), torch.tensor([0.25]), 1.0)
-    assert loss.item() == pytest.approx((0.375 + 0.09375) / 2)
-
-
-def test_the_loss_is_least_at_the_quantile() -> None:
-    samples = torch.linspace(0, 1, 1001)[None]
-    guesses = torch.linspace(0, 1, 101)
-    losses = [quantile_huber(g.view(1, 1), samples, torch.tensor([0.8]), 1e-3).item() for g in guesses]
-    assert guesses[int(np.argmin(losses))].item() == pytest.approx(0.8, abs=0.011)
-
-
 def test_fractions_cover_the_unit_interval_evenly() -> None:
     update = updater(quantiles=4)
-    drawn = torch.stack([torch.stack(update._fractions()) for _ in range(2000)])
+    drawn = torch.stack([torch.stack(update._fractions()) for _ in range(500)])
     assert ((drawn * 4).floor() == torch.arange(4.0)).all()
     torch.testing.assert_close(drawn.mean((0, 1)), (torch.arange(4.0) + 0.5) / 4, rtol=0, atol=0.01)
     assert (drawn[:, 0] != drawn[:, 1]).all()
@@ -153,7 +130,7 @@ def test_e4_epsilon_follows_its_closed_form_at_every_step() -> None:
         assert metrics["epsilon"] == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("field", ["observation", "action", "reward", "discount", "next_observation"])
+@pytest.mark.parametrize("field", ["observation", "next_observation"])
 def test_e5_numpy_arrays_are_refused_in_one_sentence(field: str) -> None:
     """E5: the sentence names the field and the remedy."""
     batch = transitions()
@@ -187,21 +164,6 @@ def test_a_reward_that_is_not_finite_raises_before_the_parameters_change() -> No
     with raises(TrainingFault, "update_not_finite"):
         update.update(batch)
     np.testing.assert_array_equal(flatten_(update.policy).bytes_view(), kept)
-
-
-def test_a_resumed_update_goes_on_bit_by_bit() -> None:
-    first, second = updater(), updater()
-    for step in range(5):
-        first.update(transitions(seed=step))
-    second.load_state(first.state())
-    flatten_(second.policy).load(flatten_(first.policy).bytes_view())
-    assert first.update(transitions(seed=9)) == second.update(transitions(seed=9))
-    np.testing.assert_array_equal(flatten_(first.policy).bytes_view(), flatten_(second.policy).bytes_view())
-
-
-def test_the_configuration_of_another_algorithm_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs the configuration of iqn"):
-        IQNUpdate(updater().policy, PolicyConfig(algorithm=PPO()))
 
 
 def test_e10_iqn_learns_a_chain_whose_reward_lies_at_its_end(trial: Trial) -> None:

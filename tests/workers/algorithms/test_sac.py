@@ -11,19 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from protocol.config.run import PPO, SAC, Network, PolicyConfig
-from protocol.errors import TrainingFault
+from protocol.config.run import SAC, Network, PolicyConfig
 from protocol.spaces import Agent, Box
-from tests.faults import raises
 from tests.trial import Trial
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.sac import (
     SACUpdate,
-    actor_loss,
     critic_losses,
     objective,
-    soft_target,
-    temperature_loss,
 )
 from workers.policies.build import build, published_weights
 from workers.policies.interface import Interface
@@ -53,27 +48,6 @@ def transitions(rows: int = B, seed: int = 0) -> TransitionBatch:
         next_observation=torch.randn(rows, F, 3, generator=g),
         amount=torch.rand(rows, D, generator=g) * 2 - 1,
     )
-
-
-def test_losses_by_hand() -> None:
-    """Each formula on numbers small enough to work out on paper."""
-    following, chance = torch.tensor([[1.0, 5.0], [2.0, -4.0]]), torch.tensor([-0.5, 2.0])
-    target = soft_target(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.0]), following, chance, torch.tensor(0.2))
-    torch.testing.assert_close(target, torch.tensor([1 + 0.5 * (1 + 0.1), 2.0]), rtol=0, atol=1e-6)
-    losses = critic_losses(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), torch.tensor([2.0, 1.0]))
-    torch.testing.assert_close(losses, torch.tensor([0.5 * (1 + 1), 0.5 * (1 + 1)]))
-    assert actor_loss(following, chance, torch.tensor(0.2)).item() == pytest.approx(((-0.1 - 1) + (0.4 + 4)) / 2)
-    # e^0.3 * mean(-0.5 - 2, 2 - 2) = e^0.3 * -1.25
-    assert temperature_loss(torch.tensor(0.3), chance, -2.0).item() == pytest.approx(1.25 * exp(0.3), abs=1e-6)
-
-
-@pytest.mark.parametrize("mean", [-1.0, 0.0, 0.7])
-@pytest.mark.parametrize("std", [0.3, 1.5])
-def test_the_log_probability_is_that_of_a_density_which_integrates_to_one(mean: float, std: float) -> None:
-    """The amounts of evenly spread noise, weighted by the density that is told of them, cover all chance."""
-    noise = torch.linspace(-8, 8, 20_001, dtype=torch.float64)[:, None]
-    amount, chance = sample_tanh_normal(torch.tensor(mean).double(), torch.tensor(log(std)).double(), noise)
-    assert torch.trapezoid(chance.exp(), amount[:, 0]).item() == pytest.approx(1, abs=1e-5)
 
 
 @pytest.mark.parametrize("mean", [[0.0, 0.0], [0.5, -3.0], [9.0, -30.0]])
@@ -211,36 +185,12 @@ def test_amounts_stay_within_bounds_and_greedy_ones_are_the_squashed_mean() -> N
     columns, world = Interface.of(AGENT).action_encoding.decode(acted["action"], acted["amount"])
     np.testing.assert_allclose(columns["action"], world, atol=1e-6)
     assert (world.min(), world.max()) >= (-2.0, 3.9)
-    mean, _ = policy.actor(policy.inputs(observation))
+    mean, log_std = (part.detach() for part in policy.actor(policy.inputs(observation)))
+    noise = torch.from_numpy(np.random.default_rng(0).standard_normal(mean.shape, np.float32))
+    np.testing.assert_allclose(acted["amount"], (mean + log_std.exp() * noise).tanh(), atol=1e-6)
     np.testing.assert_allclose(
-        policy.act(observation, np.random.default_rng(0), greedy=True)["amount"], mean.detach().tanh(), atol=1e-6
+        policy.act(observation, np.random.default_rng(0), greedy=True)["amount"], mean.tanh(), atol=1e-6
     )
-
-
-def test_an_empty_batch_an_array_and_a_reward_that_is_not_finite() -> None:
-    """E5, E6: no step, one sentence, and the parameters as they were."""
-    update = updater()
-    kept = flatten_(update.policy).bytes_view().copy()
-    assert update.update(transitions(0)) == {"loss": 0.0, "rows": 0.0}
-    batch = transitions()
-    with raises(TrainingFault, "batch_not_tensors", field="amount", value="numpy.ndarray"):
-        update.update(replace(batch, amount=batch.amount.numpy()))  # type: ignore[union-attr,arg-type]
-    batch.reward[0] = torch.nan
-    with raises(TrainingFault, "update_not_finite"):
-        update.update(batch)
-    np.testing.assert_array_equal(flatten_(update.policy).bytes_view(), kept)
-    with pytest.raises(ValueError, match="needs the configuration of sac"):
-        SACUpdate(update.policy, PolicyConfig(algorithm=PPO()))
-
-
-def test_a_resumed_update_goes_on_bit_by_bit() -> None:
-    first, second = updater(), updater()
-    for step in range(3):
-        first.update(transitions(seed=step))
-    second.load_state(first.state())
-    flatten_(second.policy).load(flatten_(first.policy).bytes_view())
-    assert first.update(transitions(seed=9)) == second.update(transitions(seed=9))
-    np.testing.assert_array_equal(flatten_(first.policy).bytes_view(), flatten_(second.policy).bytes_view())
 
 
 def test_e10_sac_learns_to_say_what_it_sees(trial: Trial) -> None:

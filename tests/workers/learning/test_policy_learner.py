@@ -104,15 +104,10 @@ def test_a_batch_larger_than_what_learning_starts_with_is_waited_for_E8() -> Non
         assert (len(bench.source.queue), bench.member.update.train_steps) != before
 
 
-def test_the_first_publication_precedes_any_training_C13() -> None:
-    bench = Bench(run_of(STREAM))
-    bench.member.resume(None, Version(0, 0))
-    assert [version for version, _ in bench.published] == [Version(1, 1)]
-
-
-def test_weights_are_published_every_so_many_train_steps_and_versions_grow_by_one_C3() -> None:
+def test_weights_are_published_before_training_and_every_so_many_train_steps_C3_C13() -> None:
     bench = Bench(run_of(STREAM, publish_interval=4))
     bench.member.resume(None, Version(0, 0))
+    assert [version for version, _ in bench.published] == [Version(1, 1)]
     bench.feed(4)
     updates = 0
     while bench.member.step():
@@ -136,13 +131,6 @@ def test_no_more_rows_are_counted_as_trained_than_short_segments_have() -> None:
     assert bench.counters["rows_trained.one"] == bench.counters["rows_received.one"] == 10
 
 
-def test_too_little_data_makes_no_update_B3() -> None:
-    bench = Bench(run_of(STREAM))
-    bench.member.resume(None, Version(0, 0))
-    assert not bench.member.step()
-    assert bench.member.update.train_steps == 0
-
-
 @pytest.mark.parametrize("algorithm", [STREAM, IQN(batch_size=64, learning_starts=64, buffer_capacity=256)])
 def test_a_policy_that_never_had_enough_for_an_update_says_so_at_the_end(algorithm: PPO | IQN) -> None:
     """H1: the run is complete, and nothing was learned."""
@@ -157,25 +145,16 @@ def test_a_policy_that_never_had_enough_for_an_update_says_so_at_the_end(algorit
     assert bench.counters["health.never_a_batch.one"] == 1
 
 
-@pytest.mark.parametrize("algorithm", [STREAM, REPLAY], ids=["stream", "replay"])
-def test_a_restart_resumes_weights_optimiser_and_counters_of_one_moment_G1(
-    tmp_path: Path, algorithm: PPO | IQN
-) -> None:
-    run = run_of(algorithm)
+def test_a_restart_resumes_a_checkpoint_and_not_newer_weights_without_their_optimiser_G1(tmp_path: Path) -> None:
+    run = run_of(STREAM)
     first = Bench(run, tmp_path)
     first.member.resume(None, Version(0, 0))
-    first.feed(4)
-    for _ in range(3):
-        assert first.member.step()
+    first.feed(1)
+    assert first.member.step()
     first.save()
     second = Bench(run, tmp_path, incarnation=2)
-    newer = np.zeros_like(first.published[0][1])
-    second.member.resume(newer, Version(1, 40))  # the checkpoint wins: weights and optimiser of one moment
-    for name, tensor in first.member.policy.state_dict().items():
-        assert torch.equal(tensor, second.member.policy.state_dict()[name]), name
-    mine, other = first.member.update.state(), second.member.update.state()
-    assert mine.keys() == other.keys()
-    assert all(torch.equal(mine[name], other[name]) for name in mine)
+    second.member.resume(np.zeros_like(first.published[0][1]), Version(1, 40))
+    assert torch.equal(first.member.weights.storage, second.member.weights.storage)
     assert second.member.update.train_steps == first.member.update.train_steps > 0
     assert second.published[0][0] == Version(2, 41)
 
@@ -203,16 +182,6 @@ def test_a_checkpoint_of_another_network_stops_the_learner_with_a_sentence(tmp_p
         second.member.resume(None, Version(0, 0))
 
 
-def test_checkpoints_are_written_on_time_and_at_the_end(tmp_path: Path) -> None:
-    bench = Bench(run_of(STREAM), tmp_path)
-    bench.member.resume(None, Version(0, 0))
-    bench.member.save_if_due()
-    assert not list(tmp_path.rglob("manifest.json"))
-    bench.member.finish()
-    bench.member.close()
-    assert len(list(tmp_path.rglob("manifest.json"))) == 1
-
-
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
 def test_an_update_that_is_refused_is_counted_and_the_third_in_a_row_ends_the_learner_U15() -> None:
     bench = Bench(run_of(STREAM))
@@ -229,19 +198,6 @@ def test_an_update_that_is_refused_is_counted_and_the_third_in_a_row_ends_the_le
     assert bench.counters["trained.one"] == 0
     bench.member.publish()
     assert np.array_equal(bench.published[0][1], bench.published[-1][1])
-
-
-def test_schedules_go_on_where_all_incarnations_together_are() -> None:
-    """A restarted learner's learning rate does not start again."""
-    run = run_of(STREAM)
-    bench = Bench(run, incarnation=2, rows_before=run.steps // 2)
-    bench.member.resume(None, Version(1, 3))
-    assert bench.member.progress == pytest.approx(0.5)
-    bench.feed(1)
-    bench.member.step()
-    assert bench.member.progress > 0.5
-    rate = bench.plan.config.learning_rate
-    assert bench.member.measured["learning_rate"] == pytest.approx(rate * (1 - bench.member.progress))
 
 
 def test_draws_know_how_far_the_run_is_and_what_their_errors_were(monkeypatch: pytest.MonkeyPatch) -> None:

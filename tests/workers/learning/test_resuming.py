@@ -278,6 +278,19 @@ def test_rows_that_refer_to_common_observations_cannot_be_kept() -> None:
         plan_policies(parse_run(data), World(id="w", population=population))
 
 
+@pytest.fixture(scope="module")
+def saved_by(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder with a checkpoint of each of two kinds."""
+    found = {}
+    for kind in ("ppo", "iqn by priority"):
+        found[kind] = tmp_path_factory.mktemp("saved")
+        learning = Learning(kind, found[kind])
+        learning.feed(4, seed=1)
+        learning.learn(1)
+        learning.save()
+    return found
+
+
 Damage = Callable[[dict[str, NDArray]], object]
 
 
@@ -320,12 +333,9 @@ def put(name: str, index: Any, value: Any) -> Damage:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_rows_that_no_actor_could_have_written_are_refused_in_a_sentence(
-    tmp_path: Path, damage: Damage, said: str
+    tmp_path: Path, saved_by: dict[str, Path], damage: Damage, said: str
 ) -> None:
-    first = Learning("iqn by priority", tmp_path)
-    first.feed(4, seed=1)
-    first.learn(1)
-    first.save()
+    shutil.copytree(saved_by["iqn by priority"], tmp_path, dirs_exist_ok=True)
     (path,) = tmp_path.rglob("replay.safetensors")
     arrays = load_file(path)
     damage(arrays)
@@ -350,12 +360,9 @@ def test_rows_that_no_actor_could_have_written_are_refused_in_a_sentence(
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_tensors_that_do_not_fit_the_policy_are_refused_in_a_sentence(
-    tmp_path: Path, file: str, change: dict[str, torch.Tensor | None]
+    tmp_path: Path, saved_by: dict[str, Path], file: str, change: dict[str, torch.Tensor | None]
 ) -> None:
-    first = Learning("ppo", tmp_path)
-    first.feed(1, seed=1)
-    first.learn(1)
-    first.save()
+    shutil.copytree(saved_by["ppo"], tmp_path, dirs_exist_ok=True)
     (path,) = tmp_path.rglob(f"{file}.safetensors")
     tensors = checkpoint.load_file(path) | change
     checkpoint.save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, path)

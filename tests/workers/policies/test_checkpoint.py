@@ -110,8 +110,8 @@ def test_a_save_that_was_killed_is_never_loaded_and_removed_by_the_next(
             save(tmp_path, 2, 2.0)
     assert len(list(tmp_path.iterdir())) == 2
     assert newest(tmp_path).manifest.step == 1
-    save(tmp_path, 3)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "3"]
+    save(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
 
 
 def test_all_of_it_is_on_disk_before_it_has_its_name_and_then_the_name(
@@ -145,8 +145,8 @@ def refused(folder: Path, kind: str, said: str, **facts: object) -> None:
     assert "\n" not in str(told.value)
 
 
-@pytest.mark.parametrize("file", FILES)
-@pytest.mark.parametrize("damage", [b"", b"\x00garbage" * 9, b"\xff" * 99, b"[" * 100_000])
+@pytest.mark.parametrize("file", ["weights.safetensors", "manifest.json"])
+@pytest.mark.parametrize("damage", [b"", b"[]", b"\xff" * 99, b"[" * 100_000])
 def test_a_damaged_checkpoint_is_told_in_one_sentence_with_the_remedy(tmp_path: Path, file: str, damage: bytes) -> None:
     (save(tmp_path, 3, replay=True) / file).write_bytes(damage)
     refused(tmp_path, "checkpoint_unreadable", f"{file}: ")
@@ -162,7 +162,7 @@ def test_one_that_was_cut_short_or_lengthened_is_refused(tmp_path: Path, file: s
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_a_file_that_leads_elsewhere_or_never_ends_is_refused(tmp_path: Path, file: str) -> None:
+def test_a_file_that_leads_elsewhere_never_ends_or_is_missing_is_refused(tmp_path: Path, file: str) -> None:
     path = save(tmp_path, 3, replay=True) / file
     path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
@@ -170,16 +170,14 @@ def test_a_file_that_leads_elsewhere_or_never_ends_is_refused(tmp_path: Path, fi
     path.unlink()
     os.mkfifo(path)
     refused(tmp_path, "checkpoint_unreadable", f"{file}: it is no plain file")
+    path.unlink()
+    if file != "replay.safetensors":  # which not all have
+        refused(tmp_path, "checkpoint_unreadable", f"{file}: ")
 
 
-@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "manifest.json"])
-def test_a_file_that_is_missing_is_told(tmp_path: Path, file: str) -> None:
-    (save(tmp_path, 3) / file).unlink()
-    refused(tmp_path, "checkpoint_unreadable", f"{file}: ")
-
-
-@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors"])
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    ("file", "number"), [("weights.safetensors", float("nan")), ("optimizer.safetensors", float("inf"))]
+)
 def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, file: str, number: float) -> None:
     save_file({"a": torch.tensor([1.0, number])}, save(tmp_path, 3) / file)
     refused(tmp_path, "checkpoint_not_finite", "(a)", field="a")
@@ -192,10 +190,7 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, file: str, numb
         {"version": "7"},
         {"version": 2**40},
         {"rows": 1.5},
-        {"step": None},
         {"mean_return": float("nan")},
-        {"agent": []},
-        {"format": None},
         {"more": 1},
     ],
     ids=str,
@@ -204,11 +199,6 @@ def test_a_manifest_that_says_what_cannot_be_is_refused(tmp_path: Path, change: 
     manifest = save(tmp_path, 3) / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), **change}))
     refused(tmp_path, "checkpoint_unreadable", f"manifest.json: {next(iter(change))} ")
-
-
-def test_a_manifest_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
-    (save(tmp_path, 3) / "manifest.json").write_text("[]")
-    refused(tmp_path, "checkpoint_unreadable", "manifest.json: ")
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
@@ -221,11 +211,3 @@ def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     manifest = save(tmp_path, 3) / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
     refused(tmp_path, "checkpoint_format_unknown", "99", value=99, oldest=1, newest=2)
-
-
-def test_nothing_on_disk_is_a_pickle(tmp_path: Path) -> None:
-    folder = save(tmp_path, 3, replay=True)
-    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
-    for path in folder.glob("*.safetensors"):
-        length = int.from_bytes(path.read_bytes()[:8], "little")
-        json.loads(path.read_bytes()[8 : 8 + length])

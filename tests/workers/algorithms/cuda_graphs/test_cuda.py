@@ -61,7 +61,7 @@ def side_by_side(members: Sequence[DQNUpdate | IQNUpdate]) -> list[GraphableUpda
 def test_branches_are_equal_to_the_bit_to_graphs_in_turn_and_stacks_and_eager_updates_nearly(
     cuda: torch.device, core: Kind | None
 ) -> None:
-    companies = [[there(update, cuda) for update in updates(Heads((3,)), core, epochs=2)] for _ in range(4)]
+    companies = [[there(update, cuda) for update in updates(Heads((3,)), core)] for _ in range(4)]
     eager, turns, sides, stacks = companies
     in_turn = [Branches([GraphedPPO([update])], GraphCache(cuda)) for update in turns]
     recorder = GraphCache(cuda)
@@ -92,8 +92,8 @@ def test_branches_with_memories_of_unlike_kinds_are_equal_to_the_bit_while_the_r
     recorder, noise = GraphCache(cuda), torch.Generator().manual_seed(0)
     stacks = [GraphedPPO([update]) for update in sides]
     beside, sizes = Branches(stacks, recorder), []
-    for number in range(4 * ROUNDS):
-        chances = [(0.0, 0.2, 1.0, 0.1)[number // ROUNDS], 0.0, 0.1]
+    for chance in [0.0] * ROUNDS + [0.2] * 2 + [1.0] * ROUNDS:
+        chances = [chance, 0.0, 0.1]
         states = [STATE[kind] if kind else 0 for kind in kinds]
         given = [moved(ending(noise, *pair), cuda) for pair in zip(chances, states, strict=True)]
         for one, batch in zip(in_turn, given, strict=True):
@@ -101,12 +101,7 @@ def test_branches_with_memories_of_unlike_kinds_are_equal_to_the_bit_while_the_r
         beside.update(given, [0.0] * K)
         sizes.append([stack._room and stack._room.size for stack in stacks])
         assert difference(alone, sides) == 0
-    assert [sizes[ROUNDS * part - 1] for part in range(1, 5)] == [
-        [2, 2, None],
-        [4, 2, None],
-        [0, 2, None],
-        [0, 2, None],
-    ]
+    assert sizes == [[2, 2, None]] * ROUNDS + [[4, 2, None]] * 2 + [[0, 2, None]] * ROUNDS
     assert recorder.captured == 1, "of the graphs one is left"
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from protocol.config.run import PPO, PolicyConfig
-from protocol.errors import TrainingFault
 from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.update import update_each
+from workers.algorithms.common.update import Outcome, update_each
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.policies.distributions import Heads
@@ -72,7 +69,16 @@ def difference(one: list[PPOUpdate], other: list[PPOUpdate]) -> float:
     return max(found)
 
 
-@pytest.mark.parametrize("rounds", [10, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
+def alike(expected: list[Outcome], found: list[Outcome]) -> None:
+    """The same metrics."""
+    for one, other in zip(expected, found, strict=True):
+        assert isinstance(one, dict)
+        assert isinstance(other, dict)
+        assert one.keys() == other.keys()
+        assert all(other[name] == pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items())
+
+
+@pytest.mark.parametrize("rounds", [4, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 @pytest.mark.parametrize(
     ("heads", "core", "algorithm"),
     [
@@ -95,24 +101,7 @@ def test_a_stack_is_what_its_policies_would_be_alone(
         progress = [number / rounds * (member + 1) / K for member in range(K)]
         expected, found = update_each(alone, given, progress), stack.update(given, progress)
     assert difference(alone, together) < 1e-5
-    for one, other in zip(expected, found, strict=True):
-        assert isinstance(one, dict)
-        assert isinstance(other, dict)
-        assert one.keys() == other.keys()
-        assert all(other[name] == pytest.approx(value, rel=1e-3, abs=1e-4) for name, value in one.items())
-
-
-def test_a_policy_of_a_stack_that_fails_stops_where_it_would_alone_and_the_others_go_on() -> None:
-    alone, together = updates(), updates()
-    stack, noise = PPOStack(together), torch.Generator().manual_seed(0)
-    given = [segments(noise) for _ in range(K)]
-    given[1].reward[0, 0] = float("nan")
-    update_each(alone, given, [0.0] * K)
-    found = stack.update(given, [0.0] * K)
-    assert isinstance(found[1], TrainingFault)
-    assert isinstance(found[0], dict)
-    assert isinstance(found[2], dict)
-    assert difference(alone, together) < 1e-6
+    alike(expected, found)
 
 
 def test_members_of_a_stack_may_be_at_different_steps() -> None:
@@ -125,13 +114,3 @@ def test_members_of_a_stack_may_be_at_different_steps() -> None:
     PPOStack(together).update(given, [0.0] * K)
     assert [update.train_steps for update in together] == [4, 2, 2]
     assert difference(alone, together) < 1e-6
-
-
-def test_batches_with_short_segments_are_trained_on_one_by_one() -> None:
-    alone, together = updates(), updates()
-    noise = torch.Generator().manual_seed(0)
-    given = [segments(noise) for _ in range(K)]
-    given[0] = replace(given[0], valid=torch.tensor([T, 1, T, 2]))
-    update_each(alone, given, [0.0] * K)
-    PPOStack(together).update(given, [0.0] * K)
-    assert difference(alone, together) == 0

@@ -20,18 +20,14 @@ POLICY = scripted.config(PPO())
 NOW = Version(1, 4)
 
 
-def staged(segments: int) -> tuple[BatchAssembler, scripted.Source, Counters]:
+def staged(segments: int, max_lag: int | None = None) -> tuple[BatchAssembler, scripted.Source, Counters]:
     """A stage for batches of `segments`."""
     source, counters = scripted.Source(), scripted.counters()
-    layout = scripted.layout_of(POLICY)
-    return (
-        BatchAssembler("one", scripted.Performer().interface, layout, segments, source, counters, torch.device("cpu")),
-        source,
-        counters,
-    )
+    shape = scripted.Performer().interface, scripted.layout_of(POLICY), segments
+    return BatchAssembler("one", *shape, source, counters, torch.device("cpu"), max_lag), source, counters
 
 
-def test_a_batch_fills_from_partial_announcements_and_carries_the_rest_over() -> None:
+def test_a_batch_fills_from_partial_announcements_as_a_copy_and_carries_the_rest_over_B17() -> None:
     stage, source, counters = staged(3)
     sender = scripted.acted(POLICY, 2, copies=2)
     source.arrive(sender.ring, sender.finished[0])
@@ -42,22 +38,13 @@ def test_a_batch_fills_from_partial_announcements_and_carries_the_rest_over() ->
     assert source.settled[-1] == (3, 1)
     assert len(source.queue[0].records) == 1
     batch = stage.take_batch()
+    sender.ring.columns["reward"].fill(99)
     np.testing.assert_array_equal(batch.observation[:, 0], [[0, 0], [1, 0], [0, 4]])
     assert batch.observation.shape == (3, 5, 2)
     assert batch.reward.tolist() == [[0, 1, 2, 3], [10, 11, 12, 13], [4, 5, 6, 7]]
     assert batch.valid.tolist() == [4, 4, 4]
     assert not stage.fill(NOW)
     assert (source.settled[-1], len(source.queue), counters["received.one"]) == ((4, 1), 0, 4)
-
-
-def test_what_was_taken_is_a_copy_of_the_ring_B17() -> None:
-    stage, source, _ = staged(1)
-    sender = scripted.acted(POLICY, 1)
-    source.arrive(sender.ring, sender.finished[0])
-    stage.fill(NOW)
-    batch = stage.take_batch()
-    sender.ring.columns["reward"].fill(99)
-    assert batch.reward.tolist() == [[0, 1, 2, 3]]
 
 
 def test_a_recycled_slot_is_dropped_and_counted_and_the_others_close_the_gap_B13() -> None:
@@ -91,29 +78,16 @@ def test_pool_slots_are_given_back_and_the_actors_own_are_not() -> None:
     assert source.given_back == [0, 1]
 
 
-def test_lag_is_counted_for_every_row_C12() -> None:
-    stage, source, counters = staged(1)
-    sender = scripted.acted(POLICY, 1)
-    source.arrive(sender.ring, sender.finished[0])
-    stage.fill(Version(2, 6))
-    assert (counters["lag_rows.one"], counters["lag_sum.one"], counters["lag_max.one"]) == (4, 20, 5)
-
-
-def test_rows_of_a_short_segment_that_are_not_valid_are_not_counted() -> None:
+def test_lag_is_counted_for_every_row_but_those_of_a_short_segment_that_are_not_valid_C12() -> None:
     stage, source, counters = staged(1)
     sender = scripted.acted(POLICY, 1)
     records = sender.finished[0].copy()
     records["valid"] = 3
     source.arrive(sender.ring, records)
-    stage.fill(NOW)
+    stage.fill(Version(2, 6))
     assert stage.take_batch().valid.tolist() == [3]
     assert (counters["lag_rows.one"], counters["rows_received.one"]) == (3, 3)
-
-
-def admitting(max_lag: int | None, segments: int = 1) -> tuple[BatchAssembler, scripted.Source, Counters]:
-    source, counters = scripted.Source(), scripted.counters()
-    shape = scripted.Performer().interface, scripted.layout_of(POLICY), segments
-    return BatchAssembler("one", *shape, source, counters, torch.device("cpu"), max_lag), source, counters
+    assert (counters["lag_sum.one"], counters["lag_max.one"]) == (15, 5)
 
 
 def of_versions(*pairs: tuple[int, int]) -> scripted.Sender:
@@ -126,7 +100,7 @@ def of_versions(*pairs: tuple[int, int]) -> scripted.Sender:
 
 
 def test_segments_beyond_max_lag_are_dropped_counted_and_settled_but_none_of_the_newest_weights_in_use() -> None:
-    stage, source, counters = admitting(2, segments=3)
+    stage, source, counters = staged(3, 2)
     sender = of_versions((7, 8), (3, 9), (6, 7), (8, 8), (9, 9), (7, 9))
     source.arrive(sender.ring, sender.finished[0])
     assert stage.fill(Version(1, 10))
@@ -137,7 +111,7 @@ def test_segments_beyond_max_lag_are_dropped_counted_and_settled_but_none_of_the
 
 def test_where_all_weights_in_use_are_old_the_newest_of_them_are_learnt_from() -> None:
     """Liveness: a learner far ahead of all actors would otherwise wait for ever."""
-    stage, source, counters = admitting(0, segments=2)
+    stage, source, counters = staged(2, 0)
     sender = of_versions((1, 1), (4, 4), (2, 3), (4, 4))
     for record in range(4):  # what waits behind is known
         source.arrive(sender.ring, sender.finished[0][record : record + 1])
@@ -148,14 +122,6 @@ def test_where_all_weights_in_use_are_old_the_newest_of_them_are_learnt_from() -
     source.arrive(late.ring, late.finished[0][:1])
     assert not stage.fill(Version(1, 101))
     assert counters["dropped.stale.one"] == 3, "newer ones were seen before"
-
-
-def test_without_max_lag_everything_is_learnt_from() -> None:
-    stage, source, counters = admitting(None, segments=2)
-    sender = of_versions((1, 1), (90, 90))
-    source.arrive(sender.ring, sender.finished[0])
-    assert stage.fill(Version(1, 100))
-    assert (counters["dropped.stale.one"], counters["received.one"]) == (0, 2)
 
 
 class Telling(DeviceTransfer):

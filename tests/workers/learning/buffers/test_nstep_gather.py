@@ -51,9 +51,9 @@ def cases(draw: st.DrawFn) -> tuple[list[int], int, int, int, int]:
     return ends, length, frames, draw(st.integers(1, 5)), draw(st.integers(1, length))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(cases())
-def test_gather_equals_the_step_by_step_reference_and_reads_no_poison_B5_D5_U7_U10_U11(
+def test_gather_equals_the_step_by_step_reference_and_reads_no_poison_B4_B5_D5_U7_U10_U11(
     case: tuple[list[int], int, int, int, int],
 ) -> None:
     """n-step sums, discounts, successors and stacks; the last segment is cut short and poisoned behind its rows."""
@@ -104,6 +104,7 @@ def _equal(found: dict[str, NDArray], stream: Stream, t: int, stop: int, config:
         if stream.ends[last] != NEITHER:
             break
     assert found["action"] == t % 5
+    assert (str(found["action"].dtype), str(found["reward"].dtype)) == ("int64", "float32")
     np.testing.assert_allclose(found["reward"], total)
     np.testing.assert_array_equal(found["observation"], stream.seen[t])
     assert np.isfinite(found["next_observation"]).all()
@@ -116,13 +117,3 @@ def _equal(found: dict[str, NDArray], stream: Stream, t: int, stop: int, config:
         np.testing.assert_array_equal(found["next_observation"][:-1], stream.seen[last][1:])
     else:
         np.testing.assert_array_equal(found["next_observation"], stream.seen[last + 1])
-
-
-def test_three_step_return_by_hand_U10() -> None:
-    stream = record([NEITHER] * 8, 8, 1)
-    records = np.concatenate(stream.sender.finished)
-    ring, interface = stream.sender.ring, scripted.Performer().interface
-    found, _ = gather(ring, interface, ring.layout, records, np.array([2]), IQN(n_step=3, gamma=0.5))
-    assert found["reward"].tolist() == [2 + 0.5 * 3 + 0.25 * 4]
-    assert found["discount"].tolist() == [0.125]
-    assert found["next_observation"].tolist() == [[[0.0, 5.0]]]

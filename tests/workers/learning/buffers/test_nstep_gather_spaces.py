@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocol.config.run import DQN, IQN, SAC, PolicyConfig
+from protocol.config.run import BC, DQN, IQN, SAC, PolicyConfig
 from protocol.experience.layout import segment_layout
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.workers import scripted
@@ -29,7 +29,8 @@ class Game:
         place = world.places[0]
         config = PolicyConfig(algorithm=algorithm, segment_length=LENGTH)
         performer = ActingPolicy(scripted.Performer(world).interface, config, 3)
-        self.interface, self.config = performer.interface, algorithm
+        self.interface = performer.interface
+        self.config: IQN | DQN | SAC | BC = algorithm
         self.sender = scripted.Sender(segment_layout(world, place, config), COPIES, 9)
         self.seat = AgentCollector("a", performer, self.sender, COPIES, 0, np.random.default_rng(7))
         self._place, self._rng = place, np.random.default_rng(5)
@@ -100,6 +101,13 @@ def test_the_mask_of_a_target_is_what_was_legal_where_it_looks(algorithm: DQN | 
         np.testing.assert_array_equal(found["next_legal"], game.masks[last if cut else last + 1][copy])
         assert found["action"] == game.actions[t][copy] - 2
         assert game.masks[t][copy][found["action"]]
+
+
+def test_the_mask_of_what_is_cloned_is_what_was_legal_there() -> None:
+    game = Game(CHOOSER, DQN())
+    game.config = BC()
+    for copy, t, _, found in transitions(game):
+        np.testing.assert_array_equal(found["legal"], game.masks[t][copy])
 
 
 def test_observations_behind_a_short_segment_are_there_in_nested_spaces() -> None:

@@ -76,28 +76,14 @@ class Bench:
 
     def stage(self, segments: int) -> BatchAssembler:
         """The stream mode's reader."""
-        layout = self.read.layout
-        return BatchAssembler(
-            "one", scripted.Performer().interface, layout, segments, self.source, self.counters, torch.device("cpu")
-        )
+        form = "one", scripted.Performer().interface, self.read.layout, segments
+        return BatchAssembler(*form, self.source, self.counters, torch.device("cpu"))
 
     def replay(self, kept: int = 1_000_000) -> ReplayBuffer:
         """The replay mode's reader."""
-        config = REPLAY.algorithm
-        assert isinstance(config, IQN)
-        rate_limiter = scripted.unpaced(100.0, 1, 4, 1_000)
-        return ReplayBuffer(
-            "one",
-            scripted.Performer().interface,
-            self.read.layout,
-            config,
-            self.source,
-            self.counters,
-            rate_limiter,
-            0,
-            1_000_000,
-            kept,
-        )
+        assert isinstance(REPLAY.algorithm, IQN)
+        form = "one", scripted.Performer().interface, self.read.layout, REPLAY.algorithm, self.source, self.counters
+        return ReplayBuffer(*form, scripted.unpaced(100.0, 1, 4, 1_000), 0, 1_000_000, kept)
 
     def close(self) -> None:
         self.source.queue.clear()

@@ -26,6 +26,7 @@ from protocol.transport.sockets import Ports
 from protocol.weights.version import Version
 from tests.waiting import until
 from tests.workers import scripted
+from tests.workers.learning.buffers.test_ring_table import arrays
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.replay_buffer import ReplayBuffer
@@ -111,34 +112,15 @@ class Line:
 
     def stage(self, segments: int) -> BatchAssembler:
         """The stream mode's reader."""
-        layout, cpu = self.sender.ring.layout, torch.device("cpu")
-        return BatchAssembler(
-            "one",
-            scripted.Performer(scripted.SHARING).interface,
-            layout,
-            segments,
-            self.source,
-            self.learner_counters,
-            cpu,
-        )
+        form = "one", scripted.Performer(scripted.SHARING).interface, self.sender.ring.layout, segments
+        return BatchAssembler(*form, self.source, self.learner_counters, torch.device("cpu"))
 
     def replay(self) -> ReplayBuffer:
         """The replay mode's reader."""
-        config = REPLAY.algorithm
-        assert isinstance(config, IQN)
-        rate_limiter, layout = scripted.unpaced(100.0, 1, 16, 1_000), self.sender.ring.layout
-        return ReplayBuffer(
-            "one",
-            scripted.Performer(scripted.SHARING).interface,
-            layout,
-            config,
-            self.source,
-            self.learner_counters,
-            rate_limiter,
-            0,
-            1_000,
-            1_000,
-        )
+        assert isinstance(REPLAY.algorithm, IQN)
+        form = "one", scripted.Performer(scripted.SHARING).interface, self.sender.ring.layout, REPLAY.algorithm
+        limiter = scripted.unpaced(100.0, 1, 16, 1_000)
+        return ReplayBuffer(*form, self.source, self.learner_counters, limiter, 0, 1_000, 1_000)
 
     def close(self) -> None:
         self.receiver.close()
@@ -157,12 +139,6 @@ def line(policy: Any, memory_dir: Path, way: str) -> Iterator[Line]:
         yield made
     finally:
         made.close()
-
-
-def arrays(batch: SegmentBatch | TransitionBatch) -> dict[str, np.ndarray]:
-    """Its fields as arrays."""
-    fields = {name: getattr(batch, name) for name in type(batch).__dataclass_fields__}
-    return {name: tensor.numpy().copy() for name, tensor in fields.items() if tensor is not None}
 
 
 def of_each_way(policy: Any, memory_dir: Path, batch: Callable[[Line], Any]) -> list[dict[str, np.ndarray]]:
@@ -220,7 +196,7 @@ def test_transitions_stack_own_and_common_observation_alike_on_every_way_J9_Z5(m
     assert not batches[0]["observation"][:, -1, 1].max() % 1
 
 
-@pytest.mark.parametrize("moment", [2**63, 10**9, 0xAAAAAAAAAAAAAAAA])
+@pytest.mark.parametrize("moment", [2**63, 10**9])
 def test_a_segment_that_refers_to_nothing_is_damaged_and_counted_B13_J9(memory_dir: Path, moment: int) -> None:
     """In memory nobody looks before the learner does; it trains on all others."""
     with line(STREAM, memory_dir, "memory") as made:

@@ -100,18 +100,6 @@ def test_what_is_asked_of_a_device_does_not_depend_on_ends_K6(kind: Kind) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_lies_in_places_for_true_last_observations_that_are_none_reaches_nothing_K6(kind: Kind) -> None:
-    core = made(kind)
-    x, recall = game(core, at(2, 5), EVERY)
-    own = (T + 1) * B
-    expected = fixed(core, x, recall)
-    none = recall.final_place >= T * B
-    x[own:][none] = 1e6
-    found = fixed(core, x, recall)
-    assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_memories_are_not_rounded_where_products_are(kind: Kind, device: str) -> None:
     """Autocast would make them float16 on CUDA, whatever it is asked for."""

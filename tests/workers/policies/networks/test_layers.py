@@ -31,8 +31,9 @@ def plain(policy: ActorCritic, x: Tensor) -> tuple[Tensor, Tensor]:
     return (sides[0] @ policy_weight + policy_bias).T, (sides[-1] @ value_weight + value_bias)[:, 0]
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-@pytest.mark.parametrize("hidden", [(), (8,), (8, 6), (8, 6, 10)])
+@pytest.mark.parametrize(
+    ("hidden", "activation"), [((), "tanh"), ((8,), "relu"), ((8, 6), "tanh"), ((8, 6, 10), "relu")]
+)
 @pytest.mark.parametrize("shared", [False, True])
 def test_towers_have_the_outputs_and_gradients_of_plain_torch(
     hidden: tuple[int, ...], activation: Activation, shared: bool

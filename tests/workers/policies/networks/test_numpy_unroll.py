@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -108,19 +107,3 @@ def test_it_is_for_float32_in_host_memory() -> None:
     assert numpy_unroll.is_supported(x)
     assert not numpy_unroll.is_supported(x.double())
     assert not numpy_unroll.is_supported(x.to("meta"))
-
-
-def test_a_gradient_of_one_row_reaches_back_to_its_episodes_first_and_no_further() -> None:
-    """Of rows that end after row 3, which the gradient of row 6 must not cross."""
-    game = Game("gru", 0.0)
-    game.recall.ended[3] = True
-    weights = game.weights()
-    game.worth.zero_()
-    game.worth[:, 6 * B : 7 * B] = 1
-    (game.unrolled(weights) * game.worth).sum().backward()
-    before = [weight.grad.clone() for weight in weights if weight.grad is not None]
-    game.x[:, : 4 * B] += 1
-    again = game.weights()
-    (game.unrolled(again) * game.worth).sum().backward()
-    for one, weight in zip(before, again, strict=True):
-        np.testing.assert_array_equal(one.numpy(), weight.grad.numpy())  # type: ignore[union-attr]

@@ -7,12 +7,9 @@ import torch
 from torch import Tensor
 
 from workers.policies.networks import numpy_unroll
-from workers.policies.networks.actor_critic_mlp import actor_critic_mlp
 from workers.policies.networks.recurrent import Kind, RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.flat_weights import flatten_
-from workers.policies.tensors.kernels import Activation
-from workers.policies.tensors.scratch import ScratchBuffers
 
 T, B, INPUTS, U = 9, 5, 3, 4
 KINDS: tuple[Kind, ...] = ("lstm", "gru")
@@ -78,19 +75,6 @@ def test_a_gru_of_which_numpy_sees_nothing_is_unrolled_by_torch(monkeypatch: pyt
     assert type(here.grad_fn) is not type(there.grad_fn), "numpy took no part"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_before_an_end_changes_what_follows_it_K6(kind: Kind) -> None:
-    core = made(kind)
-    x, recall = game(core, 0.0)
-    recall.ended[3] = True
-    before = core.unroll(x, recall)
-    x[: 4 * B] += 1
-    recall.state.add_(1)
-    after = core.unroll(x, recall)
-    assert torch.equal(before[4 * B :], after[4 * B :])
-    assert not torch.isclose(before[: 4 * B], after[: 4 * B]).any()
-
-
 def test_an_lstm_is_torchs_with_output_then_cell_in_its_state() -> None:
     core = made("lstm")
     x, state = torch.randn(2, INPUTS), torch.randn(2, 2 * U)
@@ -100,29 +84,3 @@ def test_an_lstm_is_torchs_with_output_then_cell_in_its_state() -> None:
     output, inner = cell(x, (state[:, :U], state[:, U:]))
     torch.testing.assert_close(features, output)
     torch.testing.assert_close(after, torch.cat([output, inner], 1))
-
-
-@pytest.mark.parametrize("hidden", [0, 1, 2])
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_perceptrons_hand_their_gradient_on_to_what_they_are_given(hidden: int, activation: Activation) -> None:
-    noise, sizes = torch.Generator().manual_seed(5), [INPUTS, 4, 4][: hidden + 1]
-    parameters = []
-    for layer in range(hidden):
-        shape = (INPUTS, 8) if layer == 0 else (2, 4, 4)
-        parameters += [torch.randn(shape, generator=noise), torch.randn((8,) if layer == 0 else (2, 1, 4))]
-    for outputs in (3, 1):
-        parameters += [torch.randn(sizes[-1], outputs, generator=noise), torch.randn(outputs, generator=noise)]
-    weight = torch.randn(4, 6, generator=noise)
-
-    def loss(x: Tensor) -> Tensor:
-        logits, values = actor_critic_mlp(x, parameters, activation, ScratchBuffers())
-        return (torch.cat([logits, values[None]]) * weight).sum()
-
-    x = torch.randn(6, INPUTS, generator=noise).requires_grad_()
-    loss(x).backward()
-    assert x.grad is not None
-    for at in [(0, 0), (3, 2), (5, 1)]:
-        moved = torch.zeros(6, INPUTS)
-        moved[at] = 1e-2
-        slope = (loss((x + moved).detach()) - loss((x - moved).detach())) / 2e-2
-        assert x.grad[at].item() == pytest.approx(slope.item(), abs=0.02)
