@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     mark_descendants(_RUN)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than processors: most tests wait now and then."""
     return 1 + len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))

@@ -29,7 +29,7 @@ STEPS = 4_800
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("seed", ["3", pytest.param("4", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", ["3", pytest.param("15", marks=pytest.mark.slow)])
 def test_the_books_of_a_run_balance_whatever_is_done_to_it_G1_G2_G9_B11(seed: str) -> None:
     """G1, G2, G9, B11, U14: nothing acknowledged is lost, nothing is trained twice or left behind."""
     with ground() as place:

@@ -245,7 +245,6 @@ def test_a_server_that_is_lied_to_says_so_and_goes_on(tmp_path: Path) -> None:
         assert server.wait(60) == 0
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_server_and_its_workers_end_with_their_launcher(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\nfrom pathlib import Path\n"
