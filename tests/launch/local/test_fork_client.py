@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import pytest
@@ -266,7 +267,7 @@ def test_a_server_and_its_workers_end_with_their_launcher(tmp_path: Path) -> Non
     [("cuda", "null", False), ("auto", "null", False), ("cpu", "null", True), ("auto", "no-such-device", True)],
 )
 def test_who_may_use_a_gpu_is_started_by_command_line(
-    device: str, there: str, forked: bool, monkeypatch: pytest.MonkeyPatch
+    device: Literal["auto", "cuda", "cpu"], there: str, forked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CUDA does not outlast a fork; `there` stands for the devices of a GPU."""
     monkeypatch.setattr(supervisor, "_GPUS", (there,))
