@@ -8,31 +8,79 @@ or wants it so by ROOKERY_FORK=0, the command is started by command line.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
+import json
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
+from launch.cli import doctor
 from launch.cli import exec as becoming
 from launch.local import fork_client, process, supervisor
 from launch.local.fork_client import ForkClient, ForkedProcess
 
-__all__ = ["Forge", "forging"]
+__all__ = ["Forge", "Place", "forging"]
 
 LAUNCH = "launch.__main__"
 """`rookery`, in a request."""
-PLAIN = ("workers.coordinator", "workers.relay", "workers.sequential")
-"""Workers that a launcher starts by command line."""
+TOOLS = ("doctor", "evaluate", "export", "preflight")
+PLAIN = ("coordinator", "relay", "sequential", *(f"tools.{tool}" for tool in TOOLS))
+"""Modules of workers/ that a launcher starts by command line, or becomes."""
 
 OWN = ("PYTEST_CURRENT_TEST", "PYGAME_HIDE_SUPPORT_PROMPT", "TORCHINDUCTOR_CACHE_DIR")
 """Variables that pytest, pygame and torch write into the environment of the process of the tests."""
+PLACE = "ROOKERY_TEST_PLACE"
+"""Variable: on which machine a command is to run."""
+_NEW_MOUNTS, _NEW_NETWORK, _BIND, _PRIVATELY = 0x20000, 0x40000000, 0x1000, 0x4000 | 0x80000
+"""CLONE_NEWNS, CLONE_NEWNET, MS_BIND, and MS_REC | MS_SLAVE: what is mounted here is seen here alone."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A machine that is a network namespace on this one. `memory`: where its workers have their shared memory; `seen`:
+    the folder as which they see that, if not as itself."""
+
+    network: str
+    memory: str = ""
+    seen: str = ""
+
+    def keeping(self, memory: Path, seen: Path | None = None) -> Place:
+        """The same, with a folder of its own."""
+        return replace(self, memory=str(memory), seen=str(seen or ""))
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """That differ there."""
+        return {"ROOKERY_MEMORY": self.seen or self.memory} if self.memory else {}
+
+    @property
+    def words(self) -> list[str]:
+        """What a command line begins with that shall run there."""
+        words = ["ip", "netns", "exec", self.network, "env", *(f"{name}={it}" for name, it in self.variables.items())]
+        mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
+        return [*words, "sh", "-c", mount, self.memory, self.seen] if self.seen else words
+
+    def enter(self) -> None:
+        """Brings this process there, as its words would."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        file = os.open(f"/run/netns/{self.network}", os.O_RDONLY)
+        failed = libc.setns(file, _NEW_NETWORK)
+        os.close(file)
+        if not failed and self.seen:
+            failed = libc.unshare(_NEW_MOUNTS) or libc.mount(b"", b"/", None, _PRIVATELY, None)
+            failed = failed or libc.mount(os.fsencode(self.memory), os.fsencode(self.seen), None, _BIND, None)
+        if failed:
+            raise OSError(ctypes.get_errno(), f"cannot enter {self}")
 
 
 class Forge:
@@ -43,11 +91,19 @@ class Forge:
         self._client.start(_lasting(environment))
 
     def start(
-        self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], output: IO[str], errors: IO[str]
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        output: IO[str],
+        errors: IO[str],
+        place: Place | None = None,
     ) -> ForkedProcess | None:
-        """`rookery ARGUMENTS`; None where that has to be started by command line."""
+        """`rookery ARGUMENTS`, in a place; None where that has to be started by command line."""
         if not _wanted(environment):
             return None
+        if place is not None:
+            environment = {**environment, **place.variables, PLACE: json.dumps(vars(place))}
         with chdir(cwd):
             return self._client.fork([LAUNCH, *arguments], _lasting(environment), output, errors)
 
@@ -98,7 +154,7 @@ class _Taken(ForkClient):
 
     def started(self, command: Sequence[str], **how: Any) -> Any:
         """As `subprocess.Popen`."""
-        if command[3:4] == [] or command[3] not in PLAIN or not _wanted(os.environ):
+        if command[3:4] == [] or command[3].removeprefix("workers.") not in PLAIN or not _wanted(os.environ):
             return subprocess.Popen(command, **how)
         output, reader = how["stdout"], None
         if output == subprocess.PIPE:
@@ -111,24 +167,44 @@ class _Taken(ForkClient):
             made.stdout = reader
         return made or subprocess.Popen(command, **how)
 
+    def ran(self, command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run` of a command that prints little."""
+        how.pop("check")
+        popen = self.started(command, env=process._environment(), stderr=sys.stderr, **how)
+        with popen.stdout:
+            said = popen.stdout.read()
+        return subprocess.CompletedProcess(command, popen.wait(), said)
+
 
 def main() -> None:
     """Imports, and serves."""
-    from workers import coordinator, fork_server, relay, sequential
+    from workers import fork_server
 
     for name in ("launch.cli.main", LAUNCH):
         importlib.import_module(name)
-    plain = dict(zip(PLAIN, (coordinator.command, relay.command, sequential.command), strict=True))
-    fork_server._COMMANDS |= {**plain, LAUNCH: _launch}
+    commands = fork_server._COMMANDS | {LAUNCH: _launch}
+    for name in PLAIN:
+        module = importlib.import_module(f"workers.{name}")
+        commands[module.__name__] = getattr(module, "command", None) or module.main
+    fork_server._COMMANDS |= {name: partial(_begin, command) for name, command in commands.items()}
     gc.freeze()
     gc.enable()
     fork_server.main()
+
+
+def _begin(command: Callable[[], object]) -> None:
+    """What a folder of the test's adds to every interpreter, now that the command line is known; and the command."""
+    if customize := sys.modules.get("sitecustomize"):
+        importlib.reload(customize)
+    command()
 
 
 def _launch() -> None:
     """`rookery`, whose first fork server is a fork of this process, and who has its coordinator from there, too."""
     from workers import fork_server
 
+    if PLACE in os.environ:
+        Place(**json.loads(os.environ.pop(PLACE))).enter()
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     launcher = os.getpid()
     pid = os.fork()
@@ -157,6 +233,7 @@ def _launch() -> None:
     by_command_line, entrance = becoming.become, importlib.import_module(LAUNCH)
     setattr(entrance, "become", become)  # noqa: B010
     process.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": client.started})  # type: ignore[assignment]
+    doctor.subprocess = SimpleNamespace(**vars(subprocess) | {"run": client.ran})  # type: ignore[assignment]
     supervisor.fork_client = client.of_a_run
     entrance.main()
 

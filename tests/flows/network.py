@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.forge import Place
 from tests.tools import require, skip_or_fail
 
 __all__ = ["LEFT", "RIGHT", "Network", "ip_command", "network"]
@@ -61,9 +62,9 @@ class Network:
             if Path(f"/run/netns/{name}").exists():
                 self._do("netns", "del", name)
 
-    def on(self, side: str) -> list[str]:
-        """What a command begins with that shall run on that machine."""
-        return [self._ip, "netns", "exec", self._names[side]]
+    def on(self, side: str) -> Place:
+        """That machine."""
+        return Place(self._names[side])
 
     def cut(self) -> None:
         """Nothing goes from one machine to the other any more, and neither is told."""
