@@ -171,7 +171,7 @@ def _start(
     """`rookery` or another program, in a session of its own."""
     place = on if isinstance(on, Place) else None
     if command[0] == "rookery" and forge is not None and (place or not on):
-        forked = forge.start(command[1:], cwd, environment(), output, errors, place)
+        forked = forge.start(command[1:], cwd, environment(forked=True), output, errors, place)
         if forked is not None:
             return forked
     words = on.words if isinstance(on, Place) else on
@@ -187,13 +187,13 @@ def _start(
     )
 
 
-def environment() -> dict[str, str]:
-    """This process's, with the repository importable from any working directory."""
+def environment(forked: bool = False) -> dict[str, str]:
+    """This process's, with the repository importable from any working directory; for a command that is `forked`."""
     root = str(Path(__file__).resolve().parents[2])
-    if EXTRA_PATH:
-        forks = {} if forged_path == EXTRA_PATH else {"ROOKERY_FORK": "0"}
-        return {**os.environ, "PYTHONPATH": f"{EXTRA_PATH}{os.pathsep}{root}", **forks}
-    return {**os.environ, "PYTHONPATH": root}
+    if not EXTRA_PATH:
+        return {**os.environ, "PYTHONPATH": root}
+    own = {"PYTHONPATH": f"{EXTRA_PATH}{os.pathsep}{root}"}
+    return {**os.environ, **own} if forked and forged_path == EXTRA_PATH else {**os.environ, **own, "ROOKERY_FORK": "0"}
 
 
 def train(

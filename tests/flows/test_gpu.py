@@ -28,7 +28,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("EXTRA_PATH", "forged_path"):
             patch.setattr(runs, name, str(SITE))
-        with forging(runs.environment(), tmp_path_factory.mktemp("forge") / "forge.out") as forge:
+        with forging(runs.environment(forked=True), tmp_path_factory.mktemp("forge") / "forge.out") as forge:
             patch.setattr(runs, "forge", forge)
             yield
 

@@ -21,7 +21,7 @@ from tests.forge import Place
 pytestmark = pytest.mark.chaos
 
 PORT = 5600
-STEPS = 16_000
+STEPS = 8_000
 SOON = 12.0
 """Seconds from the healing of the network to the next steps, on a busy machine; three to five on a quiet one."""
 
@@ -37,7 +37,7 @@ class Scene:
 
     def begin(self, **keys: Any) -> None:
         """Starts all workers and waits until the run is on."""
-        data = runs.paced(self.folder, STEPS, pause=0.003, transport="tcp", **keys)
+        data = runs.paced(self.folder, STEPS, pause=0.006, transport="tcp", **keys)
         path = str(runs.write(data, self.folder))
         bind = ["--bind", f"{LEFT}:{PORT}", "--insecure"]
         self._start(
