@@ -27,8 +27,10 @@ from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
 from types import SimpleNamespace
 from typing import IO, Any
 
+from launch.cli import doctor
 from launch.local import fork_client, process, supervisor
 from launch.local.fork_client import ForkClient, ForkedProcess
+from tests.flows.network import Place
 from tests.tools import require
 
 __all__ = ["Forge", "forging", "program"]
@@ -50,14 +52,17 @@ sys.exit(int(answer))
 """A `rookery` that has itself forked, or, where it cannot be, becomes {command}."""
 LAUNCH = "launch.__main__"
 """`rookery`, in a request."""
-PLAIN = ("workers.coordinator", "workers.relay", "workers.sequential")
-"""Workers that a launcher starts by command line."""
+TOOLS = ("doctor", "evaluate", "export", "preflight")
+PLAIN = ("coordinator", "relay", "sequential", *(f"tools.{tool}" for tool in TOOLS))
+"""Modules of workers/ that a launcher starts by command line, or becomes."""
 
 OWN = (
     *("PYTEST_CURRENT_TEST", "PYGAME_HIDE_SUPPORT_PROMPT", "TORCHINDUCTOR_CACHE_DIR"),
     *("COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "_"),
 )
 """Variables that pytest, pygame, torch, readline and shells write into the environment."""
+PLACE = "ROOKERY_TEST_PLACE"
+"""Variable: on which machine a command is to run."""
 
 
 class Forge:
@@ -68,11 +73,19 @@ class Forge:
         self._client.start(_lasting(environment))
 
     def start(
-        self, arguments: Sequence[str], cwd: Path, environment: Mapping[str, str], output: IO[str], errors: IO[str]
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        output: IO[str],
+        errors: IO[str],
+        place: Place | None = None,
     ) -> ForkedProcess | None:
-        """`rookery ARGUMENTS`; None where that has to be started by command line."""
+        """`rookery ARGUMENTS`, in a place; None where that has to be started by command line."""
         if not _wanted(environment):
             return None
+        if place is not None:
+            environment = {**environment, **place.variables, PLACE: json.dumps(vars(place))}
         with chdir(cwd):
             return self._client.fork([LAUNCH, *arguments], _lasting(environment), output, errors)
 
@@ -178,7 +191,7 @@ class _Taken(ForkClient):
 
     def started(self, command: Sequence[str], **how: Any) -> Any:
         """As `subprocess.Popen`."""
-        if command[3:4] == [] or command[3] not in PLAIN or not _wanted(os.environ):
+        if command[3:4] == [] or command[3].removeprefix("workers.") not in PLAIN or not _wanted(os.environ):
             return subprocess.Popen(command, **how)
         output, reader = how["stdout"], None
         if output == subprocess.PIPE:
@@ -191,24 +204,44 @@ class _Taken(ForkClient):
             made.stdout = reader
         return made or subprocess.Popen(command, **how)
 
+    def ran(self, command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        """As `subprocess.run` of a command that prints little."""
+        how.pop("check")
+        popen = self.started(command, env=process._environment(), stderr=sys.stderr, **how)
+        with popen.stdout:
+            said = popen.stdout.read()
+        return subprocess.CompletedProcess(command, popen.wait(), said)
+
 
 def main() -> None:
     """Imports, and serves."""
-    from workers import coordinator, fork_server, relay, sequential
+    from workers import fork_server
 
     for name in ("launch.cli.main", LAUNCH):
         importlib.import_module(name)
-    plain = dict(zip(PLAIN, (coordinator.command, relay.command, sequential.command), strict=True))
-    fork_server._COMMANDS |= {**plain, LAUNCH: _launch}
+    commands = fork_server._COMMANDS | {LAUNCH: _launch}
+    for name in PLAIN:
+        module = importlib.import_module(f"workers.{name}")
+        commands[module.__name__] = getattr(module, "command", None) or module.main
+    fork_server._COMMANDS |= {name: partial(_begin, command) for name, command in commands.items()}
     gc.freeze()
     gc.enable()
     fork_server.main()
+
+
+def _begin(command: Callable[[], object]) -> None:
+    """What a folder of the test's adds to every interpreter, now that the command line is known; and the command."""
+    if customize := sys.modules.get("sitecustomize"):
+        importlib.reload(customize)
+    command()
 
 
 def _launch() -> None:
     """`rookery`, whose first fork server is a fork of this process, and who has its coordinator from there, too."""
     from workers import fork_server
 
+    if PLACE in os.environ:
+        Place(**json.loads(os.environ.pop(PLACE))).enter()
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     launcher = os.getpid()
     pid = os.fork()
@@ -235,6 +268,7 @@ def _launch() -> None:
     entrance = importlib.import_module(LAUNCH)
     setattr(entrance, "become", become)  # noqa: B010
     process.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": client.started})  # type: ignore[assignment]
+    doctor.subprocess = SimpleNamespace(**vars(subprocess) | {"run": client.ran})  # type: ignore[assignment]
     supervisor.fork_client = client.of_a_run
     entrance.main()
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.flows.network import ip_command
+from tests.flows.network import Place, ip_command
 from tests.tools import ROOT, skip_or_fail
 
 __all__ = ["JUMBO", "Machines", "address", "machines"]
@@ -76,9 +76,9 @@ class Machines:
             if Path(f"/run/netns/{name}").exists():
                 self._do("netns", "del", name)
 
-    def on(self, machine: int) -> list[str]:
-        """What a command begins with that shall run there."""
-        return [self._ip, "netns", "exec", self.names[machine]]
+    def on(self, machine: int) -> Place:
+        """That machine."""
+        return Place(self.names[machine])
 
     def tell(self, command: str) -> None:
         """A command to the switch; it holds when this returns."""
@@ -90,7 +90,7 @@ class Machines:
 
     def sent(self, machine: int) -> int:
         """Bytes that a machine has put on its cable so far, headers of all layers included."""
-        command = [*self.on(machine), "cat", f"/sys/class/net/{_DEVICE}/statistics/tx_bytes"]
+        command = [*self.on(machine).words, "cat", f"/sys/class/net/{_DEVICE}/statistics/tx_bytes"]
         return int(subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout)
 
     def _answered(self) -> None:

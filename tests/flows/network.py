@@ -7,20 +7,24 @@ A cut is silent: both ends keep their carrier, packets vanish at the switch, no 
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.tools import require, skip_or_fail
 
-__all__ = ["LEFT", "RIGHT", "Network", "ip_command", "network"]
+__all__ = ["LEFT", "RIGHT", "Network", "Place", "ip_command", "network"]
 
 LEFT, RIGHT = "10.79.0.1", "10.79.0.2"
 _SIDES = {"left": LEFT, "right": RIGHT}
 _numbers = itertools.count()
+_NEW_MOUNTS, _NEW_NETWORK, _BIND, _PRIVATELY = 0x20000, 0x40000000, 0x1000, 0x4000 | 0x80000
+"""CLONE_NEWNS, CLONE_NEWNET, MS_BIND, and MS_REC | MS_SLAVE: what is mounted here is seen here alone."""
 
 
 def ip_command() -> str:
@@ -28,6 +32,44 @@ def ip_command() -> str:
     if os.geteuid() != 0:
         skip_or_fail("needs root")
     return require("ip")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A machine that is a network namespace on this one. `memory`: where its workers have their shared memory; `seen`:
+    the folder as which they see that, if not as itself."""
+
+    network: str
+    memory: str = ""
+    seen: str = ""
+
+    def keeping(self, memory: Path, seen: Path | None = None) -> Place:
+        """The same, with a folder of its own."""
+        return replace(self, memory=str(memory), seen=str(seen or ""))
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """That differ there."""
+        return {"ROOKERY_MEMORY": self.seen or self.memory} if self.memory else {}
+
+    @property
+    def words(self) -> list[str]:
+        """What a command line begins with that shall run there."""
+        words = ["ip", "netns", "exec", self.network, "env", *(f"{name}={it}" for name, it in self.variables.items())]
+        mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
+        return [*words, "sh", "-c", mount, self.memory, self.seen] if self.seen else words
+
+    def enter(self) -> None:
+        """Brings this process there, as its words would."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        file = os.open(f"/run/netns/{self.network}", os.O_RDONLY)
+        failed = libc.setns(file, _NEW_NETWORK)
+        os.close(file)
+        if not failed and self.seen:
+            failed = libc.unshare(_NEW_MOUNTS) or libc.mount(b"", b"/", None, _PRIVATELY, None)
+            failed = failed or libc.mount(os.fsencode(self.memory), os.fsencode(self.seen), None, _BIND, None)
+        if failed:
+            raise OSError(ctypes.get_errno(), f"cannot enter {self}")
 
 
 class Network:
@@ -61,9 +103,9 @@ class Network:
             if Path(f"/run/netns/{name}").exists():
                 self._do("netns", "del", name)
 
-    def on(self, side: str) -> list[str]:
-        """What a command begins with that shall run on that machine."""
-        return [self._ip, "netns", "exec", self._names[side]]
+    def on(self, side: str) -> Place:
+        """That machine."""
+        return Place(self._names[side])
 
     def cut(self) -> None:
         """Nothing goes from one machine to the other any more, and neither is told."""

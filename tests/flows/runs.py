@@ -18,6 +18,7 @@ import psutil
 import yaml
 
 from launch.local.fork_client import ForkedProcess
+from tests.flows.network import Place
 from tests.forge import Forge
 from tests.tools import require
 from tests.waiting import PATIENCE as PATIENCE
@@ -26,9 +27,12 @@ from tests.waiting import until as until
 PYTHON = sys.executable
 Popen = subprocess.Popen[str] | ForkedProcess
 EXTRA_PATH = ""
-"""A folder that Python looks into first, for what a test wants to be broken; workers are not forked then."""
+"""A folder that Python looks into first, for what a test wants to be otherwise; nothing is forked then, unless it is so
+in the process that forks, too."""
 forge: Forge | None = None
 """Who forks the commands of this process's tests (tests/flows/conftest.py)."""
+forged_path = ""
+"""The folder that it looks into first."""
 SUMMARY = {
     "env_steps",
     "agent_steps",
@@ -92,14 +96,15 @@ def config(algorithm: dict[str, Any] = PPO, steps: int = 4_000, **keys: Any) -> 
 
 
 WORLDS = """
-import sys
+import os
 import time
 
 import numpy as np
+import psutil
 
 from workers.environments.worlds.treasure_hunt import TreasureHunt
 
-ACTOR = any("workers.actor" in argument for argument in sys.orig_argv)
+ACTOR = any("workers.actor" in psutil.Process(pid).cmdline() for pid in (os.getpid(), os.getppid()))
 
 
 class Paced(TreasureHunt):
@@ -131,7 +136,8 @@ def paced(copies, turn_mode=None, pause=0.0, after=0, fault="", **settings):
 def paced(
     folder: Path, steps: int, *, pause: float = 0.0, fault: str = "", after: int = 0, **keys: Any
 ) -> dict[str, Any]:
-    """The same world at a pace of `pause` seconds for each agent's turn, with a fault after some; in actors only."""
+    """The same world at a pace of `pause` seconds for each agent's turn, with a fault after some; in actors, and
+    in processes of theirs, only."""
     (folder / "worlds_of_this_test.py").write_text(WORLDS)
     settings = {"width": 9, "height": 9, "turns": 20, "pause": pause, "fault": fault, "after": after}
     return config(
@@ -160,14 +166,18 @@ def rookery(*arguments: str, cwd: Path, seconds: float = PATIENCE) -> subprocess
         return subprocess.CompletedProcess(arguments, code, output.read(), errors.read())
 
 
-def _start(command: Sequence[str], cwd: Path, output: IO[str], errors: IO[str]) -> Popen:
+def _start(
+    command: Sequence[str], cwd: Path, output: IO[str], errors: IO[str], on: Place | Sequence[str] = ()
+) -> Popen:
     """`rookery` or another program, in a session of its own."""
-    if command[0] == "rookery" and forge is not None:
-        forked = forge.start(command[1:], cwd, environment(), output, errors)
+    place = on if isinstance(on, Place) else None
+    if command[0] == "rookery" and forge is not None and (place or not on):
+        forked = forge.start(command[1:], cwd, environment(forked=True), output, errors, place)
         if forked is not None:
             return forked
+    words = on.words if isinstance(on, Place) else on
     return subprocess.Popen(
-        [require("rookery"), *command[1:]] if command[0] == "rookery" else command,
+        [*words, require("rookery"), *command[1:]] if command[0] == "rookery" else [*words, *command],
         cwd=cwd,
         env=environment(),
         stdin=subprocess.DEVNULL,
@@ -178,12 +188,13 @@ def _start(command: Sequence[str], cwd: Path, output: IO[str], errors: IO[str]) 
     )
 
 
-def environment() -> dict[str, str]:
-    """This process's, with the repository importable from any working directory."""
+def environment(forked: bool = False) -> dict[str, str]:
+    """This process's, with the repository importable from any working directory; for a command that is `forked`."""
     root = str(Path(__file__).resolve().parents[2])
-    if EXTRA_PATH:
-        return {**os.environ, "PYTHONPATH": f"{EXTRA_PATH}{os.pathsep}{root}", "ROOKERY_FORK": "0"}
-    return {**os.environ, "PYTHONPATH": root}
+    if not EXTRA_PATH:
+        return {**os.environ, "PYTHONPATH": root}
+    own = {"PYTHONPATH": f"{EXTRA_PATH}{os.pathsep}{root}"}
+    return {**os.environ, **own} if forked and forged_path == EXTRA_PATH else {**os.environ, **own, "ROOKERY_FORK": "0"}
 
 
 def train(
@@ -232,13 +243,13 @@ class Worker:
 
 
 @contextmanager
-def started(command: Sequence[str], cwd: Path, name: str, on: Sequence[str] = ()) -> Iterator[Worker]:
+def started(command: Sequence[str], cwd: Path, name: str, on: Place | Sequence[str] = ()) -> Iterator[Worker]:
     """`rookery` (or another program, by its path) in the background, `on` another machine; killed at the end if it
     still runs."""
     output = cwd / f"{name}.txt"
-    words = list(command) if os.path.isabs(command[0]) else ["rookery" if not on else require("rookery"), *command]
+    words = command if os.path.isabs(command[0]) else ["rookery", *command]
     with output.open("w") as stream:
-        popen = _start([*on, *words], cwd, stream, stream)
+        popen = _start(words, cwd, stream, stream, on)
     try:
         yield Worker(popen, output)
     finally:

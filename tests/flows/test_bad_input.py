@@ -55,21 +55,18 @@ def test_a_batch_that_cannot_be_divided_is_refused_K11(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_a_world_that_gives_nan_is_named_with_agent_and_field(tmp_path: Path, memory_dir: Path) -> None:
-    """The actor's fault ends the run once its restarts are used up; what was learned is kept."""
+@pytest.mark.parametrize("worker", ["actor", "sequential"])
+def test_a_world_that_gives_nan_is_named_with_agent_and_field(tmp_path: Path, memory_dir: Path, worker: str) -> None:
+    """An actor's fault ends the run once its restarts are used up; what was learned is kept."""
     data = runs.paced(tmp_path, 8_000, fault="nan", after=40, restarts=0)
-    result = runs.train(data, tmp_path, "--no-progress")
-    told(result, 1, "agent_data_invalid", "worker_lost", words=["actor", "reward", "nan"])
+    (tmp_path / "worlds_of_this_test.py").write_text(runs.WORLDS.replace("workers.actor", f"workers.{worker}"))
+    result = runs.train(data, tmp_path, "--no-progress", *(["--sequential"] if worker == "sequential" else []))
+    end = "worker_lost" if worker == "actor" else "sequential_run_failed"
+    told(result, 1, "agent_data_invalid", end, words=["reward", "nan"])
     assert re.search(r"agent_\d", result.stderr.strip().splitlines()[-1])
-    assert runs.summary_of(tmp_path)["complete"] is False
+    if worker == "actor":
+        assert runs.summary_of(tmp_path)["complete"] is False
     assert runs.files(memory_dir) == []
-
-
-def test_a_sequential_world_that_gives_nan_is_told_the_same_way(tmp_path: Path) -> None:
-    data = runs.paced(tmp_path, 8_000, fault="nan", after=40)
-    (tmp_path / "worlds_of_this_test.py").write_text(runs.WORLDS.replace("workers.actor", "workers.sequential"))
-    result = runs.train(data, tmp_path, "--sequential", "--no-progress")
-    told(result, 1, "agent_data_invalid", "sequential_run_failed", words=["reward", "nan"])
 
 
 def test_a_taken_port_is_named_with_the_option_to_choose_another(tmp_path: Path, free_port_block: int) -> None:
@@ -127,14 +124,14 @@ def test_strangers_and_doubles_are_refused_while_the_run_goes_on(
         pid = workers[-1].popen.pid
         foreign = (
             "import protocol; protocol.RELEASE = '9.9'; protocol.OLDEST_SCHEMA = protocol.SCHEMA = 3; "
-            "from workers.learner import command; command()"
+            "from workers.relay import command; command()"
         )
         learners = ["learner-agent_0", "learner-agent_1"]
         refused = {
             "identity_in_use": (["actor", *join, "--name", "actor-0"], ["actor", "'actor-0'", str(pid)]),
             "all_places_taken": (["actor", *join], ["actor", "actors"]),
             "identity_unknown": (["learner", *join, "--name", "learner-x"], ["learner", "'learner-x'", *learners]),
-            "schemas_differ": ([runs.PYTHON, "-c", foreign, *join], ["learner", "9.9", "3", "2"]),
+            "schemas_differ": ([runs.PYTHON, "-c", foreign, *join], ["relay", "9.9", "3", "2"]),
         }
         strangers = {
             kind: stack.enter_context(runs.started(command, tmp_path, f"stranger-{kind}"))
@@ -179,17 +176,16 @@ def test_a_folder_in_use_is_refused_and_its_configuration_stays(tmp_path: Path, 
     assert runs.files(memory_dir) == []
 
 
-@pytest.mark.parametrize("how", [(), ("--sequential",)], ids=["workers", "sequential"])
 @pytest.mark.parametrize(
     ("options", "code", "kind", "words"),
     [
         (("--run-dir", "/proc/xx"), 10, "file_not_writable", ["/proc/xx", "--run-dir"]),
-        (("--run-dir", "tiny.yaml/x"), 10, "file_not_writable", ["directory", "--run-dir"]),
+        (("--run-dir", "tiny.yaml/x", "--sequential"), 10, "file_not_writable", ["directory", "--run-dir"]),
         (("--set", "log_dir=/proc/x"), 2, "log_folder_outside_run", ["'/proc/x'"]),
     ],
 )
 def test_a_folder_that_cannot_be_is_told(
-    tmp_path: Path, options: tuple[str, ...], code: int, kind: str, words: list[str], how: tuple[str, ...]
+    tmp_path: Path, options: tuple[str, ...], code: int, kind: str, words: list[str]
 ) -> None:
-    told(runs.train(runs.config(), tmp_path, *options, *how), code, kind, words=["rookery", *words])
+    told(runs.train(runs.config(), tmp_path, *options), code, kind, words=["rookery", *words])
     assert not (tmp_path / "run").exists()

@@ -30,6 +30,7 @@ def test_all_members_of_a_killed_cohort_resume_from_their_checkpoints_G1(tmp_pat
     for name, folder in zip(names, saved, strict=True):
         (resumed,) = [line for line in log.splitlines() if f"event=resumed policy={name} " in line]
         assert "from=checkpoint" in resumed
+        assert int(resumed.rpartition("train_steps=")[2].split()[0]) > 0
         assert summary["train_steps"][name] > 0
         newest = max(folder.iterdir(), key=lambda path: int(path.name))
         assert json.loads((newest / "manifest.json").read_text())["policy"] == name

@@ -16,22 +16,6 @@ MEMBERS = {
     "small": {"id": "treasure_hunt", "settings": {**HUNT, "width": 7, "height": 7}},
     "large": {"id": "treasure_hunt", "settings": HUNT},
 }
-SLOW = """
-import time
-
-from workers.environments.worlds.treasure_hunt import TreasureHunt
-
-
-class Slow(TreasureHunt):
-    def step(self, actions):
-        time.sleep(0.006)
-        return super().step(actions)
-
-
-def hunt(copies, turn_mode=None, **settings):
-    return Slow(copies, turn_mode, **settings)
-"""
-"""So slow that who decides for all actors is heard in time, on a fast machine too."""
 OPEN_AT_ONCE = {"after": {"large": ["small"]}, "threshold": {"small": -1000.0}, "episodes": 1}
 
 
@@ -51,10 +35,13 @@ def agreed(summary: dict[str, Any], steps: int) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("processes", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_run_in_a_curriculum_tells_returns_by_environment_I9(tmp_path: Path, processes: int) -> None:
-    (tmp_path / "slow_worlds.py").write_text(SLOW)
-    members = {name: {**member, "id": "slow_worlds:hunt"} for name, member in MEMBERS.items()}
-    world = {"copies": 8, "members": members, "processes": processes, "curriculum": OPEN_AT_ONCE}
-    result = runs.train(runs.config(steps=4_000, environment=world), tmp_path)
+    data = runs.paced(tmp_path, 4_000)
+    slow = {"id": data["environment"]["id"], "settings": {"pause": 0.006}}  # who decides for all is heard in time
+    members = {
+        name: {"id": slow["id"], "settings": member["settings"] | slow["settings"]} for name, member in MEMBERS.items()
+    }
+    data["environment"] = {"copies": 8, "members": members, "processes": processes, "curriculum": OPEN_AT_ONCE}
+    result = runs.train(data, tmp_path)
     assert result.returncode == 0, result.stderr
     summary = json.loads(result.stdout)
     assert summary["curriculum"]["mastered"] == ["small"]

@@ -30,7 +30,7 @@ def test_what_all_see_in_common_is_trained_on_to_the_last_segment_J9(
     tmp_path: Path, memory_dir: Path, transport: str, algorithm: dict[str, Any]
 ) -> None:
     """Nothing is damaged, refused or announced in vain; the books are exact."""
-    result = runs.train(mapped(tmp_path, 3_200, transport=transport, algorithm=algorithm), tmp_path)
+    result = runs.train(mapped(tmp_path, 1_600, transport=transport, algorithm=algorithm), tmp_path)
     assert result.returncode == 0, result.stderr
     summary = runs.summary_of(tmp_path)
     assert summary["complete"] is True

@@ -71,9 +71,6 @@ class Scene:
         plan = plan_policies(run, describe(run.environment))["agent_0"]
         self.segment, self.credits = plan.layout.segment_bytes, plan.credit_blocks * plan.block
         self.block_steps = plan.block * plan.layout.length
-        plan = plan_policies(run, describe(run.environment))["agent_0"]
-        self.segment, self.credits = plan.layout.segment_bytes, plan.credit_blocks * plan.block
-        self.block_steps = plan.block * plan.layout.length
         self._start(0, "coordinator", [path, "--run-dir", str(self.folder / "run")], f"{address(0)}:{PORT}")
         runs.until((self.folder / "run" / "coordinator.json").exists, what="the coordinator is up")
         where = ["--coordinator", f"tcp://{address(0)}:{PORT}"]
@@ -147,7 +144,7 @@ class Scene:
     def _start(self, machine: int, name: str, arguments: list[str], bind: str) -> None:
         memory = self.folder / f"memory-{machine}"
         memory.mkdir(exist_ok=True)
-        on = [*self.net.on(machine), "env", f"ROOKERY_MEMORY={memory}"]
+        on = self.net.on(machine).keeping(memory)
         command = [name.partition("-")[0], *arguments, "--bind", bind, "--insecure"]
         self.workers.append(self.stack.enter_context(runs.started(command, self.folder, name, on)))
 

@@ -5,6 +5,7 @@ The workers have it by the folder that Python looks into when it starts (tests/l
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 from tests.flows import runs
 from tests.flows.test_lockstep import found_in, here, in_step, newest_checkpoints
 from tests.flows.test_replay import BOTH, made, orders
+from tests.forge import forging
 from tests.late.cuda import late_cuda
 
 SITE = Path(__file__).resolve().parents[1] / "late" / "site"
@@ -21,9 +23,14 @@ RECURRENT = {"hidden": [16], "recurrent": "lstm", "recurrent_size": 8}
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 
 
-@pytest.fixture(autouse=True)
-def there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "EXTRA_PATH", str(SITE))
+@pytest.fixture(scope="module", autouse=True)
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("EXTRA_PATH", "forged_path"):
+            patch.setattr(runs, name, str(SITE))
+        with forging(runs.environment(forked=True), tmp_path_factory.mktemp("forge") / "forge.out") as forge:
+            patch.setattr(runs, "forge", forge)
+            yield
 
 
 def logged(folder: Path, event: str, worker: str) -> list[str]:

@@ -16,9 +16,10 @@ from workers.league import policy_pool
 from workers.policies.export.frozen_policy import ExportedPolicy
 
 
-def test_a_league_of_two_seats_goes_on_over_a_killed_actor_and_loses_no_game_J7(
+def test_a_league_of_two_seats_goes_on_over_a_killed_actor_and_loses_no_game_J2_J7(
     tmp_path: Path, memory_dir: Path
 ) -> None:
+    """J2: both agents of the run have one policy, and one learner."""
     data = runs.paced(
         tmp_path,
         8_000,

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from tests.flows import runs
-from tests.flows.network import LEFT, RIGHT, Network, network
+from tests.flows.network import LEFT, RIGHT, Network, Place, network
 
 pytestmark = pytest.mark.chaos
 
 PORT = 5600
-STEPS = 16_000
+STEPS = 8_000
 SOON = 12.0
 """Seconds from the healing of the network to the next steps, on a busy machine; three to five on a quiet one."""
 
@@ -36,10 +36,12 @@ class Scene:
 
     def begin(self, **keys: Any) -> None:
         """Starts all workers and waits until the run is on."""
-        data = runs.paced(self.folder, STEPS, pause=0.003, transport="tcp", **keys)
+        data = runs.paced(self.folder, STEPS, pause=0.006, transport="tcp", **keys)
         path = str(runs.write(data, self.folder))
         bind = ["--bind", f"{LEFT}:{PORT}", "--insecure"]
-        self._start("left", ["coordinator", path, "--run-dir", str(self.folder / "run"), *bind], "coordinator")
+        self._start(
+            self.net.on("left"), ["coordinator", path, "--run-dir", str(self.folder / "run"), *bind], "coordinator"
+        )
         for i in range(2):
             self.learner(f"learner-{i}")
         self.actor("actor")
@@ -50,12 +52,12 @@ class Scene:
         memory = self.folder / "right"
         memory.mkdir(exist_ok=True)
         where = ["--coordinator", f"tcp://{LEFT}:{PORT}", "--bind", f"{RIGHT}:0", "--insecure"]
-        self._start("right", ["actor", *where], name, "env", f"ROOKERY_MEMORY={memory}")
+        self._start(self.net.on("right").keeping(memory), ["actor", *where], name)
 
     def learner(self, name: str) -> None:
         """One more learner."""
         where = ["--coordinator", f"tcp://{LEFT}:{PORT}", "--bind", f"{LEFT}:0", "--insecure"]
-        self._start("left", ["learner", *where], name)
+        self._start(self.net.on("left"), ["learner", *where], name)
 
     def kill(self, name: str) -> None:
         """kill -9, and its parent takes note of it."""
@@ -100,9 +102,8 @@ class Scene:
         """What all workers said."""
         return "\n".join(worker.said[-2_000:] for worker in self.workers)
 
-    def _start(self, side: str, command: list[str], name: str, *under: str) -> None:
-        started = runs.started(command, self.folder, name, [*self.net.on(side), *under])
-        self.workers.append(self.stack.enter_context(started))
+    def _start(self, on: Place, command: list[str], name: str) -> None:
+        self.workers.append(self.stack.enter_context(runs.started(command, self.folder, name, on)))
         if name == "coordinator":
             runs.until((self.folder / "run" / "coordinator.json").exists, what="coordinator is up")
 

@@ -26,8 +26,6 @@ pytestmark = pytest.mark.chaos
 PORT = 5600
 AGENTS = 4
 POLICIES = [f"agent_{i}" for i in range(AGENTS)]
-MOUNT = 'mount --bind "$0" "$1" && shift && exec "$@"'
-"""Gives a command its machine's memory folder in place of the one that ROOKERY_MEMORY names."""
 
 
 @dataclass
@@ -66,7 +64,7 @@ class Scene:
         """Starts `rookery <role>` on a machine."""
         own = self.folder / f"memory-{side}"
         own.mkdir(exist_ok=True)
-        on = [*self.net.on(side), "sh", "-c", MOUNT, str(own), str(self.memory)]
+        on = self.net.on(side).keeping(own, seen=self.memory)
         started = runs.started([name.partition("-")[0], *arguments], self.folder, name, on)
         self.workers[name] = self.stack.enter_context(started)
 
@@ -91,7 +89,7 @@ class Scene:
 
     def received(self, side: str) -> int:
         """Bytes that have come over the machine's cable so far."""
-        command = [*self.net.on(side), "cat", "/sys/class/net/eth0/statistics/rx_bytes"]
+        command = [*self.net.on(side).words, "cat", "/sys/class/net/eth0/statistics/rx_bytes"]
         return int(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
 
     def page(self, name: str) -> dict[str, float]:

@@ -35,7 +35,7 @@ def orders(folder: Path, pattern: str) -> list[bytes]:
 
 def test_a_recorded_run_is_learned_again_to_the_same_bits_L1(tmp_path: Path) -> None:
     """A stream and replay whose buffer overflows; with another seed it is not the same."""
-    data = runs.config(steps=3_200, policies=BOTH)
+    data = runs.config(steps=2_400, policies=BOTH)
     policy = {**data["policy"], "record": True}
     made({**data, "policy": policy}, tmp_path / "first")
     again = {**data, "replay": str(tmp_path / "first")}

@@ -39,11 +39,11 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others_A9(
     tmp_path: Path, memory_dir: Path, algorithm: dict[str, Any]
 ) -> None:
     """Checkpoints (weights, optimiser, replay) compare byte by byte; the summary has every key of a distributed run."""
-    data = runs.config(algorithm, steps=3_200)
+    data = runs.config(algorithm, steps=2_000)
     first, second, other = (tmp_path / name for name in ("first", "second", "other"))
     summary = finished(first, data)
     assert summary.keys() >= runs.SUMMARY
-    assert summary["agent_steps"] == 3_200
+    assert summary["agent_steps"] == 2_000
     assert runs.balanced(summary["segments"], stream=algorithm["name"] == "ppo"), summary["segments"]
     assert min(summary["train_steps"].values()) > 0
     finished(second, data)
@@ -71,15 +71,10 @@ def test_returns_belong_to_the_steps_that_earned_them_however_fast_the_machine_i
     assert told[1]["last"] > 3 * told[1]["first"]
 
 
-def test_the_source_documents_key_means_the_same_A9_X24(tmp_path: Path) -> None:
-    data = runs.config(steps=1_600, multiprocessing={"enabled": False})
-    result = runs.train(data, tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert (tmp_path / "run" / "logs" / "sequential.log").exists()
-    assert not (tmp_path / "run" / "coordinator.json").exists()
-
-
-def test_a_first_turn_in_which_nobody_acts_is_a_turn_I6(tmp_path: Path) -> None:
+def test_the_source_documents_key_means_the_same_and_what_a_world_prints_disturbs_nothing_A9_I6_X24(
+    tmp_path: Path,
+) -> None:
+    """In its first turn nobody acts, which is a turn."""
     (tmp_path / "late_world.py").write_text(
         "from workers.environments.base import Turn\n"
         "from workers.environments.worlds.treasure_hunt import TreasureHunt\n\n\n"
@@ -88,33 +83,21 @@ def test_a_first_turn_in_which_nobody_acts_is_a_turn_I6(tmp_path: Path) -> None:
         "        self.first = super().reset(seed)\n"
         "        return Turn(())\n\n"
         "    def step(self, actions):\n"
+        "        print('[1, 2]', 'hello', end='\\n')\n"
         "        turn, self.first = self.first or super().step(actions), None\n"
         "        return turn\n\n\n"
         "def make(copies):\n"
         "    return Late(copies, width=9, height=9, turns=20)\n"
     )
-    data = runs.config(steps=1_600, environment={"id": "late_world:make", "copies": 8})
-    result = runs.train(data, tmp_path, "--sequential")
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["agent_steps"] == 1_600
-
-
-def test_what_a_world_prints_disturbs_nothing(tmp_path: Path) -> None:
-    (tmp_path / "chatty_world.py").write_text(
-        "from workers.environments.worlds.treasure_hunt import TreasureHunt\n"
-        "class Chatty(TreasureHunt):\n"
-        "    def step(self, actions):\n"
-        "        print('[1, 2]', 'hello', end='\\n')\n"
-        "        return super().step(actions)\n"
-        "def world(copies, turn_mode=None, **settings):\n"
-        "    return Chatty(copies, turn_mode, **settings)\n"
-    )
-    world = {"id": "chatty_world:world", "copies": 8, "settings": {"width": 9, "height": 9, "turns": 20}}
-    result = runs.train(runs.config(steps=1_600, environment=world), tmp_path, "--sequential")
+    world = {"id": "late_world:make", "copies": 8}
+    result = runs.train(runs.config(steps=1_600, environment=world, multiprocessing={"enabled": False}), tmp_path)
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
     assert "hello" in result.stderr
-    assert json.loads(result.stdout)["complete"] is True
+    summary = json.loads(result.stdout)
+    assert (summary["complete"], summary["agent_steps"]) == (True, 1_600)
+    assert (tmp_path / "run" / "logs" / "sequential.log").exists()
+    assert not (tmp_path / "run" / "coordinator.json").exists()
 
 
 def test_an_interrupt_ends_it_in_order_G4(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -50,18 +51,28 @@ def pids(folder: Path) -> set[int]:
     return {int(line.rpartition("pid=")[2]) for line in joined}
 
 
+LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - (\S+) - (DEBUG|INFO|WARNING|ERROR) - \S.*")
+
+
 @pytest.mark.parametrize(
     "transport", ["auto", *(pytest.param(other, marks=pytest.mark.slow) for other in ("memory", "tcp"))]
 )
-def test_ppo_trains_through_separate_processes_A1_A3_A6(tmp_path: Path, memory_dir: Path, transport: str) -> None:
+def test_ppo_trains_through_separate_processes_A1_A3_A6_H3_H4(tmp_path: Path, memory_dir: Path, transport: str) -> None:
     """Two learners, one actor, whatever carries the segments; the workers' processes are all different."""
-    data = runs.config(steps=4_000, transport=transport)
+    data = runs.config(steps=4_000, transport=transport, log_interval=1)
     result = runs.train(data, tmp_path)
     summary = check(tmp_path, memory_dir, result, {"agent_0": "ppo", "agent_1": "ppo"}, 4_000)
     assert len(pids(tmp_path)) == 3
     causes = ("overwritten", "no_credit", "recycled", "stale", "actor_lost", "undelivered")
     assert summary["segments"]["dropped"] == dict.fromkeys(causes, 0)
     assert summary["segments"]["trained"] >= 0.9 * summary["segments"]["produced"]
+    logs = {path.stem: path.read_text().splitlines() for path in (tmp_path / "run" / "logs").glob("*.log")}
+    assert logs.keys() == {"actor-0", "coordinator", "learner-agent_0", "learner-agent_1"}
+    for name, lines in logs.items():  # time, name, level, message
+        assert {matched[1] if (matched := LINE.fullmatch(line)) else line for line in lines} == {name}
+    assert summary["env_steps_per_second"] > 0
+    assert summary["train_steps_per_second"] > 0
+    assert summary["waits"].keys() >= {f"{what}.agent_{n}" for what in ("data", "credit") for n in (0, 1)}
 
 
 @pytest.mark.parametrize("transport", [pytest.param("auto", marks=pytest.mark.slow), "tcp"])
@@ -83,13 +94,6 @@ def test_policies_of_one_run_differ_in_algorithm_network_and_rates_A3_A4(tmp_pat
         assert manifest["config"]["algorithm"]["name"] == algorithm
         assert manifest["config"]["network"]["hidden"] == hidden
     assert summary["restarts"] == {}
-
-
-def test_agents_may_share_a_policy_J2(tmp_path: Path, memory_dir: Path) -> None:
-    data = runs.config(steps=4_000, agents={"agent_0": "both", "agent_1": "both"})
-    summary = check(tmp_path, memory_dir, runs.train(data, tmp_path), {"both": "ppo"}, 4_000)
-    assert summary["train_steps"].keys() == {"both"}
-    assert len(pids(tmp_path)) == 2
 
 
 def test_a_run_ends_at_its_seconds_too(tmp_path: Path, memory_dir: Path) -> None:

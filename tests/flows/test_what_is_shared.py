@@ -1,8 +1,7 @@
-"""A run as its machine sees it: what its workers share, what they cost while they wait, and where each of them logs."""
+"""A run as its machine sees it: what its workers share and what they cost while they wait."""
 
 from __future__ import annotations
 
-import re
 import signal
 import time
 from pathlib import Path
@@ -10,8 +9,6 @@ from pathlib import Path
 import psutil
 
 from tests.flows import runs
-
-LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - (\S+) - (DEBUG|INFO|WARNING|ERROR) - \S.*")
 
 
 def end(worker: runs.Worker) -> None:
@@ -55,23 +52,3 @@ def test_a_starved_learner_costs_next_to_nothing_E7(tmp_path: Path) -> None:
             shares.append(max(spent) / (time.monotonic() - start))
         assert min(shares) < 0.05, shares
         end(worker)
-
-
-def test_each_worker_logs_to_a_file_of_its_name_and_says_what_it_waited_for_H3_H4(tmp_path: Path) -> None:
-    """Line by line: time, name, level, message."""
-    assert runs.train(runs.config(log_interval=1), tmp_path).returncode == 0
-    logs = tmp_path / "run" / "logs"
-    names = sorted(path.stem for path in logs.glob("*.log"))
-    assert names == ["actor-0", "coordinator", "learner-agent_0", "learner-agent_1"]
-    for name in names:
-        lines = (logs / f"{name}.log").read_text().splitlines()
-        assert lines
-        for line in lines:
-            matched = LINE.fullmatch(line)
-            assert matched, line
-            assert matched[1] == name
-    summary = runs.summary_of(tmp_path)
-    assert summary["env_steps_per_second"] > 0
-    assert summary["train_steps_per_second"] > 0
-    assert {f"data.agent_{n}" for n in (0, 1)} <= summary["waits"].keys()
-    assert {f"credit.agent_{n}" for n in (0, 1)} <= summary["waits"].keys()

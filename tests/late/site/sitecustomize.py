@@ -7,3 +7,6 @@ if {"workers.actor", "workers.learner"} & {*sys.orig_argv}:
 
     _lasting = late_cuda()
     _lasting.__enter__()
+
+if "tests.forge" in sys.orig_argv:
+    import torch._dynamo  # noqa: F401 - over a second of each process that computes on a device: once for all of them
