@@ -32,7 +32,7 @@ from protocol.memory.shared_file import sweep
 from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Status, Welcome
 from protocol.messages.file_fetch import Fetch
 from protocol.spaces import World
-from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
+from protocol.transport.sockets import HTTP, REQUESTS, Ports, check_bind, open_context
 from workers import freeze_startup_objects
 from workers.coordination.controls import Controls
 from workers.coordination.curriculum import curriculum_of
@@ -461,7 +461,7 @@ def _run(
     if run.evaluation is not None:
         environments_of(run.environment, 1)
     ports = Ports(context, host, int(port), advertise)
-    addresses = ports.bind({0: zmq.ROUTER}, http=True)
+    addresses = ports.bind({0: zmq.ROUTER}, waiting=REQUESTS, http=True)
     lock = lock_run_folder(run, folder)
     configure_logging("coordinator", run, folder)
     coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]), resident)

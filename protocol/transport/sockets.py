@@ -29,6 +29,7 @@ __all__ = [
     "LARGEST",
     "LAST_BASE",
     "MEETING",
+    "REQUESTS",
     "BlockingReceiver",
     "Ports",
     "check_bind",
@@ -56,6 +57,8 @@ _MORE, _LAST = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK)
 LAST_BASE = 65_536 - BLOCK
 HIGH_WATER = 100_000
 """Messages a socket may queue for one peer; beyond it a message would be lost, so credits are refused that reach it."""
+REQUESTS = 500
+"""Messages of one peer that wait where requests are answered; whoever sends more waits himself."""
 LARGEST: dict[int, int] = {zmq.ROUTER: 4 * 2**20, zmq.DEALER: 4 * 2**20, zmq.XPUB: 4096}
 """Bytes of the largest frame that is taken in by sockets of a type (XPUB: subscriptions). A peer that sends a larger
 one is disconnected before its memory is found. What PULL and SUB take in depends on their policies."""
@@ -63,8 +66,9 @@ _DEAD_AFTER = 5_000
 """Milliseconds without an answer to a packet after which a connection is given up and made anew. The kernel counts
 packets, so that a large message on a slow network is not taken for silence."""
 _BEAT = 1_000
-"""Milliseconds between two heartbeats: on an idle connection they are the packets that a dead network leaves
-unanswered."""
+"""Milliseconds between two heartbeats of a socket that connects: on an idle connection they are the packets that a dead
+network leaves unanswered. One that is bound answers them and sends none: ZeroMQ ends its process where it wants to send
+one on a connection that broke while its queue was full (libzmq, issue 4364); the kernel probes for it instead."""
 _HANGS_AFTER = 30_000
 """Milliseconds without an answer to a heartbeat, though packets are answered: the peer's process hangs."""
 
@@ -220,6 +224,8 @@ def connect(
     socket = context.socket(kind)
     _set_options(socket, kind, largest)
     socket.setsockopt(zmq.IMMEDIATE, 0 if queue else 1)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, _BEAT)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HANGS_AFTER)
     keys = _keys_of(context)
     if keys is not None:
         keys.join(socket, server)
@@ -297,9 +303,10 @@ def _set_options(socket: zmq.Socket[bytes], kind: int, largest: int | None) -> N
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, HIGH_WATER)
     socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, _BEAT)
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HANGS_AFTER)
     socket.setsockopt(zmq.TCP_MAXRT, _DEAD_AFTER)
+    socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 1)
+    socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 1)
     socket.setsockopt(zmq.CONNECT_TIMEOUT, 2_000)  # else the kernel tries for two minutes, ever more seldom
     socket.setsockopt(zmq.HANDSHAKE_IVL, _DEAD_AFTER)
     socket.setsockopt(zmq.RECONNECT_IVL, 100)

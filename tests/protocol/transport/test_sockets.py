@@ -205,18 +205,21 @@ def test_a_connection_whose_peer_says_nothing_any_more_is_made_anew(
 
 
 def test_every_socket_notices_a_dead_network_within_seconds(context: zmq.Context[zmq.Socket[bytes]]) -> None:
-    """Both those that connect and those that bind; that it works is shown where a network is cut."""
+    """Both those that connect and those that bind; that it works is shown where a network is cut. One that connects
+    notices a process that hangs, too."""
     ports = Ports(context, "127.0.0.1", 0)
     addresses = ports.bind({0: zmq.PULL})
-    for made in (ports.sockets[0], connect(context, zmq.PUSH, addresses[0])):
+    push = connect(context, zmq.PUSH, addresses[0])
+    for made in (ports.sockets[0], push):
         for option, most in (
-            (zmq.HEARTBEAT_IVL, 1_000),
-            (zmq.HEARTBEAT_TIMEOUT, 30_000),
+            (zmq.TCP_KEEPALIVE_IDLE, 1),
+            (zmq.TCP_KEEPALIVE_INTVL, 1),
             (zmq.TCP_MAXRT, 5_000),
             (zmq.CONNECT_TIMEOUT, 2_000),
             (zmq.RECONNECT_IVL_MAX, 1_000),
         ):
             assert 0 < int(made.getsockopt(option)) <= most, option
+    assert 0 < int(push.getsockopt(zmq.HEARTBEAT_IVL)) < int(push.getsockopt(zmq.HEARTBEAT_TIMEOUT)) <= 30_000
 
 
 MOVING = """
