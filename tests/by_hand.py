@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ def main() -> int:
     base = choose_block()
     if base is None:
         raise SystemExit("no ten consecutive loopback ports are free between 20000 and 32000")
+    program = shutil.which("rookery") or str(Path(sys.executable).parent / "rookery")
     address = f"tcp://127.0.0.1:{base}"
     with tempfile.TemporaryDirectory() as folder:
         run_dir = str(Path(folder) / "run")
@@ -27,7 +29,7 @@ def main() -> int:
             ["learner", "--coordinator", address],
             ["actor", "--coordinator", address],
         ]
-        workers = [subprocess.Popen(["rookery", *command]) for command in commands]
+        workers = [subprocess.Popen([program, *command]) for command in commands]
         codes = []
         for worker in workers:
             try:

@@ -15,12 +15,13 @@ import os
 import runpy
 import select
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import chdir, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
@@ -35,7 +36,7 @@ from tests.tools import require
 
 __all__ = ["Forge", "forging", "program"]
 
-PROGRAM = """#!{python} -IS
+PROGRAM = """\
 import json, os, signal, socket, sys
 
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
@@ -49,7 +50,7 @@ if int(answer) < 0:
     os.kill(os.getpid(), -int(answer))
 sys.exit(int(answer))
 """
-"""A `rookery` that has itself forked, or, where it cannot be, becomes {command}."""
+"""What has a command forked, or, where it cannot be, becomes {command}."""
 LAUNCH = "launch.__main__"
 """`rookery`, in a request."""
 TOOLS = ("doctor", "evaluate", "export", "preflight")
@@ -86,12 +87,11 @@ class Forge:
             return None
         if place is not None:
             environment = {**environment, **place.variables, PLACE: json.dumps(vars(place))}
-        with chdir(cwd):
-            return self._client.fork([LAUNCH, *arguments], _lasting(environment), output, errors)
+        return self._client.fork([LAUNCH, *arguments], _lasting(environment), output, errors, cwd)
 
     @property
     def pid(self) -> int | None:
-        """Of the process that forks."""
+        """That of the process that forks."""
         return self._client._server.pid if self._client._server is not None else None
 
     def close(self) -> None:
@@ -118,59 +118,70 @@ def forging(environment: Mapping[str, str], output: Path) -> Iterator[Forge | No
             forge.close()
 
 
-class _Door(ThreadingUnixStreamServer):
-    """Where the `rookery` of PROGRAM asks; `environment` is what its commands are forked with."""
+class _CommandServer(ThreadingUnixStreamServer):
+    """Where PROGRAM asks. A variable of `instead` has this value in a command, whatever its caller's is."""
 
     socket_type = socket.SOCK_SEQPACKET
 
-    def __init__(self, address: str, forge: Forge, environment: Mapping[str, str]) -> None:
-        super().__init__(address, _Guest)
-        self.forge, self.environment, self.lock = forge, environment, threading.Lock()
+    def __init__(self, address: str, forge: Forge, instead: Mapping[str, str]) -> None:
+        super().__init__(address, _CommandHandler)
+        self.forge, self.instead, self.lock = forge, instead, threading.Lock()
+        self.made = set[ForkedProcess]()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Only this user's: an abstract socket has no permissions."""
+        peer = request.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return struct.unpack("3i", peer)[1] == os.getuid()
 
 
-class _Guest(BaseRequestHandler):
-    """From its request to the end of what was forked for it, which ends with it."""
+class _CommandHandler(BaseRequestHandler):
+    """From a request to the end of what was forked for it, which is killed when its caller ends, by whatever signal."""
 
-    server: _Door
+    server: _CommandServer
 
     def handle(self) -> None:
         data, files, _, _ = socket.recv_fds(self.request, 2**20, 2)
         arguments, cwd, given = json.loads(data)
-        given["PYTHONPATH"] = self.server.environment["PYTHONPATH"]
         with self.server.lock, open(files[0], "w") as output, open(files[1], "w") as errors:
-            made = self.server.forge.start(arguments, Path(cwd), given, output, errors)
+            made = self.server.forge.start(arguments, Path(cwd), given | self.server.instead, output, errors)
         if made is None:
             self.request.send(b"-")
             return
+        self.server.made.add(made)
         waiting = select.poll()
         for descriptor in (self.request.fileno(), made.descriptor):
             waiting.register(descriptor, select.POLLIN)
         if waiting.poll()[0][0] != made.descriptor:
             made.kill()
         code = made.wait()
+        self.server.made.discard(made)
         with suppress(ConnectionError):
             self.request.send(str(code).encode())
 
 
 @contextmanager
-def program(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """Lays a `rookery` into `folder` whose commands are forked, if it is started with variables as in `environment`."""
+def program(folder: Path, environment: Mapping[str, str], *instead: str) -> Iterator[None]:
+    """Lays a `rookery` into `folder` whose commands are forked, if it is started with variables as in `environment`;
+    those that are named `instead` are taken from there."""
     with forging(environment, folder / "forge.out") as forge:
         if forge is None:
             yield
             return
         address = f"\0rookery-{uuid.uuid4()}"
         path = folder / "rookery"
-        path.write_text(PROGRAM.format(python=sys.executable, address=address, command=require("rookery")))
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{path}.py" "$@"\n')
         path.chmod(0o755)
-        with _Door(address, forge, environment) as door:
-            serving = threading.Thread(target=door.serve_forever, args=(0.05,))
+        path.with_suffix(".py").write_text(PROGRAM.format(address=address, command=require("rookery")))
+        with _CommandServer(address, forge, {name: environment[name] for name in instead}) as server:
+            serving = threading.Thread(target=server.serve_forever, args=(0.05,))
             serving.start()
             try:
                 yield
             finally:
-                door.shutdown()
+                server.shutdown()
                 serving.join()
+                for made in [*server.made]:
+                    made.kill()
 
 
 class _Taken(ForkClient):
@@ -231,7 +242,8 @@ def main() -> None:
 
 def _begin(command: Callable[[], object]) -> None:
     """What a folder of the test's adds to every interpreter, now that the command line is known; and the command."""
-    if customize := sys.modules.get("sitecustomize"):
+    customize = sys.modules.get("sitecustomize")
+    if customize and str(Path(customize.__file__ or "").parent) in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         importlib.reload(customize)
     command()
 

@@ -48,9 +48,9 @@ def runnable() -> list[object]:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Of the reader; its `rookery` is forked."""
+    """The reader's, one for all documents, as what is forked has the same variables; his `rookery` lies there."""
     home = tmp_path_factory.mktemp("home")
-    with program(home, environment(home, ROOT)):
+    with program(home, environment(home, ROOT), "PYTHONPATH"):
         yield home
 
 
@@ -65,26 +65,28 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(("document", "block"), runnable())
-def test_block_runs(document: str, block: Block | ValueError, copies: dict[str, Path], home: Path) -> None:
+def test_block_runs(
+    document: str, block: Block | ValueError, copies: dict[str, Path], home: Path, tmp_path: Path
+) -> None:
     if isinstance(block, ValueError):
         pytest.fail(f"{document}: {block}", pytrace=False)
-    code, output = run(block, copies[document], home)
+    code, output = run(block, copies[document], tmp_path, home)
     assert code == 0, f"{document}, line {block.line} ended with {code}:\n{output}"
 
 
-def run(block: Block, folder: Path, home: Path) -> tuple[int | str, str]:
+def run(block: Block, folder: Path, out: Path, home: Path | None = None) -> tuple[int | str, str]:
     """Exit code (or the sentence that the deadline has passed) and output of the block, or of what stands in for it."""
     if block.test_as is None and block.kind == "python":
         command = [sys.executable, "-c", block.text]
     else:
         command = ["bash", "-euo", "pipefail", "-c", block.test_as or block.text]
-    log = home / "output"
+    log = out / "output"
     with (
         log.open("w") as output,
         subprocess.Popen(
             command,
             cwd=folder,
-            env=environment(home, folder),
+            env=environment(home or out, folder),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -12,19 +12,34 @@ import pytest
 
 from tests.tools import ROOT, SHORT
 
+pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfds are missing")
+BURNS = """
+import subprocess, sys, time
+
+def test_one():
+    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 2.5: pass"], check=True)
+"""
+
 
 @pytest.mark.parametrize(
     ("most", "arguments", "code", "lines"),
-    [(1e9, (), 0, 1), (0.0, (), 1, 1), (0.0, ("test_one.py",), 0, 0), (0.0, ("-k", "one"), 0, 0)],
+    [
+        (1e9, (), 0, 1),
+        (2.4, ("-n", "1"), 1, 1),
+        (0.0, ("test_one.py",), 0, 0),
+        (0.0, ("-k", "one"), 0, 0),
+        (0.0, ("--collect-only",), 0, 0),
+    ],
 )
 def test_a_whole_run_beyond_its_processor_time_is_red(
     most: float, arguments: tuple[str, ...], code: int, lines: int, tmp_path: Path
 ) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\nmarkers =\n    learning\n    slow\n    cluster\n")
     (tmp_path / "conftest.py").write_text(f"from tests import total\ntotal.MOST = {most}\ntotal.unit = lambda: 1.0\n")
-    (tmp_path / "test_one.py").write_text("def test_one(): ...\n")
+    (tmp_path / "test_one.py").write_text(BURNS if most == 2.4 else "def test_one(): ...\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.total", "-m", SHORT, *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTEST_ADDOPTS", "ROOKERY_FORK")}
+    environment["PYTHONPATH"] = str(ROOT)
     ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == code, ended.stdout
     assert len(re.findall("^processor time", ended.stdout, re.MULTILINE)) == lines

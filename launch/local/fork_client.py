@@ -117,12 +117,17 @@ class ForkClient:
             )
 
     def fork(
-        self, command: Sequence[str], environment: Mapping[str, str], output: IO[str], errors: IO[str]
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        output: IO[str],
+        errors: IO[str],
+        folder: Path | None = None,
     ) -> ForkedProcess | None:
-        """A process that becomes `python -m command`, or None."""
+        """A process that becomes `python -m command` in `folder`, or None."""
         own = {name: value for name, value in environment.items() if name.startswith("ROOKERY_")}
         try:
-            request = msgspec.json.encode(ForkRequest(list(command), os.getcwd(), own))
+            request = msgspec.json.encode(ForkRequest(list(command), str(folder or os.getcwd()), own))
             while self._servers < _SERVERS or self._pair is not None:
                 if self._pair is None:
                     self.start(environment)

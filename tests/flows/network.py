@@ -55,12 +55,19 @@ class Place:
     @property
     def words(self) -> list[str]:
         """What a command line begins with that shall run there."""
-        words = ["ip", "netns", "exec", self.network, "env", *(f"{name}={it}" for name, it in self.variables.items())]
+        words = [
+            require("ip"),
+            "netns",
+            "exec",
+            self.network,
+            "env",
+            *(f"{name}={it}" for name, it in self.variables.items()),
+        ]
         mount = 'mount --bind "$0" "$1" && shift && exec "$@"'
         return [*words, "sh", "-c", mount, self.memory, self.seen] if self.seen else words
 
     def enter(self) -> None:
-        """Brings this process there, as its words would."""
+        """Brings this process there, as its words would but for /sys."""
         libc = ctypes.CDLL(None, use_errno=True)
         file = os.open(f"/run/netns/{self.network}", os.O_RDONLY)
         failed = libc.setns(file, _NEW_NETWORK)

@@ -28,7 +28,6 @@ def told(result: subprocess.CompletedProcess[str], code: int, *kinds: str, words
 
 
 NOWHERE = {"id": "nowhere"}
-MISSING = {"id": "no_such_module:world"}
 
 
 @pytest.mark.parametrize("how", [(), ("--sequential",)], ids=["workers", "sequential"])

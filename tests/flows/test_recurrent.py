@@ -32,8 +32,8 @@ def test_recurrent_policies_train_through_separate_processes_K6(
 def test_what_is_older_than_max_lag_is_in_the_books_and_training_goes_on(tmp_path: Path, memory_dir: Path) -> None:
     """The learner is so slow, and publishes so often, that most of what waits for it is too old."""
     policy = {"algorithm": {"name": "ppo", "minibatches": 2, "epochs": 8, "max_lag": 0}}
-    data = runs.config(steps=3_200, policy=policy)
-    summary = check(tmp_path, memory_dir, runs.train(data, tmp_path), {"agent_0": "ppo", "agent_1": "ppo"}, 3_200)
+    data = runs.config(steps=4_800, policy=policy)
+    summary = check(tmp_path, memory_dir, runs.train(data, tmp_path), {"agent_0": "ppo", "agent_1": "ppo"}, 4_800)
     books = summary["segments"]
     assert books["trained"] > 0
     assert books["dropped"]["stale"] > 0

@@ -138,6 +138,16 @@ def test_a_run_that_ends_is_a_jobset_with_the_pods_of_one_that_stays(k8s: Path) 
         assert other == one, "sizes, names with hashes, images, priorities, places"
 
 
+def test_several_actors_in_a_pod_of_a_jobset_have_their_relay(k8s: Path) -> None:
+    placement = Placement("relayed", pods=2, actors_per_pod=2, components=("jobset",))
+    documents = rendered(k8s, "relayed", parse_run({"actors": 12}), placement)
+    pod = pods(documents)["actor"]["spec"]
+    assert [container["name"] for container in pod["containers"]] == ["actor", "actor-1", "relay"]
+    known = {document["metadata"]["name"] for document in documents if document["kind"] == "Secret"}
+    sources = pod["volumes"][0]["projected"]["sources"]
+    assert {source["secret"]["name"] for source in sources if "secret" in source} <= known
+
+
 def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of_its_own(k8s: Path) -> None:
     run = parse_run({"actors": 4, "evaluation": {"every_steps": 1000}})
     documents = rendered(k8s, "watched", run, Placement("watched"))

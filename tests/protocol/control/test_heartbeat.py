@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.control import heartbeat
-from protocol.control.heartbeat import UnackedEpisodes
+from protocol.control.heartbeat import UnackedEpisodes, introduction
 
 ONE, TWO, THREE = (("gem", steps, 1, 0.5) for steps in (10, 20, 30))
 
@@ -39,3 +39,7 @@ def test_the_oldest_are_forgotten_while_nobody_listens() -> None:
     unheard = UnackedEpisodes()
     many = [("gem", steps, 1, 0.5) for steps in range(heartbeat._KEPT + 5)]
     assert unheard.with_new(many) == many[5:]
+
+
+def test_two_requests_to_join_never_have_the_same_token() -> None:
+    assert len({introduction("actor", "", "here").token for _ in range(8)}) == 8

@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import SharedMemoryError
+from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory import shared_file
+from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, SharedFile, files, memory_dir, sweep
 from tests.faults import kinds_in, raises
 from tests.protocol.parts import line, python
@@ -293,6 +295,14 @@ def test_a_full_file_system_is_a_sentence_for_every_mapped_file_and_never_a_bus_
         remedy = "enlarge it, set ROOKERY_MEMORY" if name in ("file", "ring") else "free some or give another --run-dir"
         assert remedy in sentence
     assert last == "['filler', 'ledger', 'whole'] 5"
+
+
+def test_ledgers_and_counters_have_their_room_reserved(tmp_path: Path) -> None:
+    ReceiptLog(tmp_path / "ledger")
+    Counters(tmp_path / "counters", [f"{'x' * 60}.{i}" for i in range(500)])
+    for path in tmp_path.iterdir():
+        status = path.stat()
+        assert status.st_blocks * 512 >= status.st_size > 4096
 
 
 def test_other_faults_of_the_file_system_are_not_disguised(memory_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,6 +177,10 @@ def test_the_final_observation_shows_the_old_episode_after_the_last_move(turn_mo
     assert finals[1].final_observation[0, AGENT, 2, 1] == 1
 
 
+def test_an_episode_has_one_hundred_turns_if_nothing_else_is_said() -> None:
+    assert TreasureHunt(1).world.episode_steps == 100
+
+
 def test_a_new_episode_starts_empty_with_agents_on_distinct_cells() -> None:
     env = TreasureHunt(50, height=5, width=5, agents=9, spawn=0.0, turns=3, turn_mode="simultaneous")
     env.reset(0)

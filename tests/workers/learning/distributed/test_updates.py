@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from protocol.config.run import IMPALA, PPO, PolicyConfig
+from tests.waiting import PATIENCE
 from tests.workers.algorithms.stacked.test_stacked_ppo import I, U, segments
 from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.ppo import PPOUpdate
@@ -89,6 +91,7 @@ def test_ranks_make_the_updates_of_one_process_with_the_joined_batch(rounds: int
     """Weights, statistics, moments and metrics to within 1e-6, of all ranks to the bit: with normalised advantages,
     clipped gradients, several epochs and minibatches, memory, and parts of which a rank has nothing."""
     store = dist.HashStore()
+    store.set_timeout(timedelta(seconds=PATIENCE))  # where one rank fails, the other does not wait for ever
     with ThreadPoolExecutor(SIZE) as pool:
         groups = list(pool.map(lambda rank: ProcessGroup("policy", store, rank, SIZE), range(SIZE)))
         for case in CASES:
