@@ -24,6 +24,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import is_loopback
 
 __all__ = ["PROBES", "HttpRequest", "HttpServer", "Response", "Routes"]
@@ -78,15 +79,10 @@ Routes = Mapping[tuple[str, str], Callable[[HttpRequest], Response]]
 class HttpServer:
     """Answers until `close`. `socket` belongs to it."""
 
-    def __init__(self, socket: system.socket, routes: Routes) -> None:
-        self._server = _Server(socket, routes)
+    def __init__(self, socket: system.socket, routes: Routes, refusals: RefusalLog) -> None:
+        self._server = _Server(socket, routes, refusals)
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
         self._thread.start()
-
-    @property
-    def rejected(self) -> int:
-        """Connections that found no place, or only one in the reserve and asked for more than it gives."""
-        return self._server.rejected
 
     def close(self) -> None:
         """Hangs up on everybody."""
@@ -102,11 +98,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = False  # those are not waited for
     block_on_close = True
 
-    def __init__(self, socket: system.socket, routes: Routes) -> None:
+    def __init__(self, socket: system.socket, routes: Routes, refusals: RefusalLog) -> None:
         super().__init__(socket.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = socket
-        self.routes, self.ending, self.rejected = routes, threading.Event(), 0
+        self.routes, self.ending, self.refusals = routes, threading.Event(), refusals
         self.streams = threading.BoundedSemaphore(_STREAMS)
         self.local = is_loopback(socket.getsockname()[0])
         self._open: dict[system.socket, str] = {}
@@ -130,7 +126,7 @@ class _Server(ThreadingHTTPServer):
         ((crowd, _),) = Counter(self._reserve.values()).most_common(1)
         oldest = next(request for request, address in self._reserve.items() if address == crowd)
         del self._reserve[oldest]
-        self.rejected += 1
+        self.refusals.tell("http_refused", "reserve_full", "others came that may ask for a probe", peer=crowd)
         _hang_up(oldest)
 
     def has_place(self, request: system.socket) -> bool:
@@ -145,7 +141,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(fault := sys.exc_info()[1], OSError):  # which is a peer that has hung up
-            log.warning("event=http_failed peer=%s error=%s", client_address[0], fault)
+            self.refusals.tell("http_failed", type(fault).__name__, str(fault), peer=client_address[0])
 
     def wake(self) -> None:
         """Ends the wait for the next connection, which looks up every half second only."""
@@ -212,9 +208,10 @@ class _Handler(BaseHTTPRequestHandler):
         function = self.server.routes.get((self.command, parts.path))
         length = self.headers.get("Content-Length", "0")
         if parts.path not in PROBES and not self.server.has_place(self.connection):
-            self.server.rejected += 1
+            self._refused("no_place", "too many ask at a time")
             response = Response(b"too many ask; ask again later\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
         elif parts.path not in PROBES and not self._addressed():
+            self._refused("other_origin", f"{self.command} for {parts.path} of another page, or under another name")
             response = Response(b"ask for this as it is called, from its own page\n", status=HTTPStatus.FORBIDDEN)
         elif function is None:
             response = Response(b"there is nothing here\n", status=HTTPStatus.NOT_FOUND)
@@ -227,7 +224,8 @@ class _Handler(BaseHTTPRequestHandler):
             try:
                 response = function(HttpRequest(parts.path, parse_qs(parts.query), headers, body, self.server.ending))
             except Exception as fault:  # of one answer: the worker goes on
-                log.exception("event=http_failed path=%s error=%s", parts.path, type(fault).__name__)
+                if self.server.refusals.tell("http_failed", type(fault).__name__, str(fault), path=parts.path):
+                    log.exception("event=http_traceback path=%s", parts.path)
                 response = Response(b"this answer failed; see the worker's log\n", status=500)
         self.connection.settimeout(_SILENCE)
         self._send(response)
@@ -242,6 +240,9 @@ class _Handler(BaseHTTPRequestHandler):
             return False
         return not self.server.local or is_loopback(re.sub(":[0-9]*$", "", host))
 
+    def _refused(self, kind: str, reason: str) -> None:
+        self.server.refusals.tell("http_refused", kind, reason, peer=self.client_address[0])
+
     def _send(self, response: Response) -> None:
         if isinstance(response.body, bytes):
             self._write(response, (response.body,))
@@ -251,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
             finally:
                 self.server.streams.release()
         else:
-            self.server.rejected += 1
+            self._refused("no_stream", "too many follow what goes on")
             self._send(Response(b"too many follow this; ask again later\n", status=HTTPStatus.SERVICE_UNAVAILABLE))
 
     def _write(self, response: Response, parts: Iterable[bytes]) -> None:
@@ -268,6 +269,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(part)
         except OSError:
             self.close_connection = True  # the peer has hung up, or takes nothing in
+
+    def log_error(self, format: str, *args: Any) -> None:
+        self._refused("no_request", format % args)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are no events of the run."""

@@ -41,10 +41,12 @@ def test_a_route_is_its_method_and_path() -> None:
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_one_answer_that_fails_costs_no_other() -> None:
+def test_one_answer_that_fails_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
     with serving(ROUTES) as url:
-        assert ask(f"{url}/fails").status == 500
+        for _ in range(5):
+            assert ask(f"{url}/fails").status == 500
         assert ask(f"{url}/").status == 200
+    assert [line.partition(" ")[0] for line in caplog.messages] == ["event=http_failed", "event=http_traceback"]
 
 
 def test_a_body_without_bounds_is_not_read() -> None:
@@ -104,7 +106,9 @@ def test_those_who_wait_longest_in_the_reserve_make_room(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "said", [b"GET / HTTP/1.1\r\n", b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n"]
 )
-def test_who_says_a_bit_now_and_then_is_hung_up_on(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_says_a_bit_now_and_then_is_hung_up_on(
+    said: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A deadline is one of the whole header, and of the whole body: a byte more moves neither."""
     monkeypatch.setattr(module, "_HEADER_SECONDS", 0.2)
     monkeypatch.setattr(module, "_BODY_SECONDS", 0.2)
@@ -121,6 +125,7 @@ def test_who_says_a_bit_now_and_then_is_hung_up_on(said: bytes, monkeypatch: pyt
                 return True
 
         until(ended)
+    assert [line for line in caplog.messages if line.startswith("event=http_refused peer=127.0.0.1 reason=")]
 
 
 def test_a_header_without_bounds_is_not_read() -> None:
