@@ -330,7 +330,12 @@ class Coordinator:
             if leave.error:
                 self._errors.append({"worker": member.name, "incarnation": member.incarnation, "error": leave.error})
                 del self._errors[:-_ERRORS_KEPT]
-                log.error("event=worker_failed worker=%s error=%s", member.name, leave.error)
+                kind, reason = Refused.heard(leave.error).kind, leave.error.strip().rpartition("\n")[2]
+                told = self._server.refusals.tell(
+                    "worker_failed", kind, reason, level=logging.ERROR, worker=member.name
+                )
+                if told and reason != leave.error:
+                    log.error("event=worker_traceback worker=%s error=%s", member.name, leave.error)
         self._server.answer(peer, Status(command="stop"))
 
     def _take_episodes(self, member: WorkerRecord, message: Heartbeat | Leave) -> None:

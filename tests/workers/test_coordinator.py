@@ -87,6 +87,21 @@ def test_refused_joins_make_a_short_log_and_are_counted(
     assert b'rookery_refusals_total{event="join_refused",kind="identity_unknown"} 3000.0' in told
 
 
+def test_a_worker_that_fails_again_and_again_is_told_once_with_its_traceback(
+    coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its newest ones are in the summary."""
+    error = "Traceback (most recent call last):\n" + "  at line 1\n" * 5000 + "ValueError: no"
+    for number in range(1, 40):
+        coordinator._join(b"a", join("actor", f"a{number}", name="actor-0"))
+        coordinator._leave(b"a", Leave(name="actor-0", token=f"a{number}", incarnation=number, error=error))
+    assert len(coordinator._errors) == 20
+    lines = [line.partition(" ")[0] for line in caplog.messages]
+    assert lines.count("event=worker_traceback") == 1
+    assert lines.count("event=worker_failed") == 4
+    assert len("".join(caplog.messages)) < 2 * len(error)
+
+
 def test_of_one_that_is_known_to_be_gone_nothing_more_is_looked_at(coordinator: Coordinator, server: Any) -> None:
     server.gone.add(b"dead")
     coordinator._join(b"dead", join("actor", "dead", host="elsewhere"))
