@@ -31,6 +31,7 @@ from protocol.errors import ConfigurationError, Refused, RookeryError, disk_faul
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Status, Welcome
 from protocol.messages.file_fetch import Fetch
+from protocol.refusal_log import one_line
 from protocol.spaces import World
 from protocol.transport.sockets import HTTP, REQUESTS, Ports, check_bind, open_context
 from workers import freeze_startup_objects
@@ -102,7 +103,7 @@ class Coordinator:
         self._standing = None if league is None else LeagueState(league, folder)
         self._curriculum = curriculum_of(run, world, [*plans, *fixed], folder, disk)
         self.controls = Controls(self._asked_to_stop)
-        self.vitals = Health(Identity(self._members.run_id, "coordinator", "coordinator", 1))
+        self.vitals = Health(Identity(self._members.run_id, "coordinator", "coordinator", 1), refusals=server.refusals)
         self.vitals.bind(lambda: "serving" if self.vitals.ticked_at else self._stages.now, None)
         self._errors: list[dict[str, Any]] = []
         """What workers said that ended by a fault, the newest last."""
@@ -152,7 +153,8 @@ class Coordinator:
             render_run_metrics,  # costs a tenth of a second, and few are asked
         )
 
-        return render_run_metrics(self.vitals.identity, self._books.view, self.vitals.silent)
+        refusals = self.vitals.refusals.counters()
+        return render_run_metrics(self.vitals.identity, self._books.view, self.vitals.silent, refusals)
 
     def _sweep_lost(self, now: float) -> None:
         """Removes the rings that actors left, once the learners have had time to take what was finished in them. Never
@@ -242,7 +244,9 @@ class Coordinator:
         again = self._members.welcomed(join) is not None
         answer = self._members.join(join, self._tally.steps())
         if isinstance(answer, Refusal):
-            log.info("event=join_refused role=%s name=%s reason=%s", join.role, join.name, answer.reason)
+            kind = Refused.heard(answer.reason).kind
+            who = {"role": join.role, "name": join.name}
+            self._server.refusals.tell("join_refused", kind, answer.reason, level=logging.INFO, **who)
             self._server.answer(peer, answer)
             return
         member = answer
@@ -264,11 +268,11 @@ class Coordinator:
             actors=run.actors,
         )
         told = self._server.answer(peer, welcome)
-        whose = member.name, member.incarnation, join.host, join.pid
         if not told and member.fresh and not again:  # it asked, and died, while this process had no time for it
             self._members.withdraw(member)
-            log.warning("event=joined_too_late worker=%s incarnation=%d host=%s pid=%d", *whose)
+            self._server.refusals.tell("joined_too_late", "gone", "it has ended", worker=member.name, host=join.host)
         elif not again:
+            whose = member.name, member.incarnation, one_line(join.host), join.pid
             log.info("event=joined worker=%s incarnation=%d host=%s pid=%d", *whose)
 
     def _done_with(self, join: Join) -> bool:
@@ -326,7 +330,12 @@ class Coordinator:
             if leave.error:
                 self._errors.append({"worker": member.name, "incarnation": member.incarnation, "error": leave.error})
                 del self._errors[:-_ERRORS_KEPT]
-                log.error("event=worker_failed worker=%s error=%s", member.name, leave.error)
+                kind, reason = Refused.heard(leave.error).kind, leave.error.strip().rpartition("\n")[2]
+                told = self._server.refusals.tell(
+                    "worker_failed", kind, reason, level=logging.ERROR, worker=member.name
+                )
+                if told and reason != leave.error:
+                    log.error("event=worker_traceback worker=%s error=%s", member.name, leave.error)
         self._server.answer(peer, Status(command="stop"))
 
     def _take_episodes(self, member: WorkerRecord, message: Heartbeat | Leave) -> None:
@@ -468,7 +477,7 @@ def _run(
     assert ports.http is not None
     page = Dashboard(folder, run, coordinator.controls, coordinator.view, coordinator.history, host)
     routes = {**coordinator.vitals.routes(), **page.routes(), ("GET", "/metrics"): coordinator.metrics}
-    server = HttpServer(ports.http, routes)
+    server = HttpServer(ports.http, routes, coordinator.vitals.refusals)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, coordinator.stop)
     install_stack_dump_signal()

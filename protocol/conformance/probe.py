@@ -14,7 +14,7 @@ import numpy as np
 import zmq
 
 from protocol.conformance.result import Flaw
-from protocol.conformance.samples import drawn, flaw, nbytes
+from protocol.conformance.samples import drawn, drawn_masks, flaw, forbidden, masks_of, nbytes
 from protocol.errors import WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
@@ -113,7 +113,7 @@ class Talk:
         self.number += 1
         self.episode, self.playing = self.episode + (not self.playing), True
         about = {"number": self.number, "episode": self.episode, "agents": [self.agent], "rewards": list(rewards)}
-        seen = drawn(self.place.observed, self._random) + drawn(self.place.masked, self._random)
+        seen = drawn(self.place.observed, self._random) + drawn_masks(self.place, self._random)
         return Observe(**{**about, **fields}), seen
 
     def act(self, rewards: Sequence[float] = (), form: Callable[[Message], bytes] = encode) -> Act:
@@ -137,6 +137,9 @@ class Talk:
         wrong = flaw(self.place.acted, bytes(rest[0]))
         if wrong:
             raise Flaw("action_outside_space", "Simulators", reason=wrong)
+        masks = masks_of(self.place, arrays[nbytes(self.place.observed) :])
+        if wrong := forbidden(self.place, masks, bytes(rest[0])):
+            raise Flaw("action_not_legal", "The conversation, 3", field=wrong)
         return act
 
     def end(self, truncated: bool) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from protocol.conformance.result import Flaw
-from protocol.conformance.samples import flaw, mask_flaw, nbytes
+from protocol.conformance.samples import Masks, flaw, mask_flaw, masks_of, nbytes
 from protocol.messages.simulator import End, Observe
 from protocol.spaces import Place, World
 
@@ -36,8 +36,8 @@ class SessionState:
         self.episode, self._playing = self.episode + 1, True
         return self.episode
 
-    def observe(self, message: Observe, frames: Sequence[Any]) -> list[Place]:
-        """Where those stand who are to act."""
+    def observe(self, message: Observe, frames: Sequence[Any]) -> list[tuple[Place, Masks]]:
+        """Where those stand who are to act, and what they may do."""
         if not message.agents:
             raise Flaw("observe_without_agents", "`observe`", "agent")
         places = self._named(message.agents)
@@ -47,6 +47,7 @@ class SessionState:
         self._check_rewards(message)
         for name in message.elements:
             self._check_element(places, name)
+        allowed = []
         frame = _only(frames, sum(nbytes(place.observed) + nbytes(place.masked) for place in places), "an observe")
         at = 0
         for name, place in zip(message.agents, places, strict=True):
@@ -55,11 +56,12 @@ class SessionState:
             wrong = wrong or mask_flaw(place, frame[at + seen : at + seen + masks])
             if wrong:
                 raise Flaw("observation_invalid", "Simulators", "value", agent=name, reason=wrong)
+            allowed.append((place, masks_of(place, frame[at + seen : at + seen + masks])))
             at += seen + masks
         self._number, self.episode, self._playing = message.number, message.episode, True
         self._open.update(message.agents)
         self.observes += 1
-        return places
+        return allowed
 
     def end(self, message: End, frames: Sequence[Any]) -> bool:
         """Whether the episode is over for everybody."""

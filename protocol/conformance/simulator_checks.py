@@ -16,13 +16,13 @@ import zmq
 from protocol import SCHEMA
 from protocol.conformance.golden import wide
 from protocol.conformance.result import Finding, Flaw
-from protocol.conformance.samples import drawn
+from protocol.conformance.samples import Masks, drawn
 from protocol.conformance.session_state import SessionState
 from protocol.errors import WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
 from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset, facts_of
-from protocol.spaces import Place, World
+from protocol.spaces import Place, RowFormat, World
 from protocol.transport.sockets import Ports, open_context, poll, receive_until, send_nowait
 
 __all__ = ["check_simulator"]
@@ -118,9 +118,9 @@ class _Listener:
 
     def _bears(self) -> None:
         """It understands any form, and what it did not ask for."""
-        observe, places = self._request()
+        request = self._request()
         self._send(Pong(pace="going"), form=wide)
-        self._act(observe, places, form=wide)
+        self._act(*request, form=wide)
         self._answer()
 
     def _leaves(self) -> None:
@@ -179,16 +179,14 @@ class _Listener:
         """One observe and its act."""
         self._act(*self._request())
 
-    def _act(self, observe: Observe, places: list[Place], form: Any = encode) -> None:
-        actions = b"".join(drawn(place.acted, self._random) for place in places)
-        if observe.elements:
-            wanted = [[leaf for leaf in place.acted.leaves if leaf.path[0] in observe.elements] for place in places]
-            actions = b"".join(
-                drawn(type(place.acted).of(some), self._random) for place, some in zip(places, wanted, strict=True)
-            )
-        self._send(Act(answers=observe.number, episode=observe.episode, waited=0.0), actions, form=form)
+    def _act(self, observe: Observe, allowed: list[tuple[Place, Masks]], form: Any = encode) -> None:
+        actions = []
+        for place, masks in allowed:
+            wanted = [leaf for leaf in place.acted.leaves if not observe.elements or leaf.path[0] in observe.elements]
+            actions.append(drawn(RowFormat.of(wanted), self._random, masks))
+        self._send(Act(answers=observe.number, episode=observe.episode, waited=0.0), b"".join(actions), form=form)
 
-    def _request(self) -> tuple[Observe, list[Place]]:
+    def _request(self) -> tuple[Observe, list[tuple[Place, Masks]]]:
         """The next observe, with all that comes before it."""
         while True:
             message, frames = self._receive(min(self._patience, self._known.lease), "though it is its turn")

@@ -19,6 +19,7 @@ from protocol.control.heartbeat import Report, UnackedEpisodes, introduction
 from protocol.errors import Refused, Timeout, WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Heartbeat, Leave, Message, Refusal, Role, Status, Welcome
+from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import connect, poll, try_receive
 
 __all__ = ["ControlClient", "pause"]
@@ -49,6 +50,7 @@ class ControlClient:
         self._unheard = UnackedEpisodes()
         self._report: Callable[[], Report] = Report
         self._last: Status | None = None
+        self.refusals = RefusalLog()
         self.heard_at = 0.0
         self.changed = threading.Event()
         """Set at every status; the worker may clear it."""
@@ -218,7 +220,8 @@ class ControlClient:
         try:
             message, _ = decode(self._socket.recv_multipart(zmq.NOBLOCK))
         except (zmq.Again, WireError) as fault:
-            log.warning("event=control_message_refused reason=%s", fault)
+            kind = getattr(fault, "kind", "again")
+            self.refusals.tell("control_message_refused", kind, str(fault), address=self._coordinator)
             return None
         self.heard_at = time.monotonic()
         return message
@@ -242,7 +245,7 @@ class ControlClient:
             )
 
     def _end(self, reason: str) -> None:
-        log.error("event=refused reason=%s", reason)
+        self.refusals.tell("refused", Refused.heard(reason).kind, reason, address=self._coordinator)
         self._orphaned = True
         self.changed.set()
 

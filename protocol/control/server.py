@@ -16,15 +16,12 @@ from protocol.messages.codec import decode, encode
 from protocol.messages.core import Heartbeat, Join, Leave, Message, Refusal
 from protocol.messages.file_fetch import Fetch
 from protocol.messages.versioning import Schemas
+from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import peer_host, poll
 
 __all__ = ["ControlServer", "check_schemas", "refusal"]
 
-log = logging.getLogger(__name__)
-
 _AT_ONCE = 1000
-_TOLD = 100
-"""Different refusals that are logged."""
 _FAULTS = 20
 """Refused messages after which a peer is quarantined."""
 _PEERS = 1000
@@ -43,7 +40,7 @@ class ControlServer:
         self.quarantined_peers = 0
         self.quarantined_messages = 0
         """What quarantined peers sent since."""
-        self._told: set[str] = set()
+        self.refusals = RefusalLog()
         self._faults: dict[bytes, int] = {}
         """peer -> messages that were refused."""
         self._numbers: dict[bytes, int] = {}
@@ -71,7 +68,7 @@ class ControlServer:
                 message = _request(frames)
                 _check_role(message, identity)
             except WireError as fault:
-                self._refuse(identity, peer, fault.coded)
+                self._refuse(identity, peer, fault)
                 continue
             self._numbers[peer] = _number(message)
             found.append((peer, message))
@@ -85,24 +82,24 @@ class ControlServer:
         try:
             self._socket.send_multipart([peer, encode(message), *frames], zmq.NOBLOCK)
         except zmq.ZMQError as fault:
-            log.info("event=answer_not_sent type=%s reason=%s", message.type, fault.strerror)
+            self.refusals.tell("answer_not_sent", message.type, str(fault), level=logging.INFO, type=message.type)
             if fault.errno == zmq.EHOSTUNREACH:
                 self.gone.add(peer)
             return False
         return True
 
-    def _refuse(self, identity: zmq.Frame, peer: bytes, reason: str) -> None:
+    def _refuse(self, identity: zmq.Frame, peer: bytes, fault: RookeryError) -> None:
         self.refused_messages += 1
         if len(self._faults) >= _PEERS and peer not in self._faults:
             del self._faults[next(iter(self._faults))]  # the one known longest
         self._faults[peer] = self._faults.get(peer, 0) + 1
-        if reason not in self._told and len(self._told) < _TOLD:
-            self._told.add(reason)
-            log.warning("event=message_refused host=%s reason=%s", peer_host(identity), reason)
+        reason, host = fault.coded, peer_host(identity)
+        self.refusals.tell("message_refused", fault.kind, reason, host=host)
         if self._faults[peer] == _FAULTS:
             self.quarantined_peers += 1
-            reason = Refused("connection_quarantined", count=_FAULTS, reason=reason).coded
-            log.warning("event=peer_quarantined host=%s messages=%d", peer_host(identity), _FAULTS)
+            fault = Refused("connection_quarantined", count=_FAULTS, reason=reason)
+            reason = fault.coded
+            self.refusals.tell("peer_quarantined", fault.kind, reason, host=host)
         self.answer(peer, Refusal(reason=reason))
 
 

@@ -505,6 +505,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "act_answers_other_observe": "act answers observe {answers} of episode {episode}, but {expected} of {wanted} was asked",
         "act_frames_wrong": "act has frames of {sizes} bytes, not one of {expected}",
         "action_element_unknown": "the action of agent {agent!r} has no element {field!r}",
+        "action_not_legal": "{field} is a choice that the mask in its observe forbids",
         "action_outside_space": "the action is not in its space: {reason}",
         "actor_left_early": "it said bye ({reason}); let the run last longer than the checks",
         "admit_hash_wrong": "admit.hash is {value}, but that of its world is {expected}",

@@ -29,6 +29,7 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.memory.slot_allocator import POOL, SlotPool
 from protocol.messages.core import Segments
+from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import peer_host, try_receive
 
 __all__ = ["Arrival", "ExperienceReceiver"]
@@ -63,7 +64,7 @@ class ExperienceReceiver:
         self._strangers: set[Key] = set()
         """Actor incarnations that sent something and were never members, as far as is known."""
         self._shelf = SharedObsStore(run)
-        self._quarantined: set[str] = set()
+        self._refusals = RefusalLog()
         self._opener = HeaderDecoder()
 
     def add_policy(
@@ -262,7 +263,4 @@ class ExperienceReceiver:
 
     def _quarantine(self, fault: RookeryError, host: str = "here") -> None:
         self._counters.add("quarantined_messages")
-        reason = fault.coded
-        if reason not in self._quarantined and len(self._quarantined) < 100:
-            self._quarantined.add(reason)
-            log.warning("event=message_refused host=%s reason=%s", host, reason)
+        self._refusals.tell("message_refused", fault.kind, fault.coded, host=host)

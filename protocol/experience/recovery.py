@@ -29,6 +29,7 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, files, memory_dir
 from protocol.messages.codec import decode
 from protocol.messages.core import Ack, Route
+from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import connect, poll, try_receive
 
 __all__ = ["MemberTracker", "finished_beyond", "resend_predecessor", "rings_left_behind", "rings_of"]
@@ -142,7 +143,7 @@ def _settled(
     on_wait: Callable[[], None],
 ) -> int | None:
     """What the learner has of this incarnation, which it says to every subscriber at once; None if it does not."""
-    end = time.monotonic() + seconds
+    end, refusals = time.monotonic() + seconds, RefusalLog()
     socket = connect(context, zmq.SUB, route.acknowledgements, largest=LARGEST_ACK)
     socket.setsockopt(zmq.SUBSCRIBE, ack_topic(route.policy, actor, incarnation))
     try:
@@ -155,7 +156,7 @@ def _settled(
             try:
                 ack, _ = decode(frames[1:])
             except WireError as fault:
-                log.warning("event=message_refused policy=%s reason=%s", route.policy, fault.coded)
+                refusals.tell("message_refused", fault.kind, fault.coded, policy=route.policy)
                 continue
             if isinstance(ack, Ack) and (ack.actor, ack.incarnation) == (actor, incarnation):
                 return ack.acknowledged

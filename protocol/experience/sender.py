@@ -28,6 +28,7 @@ from protocol.messages import compression
 from protocol.messages.codec import around, decode, encode, packed
 from protocol.messages.core import Ack, Route, Segments
 from protocol.messages.versioning import spoken_with
+from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import connect, poll, try_receive
 
 __all__ = ["LARGEST_ACK", "ExperienceSender"]
@@ -91,7 +92,7 @@ class ExperienceSender:
         self._heard_at = 0.0
         self._looked_at = 0.0
         self._patience = 0.0
-        self._refused: set[str] = set()
+        self._refusals = RefusalLog()
         self._header: Segments | None = None
         self._said: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
         """What comes before and behind `after` in a header, by its `count` and `resent`."""
@@ -334,9 +335,7 @@ class ExperienceSender:
                 raise WireError("acknowledgement_never_announced", value=ack.acknowledged)
         except WireError as fault:
             self._counters.add("refused_acks")
-            if str(fault) not in self._refused and len(self._refused) < 100:
-                self._refused.add(str(fault))
-                log.warning("event=message_refused policy=%s reason=%s", self._policy, fault.coded)
+            self._refusals.tell("message_refused", fault.kind, fault.coded, policy=self._policy)
             return None
         return ack
 

@@ -192,7 +192,7 @@ def _listen(host: str, port: int) -> system.socket:
     try:
         socket.setsockopt(system.SOL_SOCKET, system.SO_REUSEADDR, 1)
         socket.bind(address)
-        socket.listen(64)
+        socket.listen(1024)  # where a burst fills what waits, a probe in it waits a second for its next try
     except OSError:
         socket.close()
         raise

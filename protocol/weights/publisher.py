@@ -7,7 +7,6 @@ ever pushed to a subscriber that does not take it in, and weights that did not c
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 import zlib
@@ -30,8 +29,6 @@ from protocol.weights.subscription import Subscription
 from protocol.weights.version import NOTHING, Version
 
 __all__ = ["WeightPublisher", "WeightSource", "WeightSubscriber"]
-
-log = logging.getLogger(__name__)
 
 WeightSource = NDArray[np.uint8] | Callable[[], NDArray[np.uint8]]
 """Flat weights [nbytes]: in host memory, or a function that waits for them to come from a device."""
@@ -161,6 +158,11 @@ class WeightSubscriber:
         return self._subscription.repeated
 
     @property
+    def refused(self) -> int:
+        """Messages that were none, and damaged weights."""
+        return self._subscription.refusals.total
+
+    @property
     def sockets(self) -> list[zmq.Socket[bytes]]:
         """What to wait on."""
         return self._subscription.sockets
@@ -264,7 +266,7 @@ class WeightSubscriber:
         data = np.frombuffer(frames[0].buffer, np.uint8)
         if zlib.crc32(data.data) != header.crc:
             self.torn += 1
-            log.warning("event=weights_damaged policy=%s version=%d", self._policy, header.version)
+            self._subscription.refusals.tell("weights_damaged", "crc", "their CRC is wrong", policy=self._policy)
             return
         version = Version(header.incarnation, header.version)
         self.newest = max(self.newest, version)

@@ -5,7 +5,6 @@ In flows: beacons; answers. Out flow: requests, each a subscription to a topic t
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -16,11 +15,10 @@ import zmq
 from protocol.errors import WireError
 from protocol.messages.codec import MAX_HEADER, decode
 from protocol.messages.core import Beacon, Message, Weights
+from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import connect, poll, try_receive
 
 __all__ = ["Subscription"]
-
-log = logging.getLogger(__name__)
 
 _AGAIN_SECONDS = 3.0
 """A request without an answer after this time is made again, once later beacons show that the way is free."""
@@ -39,6 +37,7 @@ class Subscription:
         self.requests = 0
         self.repeated = 0
         """Requests, and how many of them were for an answer that got lost."""
+        self.refusals = RefusalLog()
 
     @property
     def asked(self) -> bool:
@@ -82,7 +81,7 @@ class Subscription:
             try:
                 message, rest = decode(frames)
             except WireError as fault:
-                log.warning("event=message_refused policy=%s reason=%s", self._policy, fault.coded)
+                self.refusals.tell("message_refused", fault.kind, fault.coded, policy=self._policy)
                 continue
             beacons = beacons or isinstance(message, Beacon)
             if isinstance(message, Weights) and topic == self._topic:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,13 @@ import pytest
 
 from protocol.config.run import parse_run
 from protocol.memory.shared_file import PREFIX
-from protocol.messages.core import Leave, Message, Welcome
+from protocol.messages.core import Leave, Message, Refusal, Welcome
+from protocol.refusal_log import RefusalLog
 from tests.workers.coordination.test_membership import join
 from workers import coordinator as coordinating
 from workers.coordinator import Coordinator, _announce
 from workers.environments.registry import describe
+from workers.runtime.http_server import HttpRequest
 
 __all__ = []
 
@@ -38,7 +41,7 @@ def server() -> SimpleNamespace:
         answers.append(message)
         return bool(made.there)
 
-    made = SimpleNamespace(gone=set(), there=True, answers=answers, answer=answer)
+    made = SimpleNamespace(gone=set(), there=True, answers=answers, answer=answer, refusals=RefusalLog())
     return made
 
 
@@ -68,6 +71,35 @@ def test_who_died_before_it_could_be_told_is_not_let_in(coordinator: Coordinator
     server.there = False
     coordinator._join(b"living", join("actor", "living", host="elsewhere"))
     assert names(coordinator) == [("actor-0", 1)], "it was told once: its lease says when it has gone"
+
+
+def test_refused_joins_make_a_short_log_and_are_counted(
+    coordinator: Coordinator, server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for number in range(3000):
+        coordinator._join(b"stranger", join("actor", "t", name=f"stranger-{number}"))
+    assert isinstance(server.answers[-1], Refusal)
+    assert len("\n".join(caplog.messages)) < 60_000
+    assert server.refusals.counters() == {"refusals.join_refused.identity_unknown": 3000}
+    told = coordinator.metrics(HttpRequest("/metrics", {}, {}, b"", threading.Event())).body
+    assert isinstance(told, bytes)
+    assert b'rookery_refusals_total{event="join_refused",kind="identity_unknown"} 3000.0' in told
+
+
+def test_a_worker_that_fails_again_and_again_is_told_once_with_its_traceback(
+    coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its newest ones are in the summary."""
+    error = "Traceback (most recent call last):\n" + "  at line 1\n" * 5000 + "ValueError: no"
+    for number in range(1, 40):
+        coordinator._join(b"a", join("actor", f"a{number}", name="actor-0"))
+        coordinator._leave(b"a", Leave(name="actor-0", token=f"a{number}", incarnation=number, error=error))
+    assert len(coordinator._errors) == 20
+    lines = [line.partition(" ")[0] for line in caplog.messages]
+    assert lines.count("event=worker_traceback") == 1
+    assert lines.count("event=worker_failed") == 4
+    assert len("".join(caplog.messages)) < 2 * len(error)
 
 
 def test_of_one_that_is_known_to_be_gone_nothing_more_is_looked_at(coordinator: Coordinator, server: Any) -> None:

@@ -20,6 +20,7 @@ from protocol.config.run import PolicyConfig, Run
 from protocol.errors import TrainingFault
 from protocol.experience.ring_buffer import Ring
 from protocol.memory.counters import Counters
+from protocol.refusal_log import RefusalLog
 from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
 from workers.algorithms.build import build_update
@@ -107,6 +108,7 @@ class PolicyLearner:
         """Taken for an update that is not settled yet, with so many whole segments to use up."""
         self._segments = 0
         self._rows_before = rows_before
+        self._refusals = RefusalLog()
         self._faults = self._withheld = 0
         self.version = Version(incarnation, 0)
         self.measured: dict[str, float] = {}
@@ -392,7 +394,8 @@ class PolicyLearner:
 
     def _failed(self, fault: TrainingFault) -> None:
         self._faults += 1
-        log.error("event=update_refused policy=%s in_a_row=%d reason=%s", self.name, self._faults, fault.coded)
+        who = {"policy": self.name, "in_a_row": self._faults}
+        self._refusals.tell("update_refused", fault.kind, fault.coded, level=logging.ERROR, **who)
         if self._faults >= _FAULTS:
             raise fault
 

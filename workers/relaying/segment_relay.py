@@ -6,7 +6,6 @@ flows: headers to the learners, one lane a policy.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Set
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.messages.codec import decode
 from protocol.messages.core import Route, Segments
+from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import peer_host, try_receive
 from workers.planning.policy_plan import TrainingPlan
 from workers.planning.shared_observation_plan import SharedObservationPlan
@@ -26,8 +26,6 @@ from workers.relaying.learner_link import LearnerLink, place_of
 from workers.relaying.policy_relay import PolicySegmentRelay
 
 __all__ = ["SegmentRelay"]
-
-log = logging.getLogger(__name__)
 
 _AT_ONCE = 1000
 _BYTES_AT_ONCE = 2**20
@@ -53,7 +51,7 @@ class SegmentRelay:
         self._shelf = SharedObsStore(run, path_of(COMMON))
         if common is not None:
             self._shelf.expect(common.layout, common.pool)
-        self._refused: set[str] = set()
+        self._refusals = RefusalLog()
 
     @property
     def sockets(self) -> list[zmq.Socket[bytes]]:
@@ -123,6 +121,4 @@ class SegmentRelay:
 
     def _quarantine(self, fault: WireError, host: str) -> None:
         self._counters.add("quarantined_messages")
-        if str(fault) not in self._refused and len(self._refused) < 100:
-            self._refused.add(str(fault))
-            log.warning("event=message_refused host=%s reason=%s", host, fault.coded)
+        self._refusals.tell("message_refused", fault.kind, fault.coded, host=host)

@@ -5,7 +5,6 @@ In flow: beacons and snapshots of the learner. Out flow: a mailbox in this node'
 
 from __future__ import annotations
 
-import logging
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,8 +23,6 @@ from protocol.weights.version import NOTHING, Version
 from workers.planning.policy_plan import TrainingPlan
 
 __all__ = ["WeightRelay"]
-
-log = logging.getLogger(__name__)
 
 
 class WeightRelay:
@@ -110,7 +107,7 @@ class WeightRelay:
             raise WireError("weights_differ_from_manifest", policy=self._plan.name)
         data = np.frombuffer(frames[0].buffer, np.uint8)
         if zlib.crc32(data.data) != header.crc:
-            log.warning("event=weights_damaged policy=%s version=%d", self._plan.name, header.version)
+            self._first.refusals.tell("weights_damaged", "crc", "their CRC is wrong", policy=self._plan.name)
             return False
         name, config = self._plan.name, self._plan.config
         self._flat = np.array(manifest.unpack(data, header.wire))

@@ -125,6 +125,7 @@ class ActorReport:
             metrics[f"torn_reads.{policy}"] = self._subscribers[policy].torn
             metrics[f"weight_requests.{policy}"] = self._subscribers[policy].requests
             metrics[f"weight_requests_repeated.{policy}"] = self._subscribers[policy].repeated
+            metrics[f"weight_messages_refused.{policy}"] = self._subscribers[policy].refused
         return metrics
 
 

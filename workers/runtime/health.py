@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from protocol.control.client import ControlClient
 from protocol.memory.counters import Counters
+from protocol.refusal_log import RefusalLog
 from workers.runtime.http_server import HttpRequest, Response, Routes
 from workers.runtime.identity import Identity
 
@@ -36,6 +37,9 @@ class Health:
     counters: Counters | None = None
     measured: Callable[[], Mapping[str, float]] = dict
     """What is no counter, POLICY last: `adopted.POLICY`, ...; must be quick and callable from any thread."""
+
+    refusals: RefusalLog = field(default_factory=RefusalLog)
+    """Of this process's own sockets."""
 
     def tick(self) -> None:
         """Once a turn of the worker's loop."""
@@ -102,5 +106,6 @@ class Health:
         from workers.runtime.prometheus import render_worker_metrics  # costs a tenth of a second, and few are asked
 
         counters = {} if self.counters is None else self.counters.snapshot()
+        counters |= self.refusals.counters() | ({} if self.client is None else self.client.refusals.counters())
         levels = {"loop_silent_seconds": self.silent, "connected": float(self.connected)}
         return render_worker_metrics(self.identity, counters, {**self.measured(), **levels})

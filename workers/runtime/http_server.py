@@ -1,14 +1,22 @@
 """A small HTTP server in threads of its own, on a socket that is listening already.
 
 In flow: requests. Out flow: what the route's function answers, at once or, as an iterator of bytes, bit by bit.
+
+Who speaks slowly, or from many connections, keeps nobody from asking whether this process is well: beyond the places of
+all, or of one address, a connection is given one of the reserve, where only `PROBES` are answered, and where the one
+that waits longest makes room for the next.
 """
 
 from __future__ import annotations
 
+import io
 import logging
+import re
 import socket as system
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -16,18 +24,30 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-__all__ = ["HttpRequest", "HttpServer", "Response", "Routes"]
+from protocol.refusal_log import RefusalLog
+from protocol.transport.sockets import is_loopback
+
+__all__ = ["PROBES", "HttpRequest", "HttpServer", "Response", "Routes"]
 
 log = logging.getLogger(__name__)
 
+PROBES = ("/healthz", "/readyz")
+"""What is answered in the reserve, and whatever name was asked for."""
 _CONNECTIONS = 64
-"""At the same time; more are hung up on."""
+"""At the same time; more get a place in the reserve."""
+_OF_ONE_ADDRESS = 48
+"""Of them."""
+_RESERVE = 16
 _STREAMS = 32
-"""Of them those whose answers go on: probes and pages always find room beside them."""
+"""Connections whose answers go on: pages always find room beside them."""
+_HEADER_SECONDS = 5.0
+"""In which the header of a request is said whole."""
+_BODY_SECONDS = 5.0
+"""In which its body is, from then on."""
 _SILENCE = 10.0
-"""Seconds that a peer may take to say or to take in what it wants."""
+"""Seconds that a peer may take to take in a part of an answer."""
 _LARGEST = 65_536
-"""Bytes of a request's body."""
+"""Bytes of a request's body, and of its header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +79,10 @@ Routes = Mapping[tuple[str, str], Callable[[HttpRequest], Response]]
 class HttpServer:
     """Answers until `close`. `socket` belongs to it."""
 
-    def __init__(self, socket: system.socket, routes: Routes) -> None:
-        self._server = _Server(socket, routes)
+    def __init__(self, socket: system.socket, routes: Routes, refusals: RefusalLog) -> None:
+        self._server = _Server(socket, routes, refusals)
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
         self._thread.start()
-
-    @property
-    def rejected(self) -> int:
-        """Connections that were hung up on because there were too many."""
-        return self._server.rejected
 
     def close(self) -> None:
         """Hangs up on everybody."""
@@ -83,33 +98,50 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = False  # those are not waited for
     block_on_close = True
 
-    def __init__(self, socket: system.socket, routes: Routes) -> None:
+    def __init__(self, socket: system.socket, routes: Routes, refusals: RefusalLog) -> None:
         super().__init__(socket.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = socket
-        self.routes, self.ending, self.rejected = routes, threading.Event(), 0
+        self.routes, self.ending, self.refusals = routes, threading.Event(), refusals
         self.streams = threading.BoundedSemaphore(_STREAMS)
-        self._open: set[system.socket] = set()
+        self.local = is_loopback(socket.getsockname()[0])
+        self._open: dict[system.socket, str] = {}
+        """connection -> the address that it comes from."""
+        self._reserve: dict[system.socket, str] = {}
         self._lock = threading.Lock()
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        address = client_address[0]
         with self._lock:
-            full = len(self._open) >= _CONNECTIONS
-            if not full:
-                self._open.add(request)
-        if full:
-            self.rejected += 1
-            super().shutdown_request(request)
-        else:
-            super().process_request(request, client_address)
+            if len(self._open) < _CONNECTIONS and [*self._open.values()].count(address) < _OF_ONE_ADDRESS:
+                self._open[request] = address
+            else:
+                if len(self._reserve) >= _RESERVE:
+                    self._make_room()
+                self._reserve[request] = address
+        super().process_request(request, client_address)
+
+    def _make_room(self) -> None:
+        """Hangs up on the one that has waited longest in the reserve, of the address that has most of it."""
+        ((crowd, _),) = Counter(self._reserve.values()).most_common(1)
+        oldest = next(request for request, address in self._reserve.items() if address == crowd)
+        del self._reserve[oldest]
+        self.refusals.tell("http_refused", "reserve_full", "others came that may ask for a probe", peer=crowd)
+        _hang_up(oldest)
+
+    def has_place(self, request: system.socket) -> bool:
+        """Whether there was room for more than a probe."""
+        return request in self._open
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
-            self._open.discard(request)
+            self._open.pop(request, None)
+            self._reserve.pop(request, None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        log.warning("event=http_failed peer=%s error=%s", client_address[0], sys.exc_info()[1])
+        if not isinstance(fault := sys.exc_info()[1], OSError):  # which is a peer that has hung up
+            self.refusals.tell("http_failed", type(fault).__name__, str(fault), peer=client_address[0])
 
     def wake(self) -> None:
         """Ends the wait for the next connection, which looks up every half second only."""
@@ -121,17 +153,49 @@ class _Server(ThreadingHTTPServer):
     def hang_up(self) -> None:
         """Ends the waits of all handlers."""
         with self._lock:
-            for request in self._open:
-                try:
-                    request.shutdown(system.SHUT_RDWR)
-                except OSError:
-                    pass  # the peer has hung up
+            for request in (*self._open, *self._reserve):
+                _hang_up(request)
+
+
+def _hang_up(request: system.socket) -> None:
+    try:
+        request.shutdown(system.SHUT_RDWR)
+    except OSError:
+        pass  # the peer has hung up
+
+
+class _Said(io.RawIOBase):
+    """What a peer says: at most `left` bytes more, until `deadline`. An OSError where it says more, or takes longer, or
+    hangs up, so that half of a request is none."""
+
+    def __init__(self, connection: system.socket) -> None:
+        self._connection = connection
+        self.left, self.deadline = _LARGEST, time.monotonic() + _HEADER_SECONDS
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        seconds = self.deadline - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError
+        self._connection.settimeout(seconds)
+        count = self._connection.recv_into(memoryview(buffer)[: self.left]) if self.left else 0
+        if not count:
+            raise ConnectionError
+        self.left -= count
+        return count
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = _SILENCE
     server_version, sys_version = "rookery", ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self._said = _Said(self.connection)
+        self.rfile = io.BufferedReader(self._said)
 
     def do_GET(self) -> None:
         self._answer()
@@ -143,19 +207,41 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         function = self.server.routes.get((self.command, parts.path))
         length = self.headers.get("Content-Length", "0")
-        if function is None:
+        if parts.path not in PROBES and not self.server.has_place(self.connection):
+            self._refused("no_place", "too many ask at a time")
+            response = Response(b"too many ask; ask again later\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        elif parts.path not in PROBES and not self._addressed():
+            self._refused("other_origin", f"{self.command} for {parts.path} of another page, or under another name")
+            response = Response(b"ask for this as it is called, from its own page\n", status=HTTPStatus.FORBIDDEN)
+        elif function is None:
             response = Response(b"there is nothing here\n", status=HTTPStatus.NOT_FOUND)
-        elif not length.isdigit() or int(length) > _LARGEST:
+        elif not re.fullmatch("[0-9]{1,6}", length) or int(length) > _LARGEST:
             response = Response(b"that is too large\n", status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         else:
+            self._said.left, self._said.deadline = int(length), time.monotonic() + _BODY_SECONDS
             body = self.rfile.read(int(length))
             headers = {name.lower(): value for name, value in self.headers.items()}
             try:
                 response = function(HttpRequest(parts.path, parse_qs(parts.query), headers, body, self.server.ending))
             except Exception as fault:  # of one answer: the worker goes on
-                log.exception("event=http_failed path=%s error=%s", parts.path, type(fault).__name__)
+                if self.server.refusals.tell("http_failed", type(fault).__name__, str(fault), path=parts.path):
+                    log.exception("event=http_traceback path=%s", parts.path)
                 response = Response(b"this answer failed; see the worker's log\n", status=500)
+        self.connection.settimeout(_SILENCE)
         self._send(response)
+
+    def _addressed(self) -> bool:
+        """Whether this was meant for here. What a page of another origin has a browser send says so, but for a page
+        whose own name was made to lead to loopback. An order says whom it is for."""
+        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        if not host:
+            return self.command == "GET"
+        if origin is not None and origin.partition("://")[2] != host:
+            return False
+        return not self.server.local or is_loopback(re.sub(":[0-9]*$", "", host))
+
+    def _refused(self, kind: str, reason: str) -> None:
+        self.server.refusals.tell("http_refused", kind, reason, peer=self.client_address[0])
 
     def _send(self, response: Response) -> None:
         if isinstance(response.body, bytes):
@@ -166,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
             finally:
                 self.server.streams.release()
         else:
-            self.server.rejected += 1
+            self._refused("no_stream", "too many follow what goes on")
             self._send(Response(b"too many follow this; ask again later\n", status=HTTPStatus.SERVICE_UNAVAILABLE))
 
     def _write(self, response: Response, parts: Iterable[bytes]) -> None:
@@ -183,6 +269,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(part)
         except OSError:
             self.close_connection = True  # the peer has hung up, or takes nothing in
+
+    def log_error(self, format: str, *args: Any) -> None:
+        self._refused("no_request", format % args)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Requests are no events of the run."""

@@ -96,6 +96,8 @@ METRICS: dict[str, Metric] = {
     "torn_reads": _grows("weights_torn", "reads of weights that were overtaken or damaged, repeated", "policy"),
     "weight_requests": _grows("weight_requests", "snapshots asked for", "policy"),
     "weight_requests_repeated": _grows("weight_requests_repeated", "of these again: the answer got lost", "policy"),
+    "weight_messages_refused": _grows("weight_messages_refused", "that were none, or damaged", "policy"),
+    "refusals": _grows("refusals", "what peers were refused, by reason and event of the log", "kind", "event"),
     "loop_silent_seconds": _level("loop_silent_seconds", "since the last turn of the worker's loop"),
     "connected": _level("connected", "1: the coordinator was heard of within the lease"),
 }

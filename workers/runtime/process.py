@@ -181,7 +181,7 @@ class WorkerProcess:
         ports = Ports(self.context, host, base, self.options.advertise)
         address = ports.bind({}, http=True)[HTTP]
         assert ports.http is not None
-        self._http = HttpServer(ports.http, self.vitals.routes())
+        self._http = HttpServer(ports.http, self.vitals.routes(), self.vitals.refusals)
         log.info("event=http address=%s", address)
 
     def _leave(self, error: str) -> None:

@@ -7,6 +7,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,22 @@ HALL = World(
 )
 
 
+MAZE = World(
+    id="maze",
+    agents=(
+        Agent(name="guard", observation=Box(shape=(2,)), action=Discrete(n=4, start=3, dtype="int8"), action_mask=True),
+    ),
+)
+
+
 def idle(present: Any) -> Any:
-    """Zeros."""
+    """The first choices that are legal, and zeros."""
     world = HALL if present.action_mask is not None or present.agent else WALK
-    return world.places[present.agent].acted.zeros(len(present.observation))
+    actions = world.places[present.agent].acted.zeros(len(present.observation))
+    if present.action_mask is not None:
+        masks = present.action_mask["go"]
+        actions["go"][:, 0], actions["go"][:, 1] = masks[:, :2].argmax(-1), masks[:, 2:].argmax(-1)
+    return actions
 
 
 def is_said(finding: Finding) -> None:
@@ -64,6 +77,19 @@ def test_an_actor_holds_to_all_that_is_checked_I8(world: World) -> None:
         findings = [*check_server(served.address)]
     assert [finding.holds for finding in findings if finding.good] == [finding.holds for finding in findings], findings
     assert len(findings) == len(actor_checks.CHECKS)
+
+
+def test_an_actor_that_does_what_a_mask_forbids_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def zeros(self: Any, guest: Any, number: int, episode: int, waited: float, arrays: Any) -> bool:
+        return GIVE(self, guest, number, episode, waited, [bytes(len(array)) for array in arrays])
+
+    monkeypatch.setattr(server.SimulatorServer, "give", zeros)
+    monkeypatch.setattr(actor_checks, "CHECKS", (actor_checks.plays,))
+    with serving(HALL, policy=idle) as served:
+        (finding,) = check_server(served.address, patience=20.0)
+    assert kinds_in(finding.flaw) == ["action_not_legal"]
+    assert finding.section == "The conversation, 3"
+    is_said(finding)
 
 
 def rewards(self: Any, message: Any, rows: Any) -> list[float]:
@@ -216,6 +242,41 @@ def test_a_simulator_holds_to_all_that_is_checked_I8(drives: bool) -> None:
     findings = findings_of(drives)
     assert len(findings) == 6
     assert all(finding.good for finding in findings), findings
+
+
+@pytest.mark.parametrize(
+    ("world", "seen", "mask", "element", "right"),
+    [
+        (MAZE, [0.0, 0.0], [False, False, True, False], "", 5),
+        (HALL, {"sight": [0.0] * 3, "post": 1}, {"go": [False, True, False, False, True]}, "go", [1, 2]),
+    ],
+    ids=["a choice", "nested choices"],
+)
+def test_no_action_that_a_simulator_is_given_is_one_that_its_mask_forbids(
+    world: World, seen: Any, mask: Any, element: str, right: Any
+) -> None:
+    done: list[Any] = []
+
+    def guard(address: str) -> None:
+        with suppress(RunOver), Simulator(address, "sim", patience=20.0) as sim:
+            while True:
+                for step in range(10):
+                    elements = [element] if element and step % 2 else []
+                    action = sim.act(seen, mask=mask, agent="guard", elements=elements)
+                    done.append(np.asarray(action[element] if element else action).tolist())
+                sim.end_all({"guard": 0.0})
+
+    threads: list[threading.Thread] = []
+
+    def begin(address: str) -> None:
+        threads.append(threading.Thread(target=guard, args=(address,)))
+        threads[0].start()
+
+    findings = [*check_simulator("127.0.0.1", 0, world, begin, patience=10.0)]
+    threads[0].join(60)
+    assert all(finding.good for finding in findings), findings
+    assert done == [right] * len(done)
+    assert len(done) > 30
 
 
 @pytest.mark.parametrize("case", BROKEN_SIMULATORS)

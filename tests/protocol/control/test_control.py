@@ -21,7 +21,7 @@ from protocol.control import client
 from protocol.control.client import ControlClient, pause
 from protocol.control.heartbeat import Report
 from protocol.control.server import ControlServer, check_schemas, refusal
-from protocol.errors import Refused, Timeout
+from protocol.errors import Refused, Timeout, WireError
 from protocol.messages import versioning
 from protocol.messages.codec import MAX_HEADER, decode, encode
 from protocol.messages.core import Ack, Heartbeat, Join, Leave, Message, Refusal, Route, Status, Welcome
@@ -509,6 +509,29 @@ def test_a_peer_that_keeps_sending_garbage_is_quarantined_alone(worker: Worker, 
         until(lambda: worker.client.status)
 
 
+def test_however_many_are_refused_the_log_stays_short(free_port_block: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    context = zmq.Context(1)
+    ports = Ports(context, "127.0.0.1", free_port_block)
+    address = ports.bind({0: zmq.ROUTER})[0]
+    server = ControlServer(ports.sockets[0])
+    strangers = [connect(context, zmq.DEALER, address) for _ in range(30)]
+    for stranger in strangers:
+        for _ in range(20):
+            stranger.send(b"\xc1garbage")
+    until(lambda: server.requests(20) or server.refused_messages == 600)
+    for _ in range(300):
+        server.answer(b"nobody", Status(command="go"))
+    lines = [line for line in caplog.messages if line.startswith("event=")]
+    assert len(lines) < 40
+    assert server.refusals.counters() == {
+        "refusals.message_refused.header_not_msgpack": 600,
+        "refusals.peer_quarantined.connection_quarantined": 30,
+        "refusals.answer_not_sent.status": 300,
+    }
+    context.destroy(linger=0)
+
+
 def test_a_frame_beyond_the_largest_header_costs_its_sender_the_connection(
     worker: Worker, free_port_block: int
 ) -> None:
@@ -531,7 +554,7 @@ def test_a_flood_of_new_peers_needs_no_more_memory(free_port_block: int) -> None
     address = ports.bind({0: zmq.ROUTER})[0]
     server = ControlServer(ports.sockets[0])
     for number in range(1100):
-        server._refuse(zmq.Frame(b""), str(number).encode(), "no")
+        server._refuse(zmq.Frame(b""), str(number).encode(), WireError("header_not_msgpack", reason="no"))
     assert len(server._faults) == 1000
     assert server._faults.get(b"1099") == 1
     assert address.startswith("tcp://")

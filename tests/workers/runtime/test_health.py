@@ -90,6 +90,7 @@ def test_every_counter_has_a_metric_and_its_value_is_told() -> None:
         counters.set(name, value)
     vitals = Health(Identity("r", "learner", "learner-c", 2))
     vitals.bind(lambda: "learning", counters, lambda: {"adopted.c": 7, "adoption_lag.a.b": 3})
+    vitals.refusals.tell("http_refused", "no_place", "too many ask", peer="here")
     with serving(vitals.routes()) as url:
         found = metrics(ask(f"{url}/metrics"))
     assert found["rookery_env_steps_total",] == told["env_steps"]
@@ -98,9 +99,10 @@ def test_every_counter_has_a_metric_and_its_value_is_told() -> None:
     assert found["rookery_wait_seconds_total", "data", "a.b"] == told["waits.data.a.b"]
     assert found["rookery_member_episodes_total", "m1", "f"] == told["episodes.f/m1"]
     assert found["rookery_environment_total", "rooms"] == told["rooms"]
+    assert found["rookery_refusals_total", "http_refused", "no_place"] == 1
     assert (found["rookery_adopted_version", "c"], found["rookery_adoption_lag", "a.b"]) == (7, 3)
     assert [name for name in told if parse_counter_name(name)[0] == "environment"] == ["rooms"]
-    assert len([name for name in found if name[0].startswith("rookery_")]) == len(told) + 5
+    assert len([name for name in found if name[0].startswith("rookery_")]) == len(told) + 6
 
 
 def test_a_process_that_answers_is_one_that_has_not_joined_yet(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +145,6 @@ def test_the_documentation_names_every_metric() -> None:
 
 
 def test_the_coordinator_tells_of_a_run_that_has_not_begun() -> None:
-    text = render_run_metrics(Identity("r", "coordinator", "coordinator", 1), {}, 0.5).body
+    text = render_run_metrics(Identity("r", "coordinator", "coordinator", 1), {}, 0.5, {}).body
     assert isinstance(text, bytes)
     assert b"rookery_loop_silent_seconds 0.5" in text

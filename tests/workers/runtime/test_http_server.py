@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,6 +15,7 @@ import zmq
 from protocol.errors import ConfigurationError
 from protocol.transport.sockets import HTTP, Ports
 from tests.faults import raises
+from tests.waiting import until
 from tests.workers.coordination.dashboard.asking import ask, serving
 from workers.runtime import http_server as module
 from workers.runtime.http_server import HttpRequest, Response
@@ -39,10 +41,12 @@ def test_a_route_is_its_method_and_path() -> None:
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_one_answer_that_fails_costs_no_other() -> None:
+def test_one_answer_that_fails_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
     with serving(ROUTES) as url:
-        assert ask(f"{url}/fails").status == 500
+        for _ in range(5):
+            assert ask(f"{url}/fails").status == 500
         assert ask(f"{url}/").status == 200
+    assert [line.partition(" ")[0] for line in caplog.messages] == ["event=http_failed", "event=http_traceback"]
 
 
 def test_a_body_without_bounds_is_not_read() -> None:
@@ -50,16 +54,129 @@ def test_a_body_without_bounds_is_not_read() -> None:
         assert ask(f"{url}/echo", b"x" * 65_537).status == 413
 
 
-def test_who_says_nothing_holds_up_neither_others_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_CONNECTIONS", 3)
-    with serving(ROUTES) as url:
-        place = urlsplit(url)
-        silent = [socket.create_connection((place.hostname or "", place.port or 0)) for _ in range(2)]
+@contextmanager
+def slow(url: str, count: int, said: bytes = b"GET / HT", source: str = "") -> Iterator[list[socket.socket]]:
+    """Connections that have begun to ask, and say no more."""
+    place = urlsplit(url)
+    with ExitStack() as ends:
+        made = []
+        for _ in range(count):
+            one = socket.create_connection((place.hostname or "", place.port or 0), 120, (source, 0))
+            made.append(ends.enter_context(one))
+            one.sendall(said)
+        yield made
+
+
+def hung_up(one: socket.socket) -> bool:
+    """Whether the server ended it; waits until it says something or does."""
+    try:
+        return one.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_slow_connections_do_not_silence_healthz() -> None:
+    """Neither as many as there are places, nor as many again, and whoever is well is not killed for them."""
+    with serving({**ROUTES, ("GET", "/healthz"): lambda _: Response(b"well")}) as url:
+        for source in ("127.0.0.1", "127.0.0.2"):
+            with slow(url, 100, source=source), slow(url, 100):
+                assert ask(f"{url}/healthz").text == "well"
+
+
+def test_one_address_leaves_room_for_the_pages_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OF_ONE_ADDRESS", 3)
+    with serving(ROUTES) as url, slow(url, 3, source="127.0.0.2"):
         assert ask(f"{url}/").text == "here"
-        silent += [socket.create_connection((place.hostname or "", place.port or 0)) for _ in range(3)]
-        assert silent[-1].recv(1) == b""  # one too many is hung up on
-    for one in silent:
-        one.close()
+        with slow(url, 1, b"GET / HTTP/1.0\r\n\r\n", "127.0.0.2") as (one,):
+            assert one.recv(12) == b"HTTP/1.0 503"
+
+
+def test_those_who_wait_longest_in_the_reserve_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And of the address that fills it: another's are left in peace."""
+    monkeypatch.setattr(module, "_CONNECTIONS", 0)
+    monkeypatch.setattr(module, "_RESERVE", 3)
+    with serving(ROUTES) as url, slow(url, 1, source="127.0.0.2") as (other,), slow(url, 2) as made, slow(url, 1):
+        assert hung_up(made[0])
+        for one in (other, made[1]):
+            one.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                one.recv(1)
+
+
+@pytest.mark.parametrize(
+    "said", [b"GET / HTTP/1.1\r\n", b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n"]
+)
+def test_who_says_a_bit_now_and_then_is_hung_up_on(
+    said: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A deadline is one of the whole header, and of the whole body: a byte more moves neither."""
+    monkeypatch.setattr(module, "_HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(module, "_BODY_SECONDS", 0.2)
+    with serving(ROUTES) as url, slow(url, 1, said) as (one,):
+        one.settimeout(0.02)
+
+        def ended() -> bool:
+            try:
+                one.sendall(b"x")
+                return one.recv(1) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        until(ended)
+    assert [line for line in caplog.messages if line.startswith("event=http_refused peer=127.0.0.1 reason=")]
+
+
+def test_a_header_without_bounds_is_not_read() -> None:
+    with serving(ROUTES) as url, slow(url, 1, b"GET / HTTP/1.0\r\n") as (one,):
+        with suppress(ConnectionError):
+            for number in range(40):
+                one.sendall(b"X-%d: %s\r\n" % (number, b"x" * 4096))
+            one.sendall(b"\r\n")
+        assert hung_up(one)
+
+
+@pytest.mark.parametrize("length", ["-1", "x", "\u00b2", "9" * 5000, "1e3"])
+def test_what_is_no_length_is_refused(length: str) -> None:
+    said = f"POST /echo HTTP/1.0\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode("latin-1")
+    with serving(ROUTES) as url, slow(url, 1, said) as (one,):
+        assert one.recv(12) == b"HTTP/1.0 413"
+
+
+def test_half_a_body_is_no_order() -> None:
+    """Whoever hangs up in the middle of it has given none."""
+    asked = threading.Event()
+
+    def order(_request: HttpRequest) -> Response:
+        asked.set()
+        return Response(b"done")
+
+    said = b"POST /order HTTP/1.0\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nhalf"
+    with serving({("POST", "/order"): order}) as url, slow(url, 1, said) as (one,):
+        one.shutdown(socket.SHUT_WR)
+        assert hung_up(one)
+    assert not asked.is_set()
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("localhost:1", "", 200),
+        ("localhost:1", "http://localhost:1", 200),
+        ("localhost:1", "http://localhost:2", 403),
+        ("localhost:1", "http://evil.example", 403),
+        ("localhost:1", "null", 403),
+        ("evil.example", "http://evil.example", 403),
+        ("", "", 403),
+    ],
+)
+def test_a_page_of_another_origin_gives_no_orders(host: str, origin: str, status: int) -> None:
+    """Nor one whose name was made to lead here."""
+    lines = [f"Host: {host}"] * bool(host) + [f"Origin: {origin}"] * bool(origin) + ["Content-Length: 0"]
+    said = "\r\n".join(["POST /echo HTTP/1.0", *lines, "", ""]).encode()
+    with serving(ROUTES) as url, slow(url, 1, said) as (one,):
+        assert one.recv(12) == b"HTTP/1.0 %d" % status
 
 
 def test_an_answer_that_goes_on_ends_with_the_server() -> None:

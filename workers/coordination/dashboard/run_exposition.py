@@ -15,14 +15,17 @@ from prometheus_client.metrics_core import Metric as Family
 from workers.runtime.http_server import Response
 from workers.runtime.identity import Identity
 from workers.runtime.metric_names import FLOW, RUN, Metric
-from workers.runtime.prometheus import info, text
+from workers.runtime.prometheus import families, info, text
 
 __all__ = ["render_run_metrics"]
 
 
-def render_run_metrics(identity: Identity, view: Mapping[str, Any], silent: float) -> Response:
+def render_run_metrics(
+    identity: Identity, view: Mapping[str, Any], silent: float, refusals: Mapping[str, float]
+) -> Response:
     """What the coordinator tells; {} before the first look."""
     found = [info(identity), _gauge(Metric("rookery_loop_silent_seconds", "gauge", "see above", ()), {(): silent})]
+    found += families(refusals)
     if view:
         found += _run(view) + _flow(view)
     return text(found)

@@ -22,6 +22,7 @@ from protocol.messages.core import Message
 from protocol.messages.fast_path import ActHeader, ObserveHeader, frequent, pack
 from protocol.messages.simulator import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.messages.versioning import Schemas
+from protocol.refusal_log import RefusalLog, one_line
 from protocol.transport.sockets import BlockingReceiver, send_nowait
 from workers.environments.simulators.quarantine import SECONDS as QUARANTINED
 from workers.environments.simulators.quarantine import STRIKES, Quarantine
@@ -40,8 +41,6 @@ class AdmissionTerms:
     rate: int
 
 
-log = logging.getLogger(__name__)
-
 COUNTERS = ("admitted", "left", "lost", "faults", "quarantined", "ignored", "held")
 _AT_ONCE = 256
 """Messages taken in before those who asked are answered; sockets give each connection its turn."""
@@ -50,7 +49,6 @@ _INBOX = 64
 _LOOK_EVERY = 0.5
 """Seconds between two looks for leases that have ended."""
 _LONGEST_LEASE = 3600.0
-_LONGEST_REASON = 1_000
 _OF_EPISODES = (ObserveHeader, Observe, End)
 _AGAIN = ("identity", "full")
 """Codes of refusals after which it is right to ask again."""
@@ -85,6 +83,7 @@ class SimulatorServer:
         self._farewell = ""
         """Why nobody is served any more."""
         self.counts = dict.fromkeys(COUNTERS, 0)
+        self._log = RefusalLog()
 
     def receive(self, milliseconds: int, enough: int = _AT_ONCE) -> int:
         """Takes in what there is, waiting at most so long for the first; how many messages. After `enough` it does not
@@ -144,7 +143,8 @@ class SimulatorServer:
             return
         del self._named[guest.name]
         self.counts[count] += 1
-        log.info("event=simulator_%s name=%s copy=%d reason=%s", count, guest.name, guest.copy, _told(reason))
+        who = {"name": guest.name, "copy": guest.copy, "incarnation": guest.incarnation}
+        self._log.tell(f"simulator_{count}", count, reason, level=logging.INFO, **who)
         guest.gone = count == "quarantined"
         self._on_cut(guest)
         guest.gone = True
@@ -236,10 +236,8 @@ class SimulatorServer:
         self._quarantine.reset(route)
         self.counts["admitted"] += 1
         about = {"name": hello.name, "incarnation": incarnation, "copy_number": copy, "lease": lease}
-        log.info(
-            "event=simulator_admitted name=%s incarnation=%d copy=%d drives=%s software=%s",
-            *(hello.name, incarnation, copy, hello.drives, _told(hello.software)),
-        )
+        who = {"name": hello.name, "incarnation": incarnation, "copy": copy, "drives": hello.drives}
+        self._log.tell("simulator_admitted", "admitted", "hello", level=logging.INFO, **who, software=hello.software)
         if self.send(guest, terms.admit.model_copy(update=about)):
             self._on_admit(guest)
 
@@ -276,14 +274,13 @@ class SimulatorServer:
             return
         if self._quarantine.strike(route, fault.code in _AGAIN):
             self.counts["quarantined"] += 1
-            log.warning("event=stranger_quarantined who=%s reason=%s", route.hex(), _told(fault.coded))
+            self._log.tell("stranger_quarantined", fault.kind, fault.coded, who=route.hex())
         self._fault(route, fault, route.hex(), SCHEMA)
 
     def _fault(self, route: bytes, fault: GuestFault, who: str, number: int) -> None:
         self.counts["faults"] += 1
-        reason = f"{_told(str(fault))} [{fault.kind}]"
-        if self.counts["faults"] <= 1000 or not self.counts["faults"] % 1000:
-            log.warning("event=simulator_fault who=%s code=%s reason=%s", who, fault.code, reason)
+        reason = f"{one_line(str(fault))} [{fault.kind}]"
+        self._log.tell("simulator_fault", fault.kind, reason, who=who, code=fault.code)
         self._send(route, Fault(code=fault.code, answers=fault.answers, reason=reason, fatal=fault.fatal), number)
 
     def _expire(self, now: float) -> None:
@@ -306,11 +303,6 @@ class SimulatorServer:
         try:
             send_nowait(self._socket, frames)
         except zmq.ZMQError as fault:  # gone, or it does not read what it is told
-            log.info("event=simulator_unreachable route=%s reason=%s", frames[0].hex(), fault.strerror)
+            self._log.tell("simulator_unreachable", "gone", str(fault), level=logging.INFO, route=frames[0].hex())
             return False
         return True
-
-
-def _told(reason: str) -> str:
-    """What somebody else had a part in, as a line of a log: neither long nor more than one."""
-    return "".join(one if one.isprintable() else " " for one in reason[:_LONGEST_REASON])

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import zmq
 
+from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import HTTP, Ports
 from workers.runtime.http_server import HttpServer, Routes
 
@@ -51,7 +52,7 @@ def serving(routes: Routes) -> Iterator[str]:
     ports = Ports(context, "127.0.0.1", 0)
     url = ports.bind({}, http=True)[HTTP]
     assert ports.http is not None
-    server = HttpServer(ports.http, routes)
+    server = HttpServer(ports.http, routes, RefusalLog())
     try:
         yield url
     finally:

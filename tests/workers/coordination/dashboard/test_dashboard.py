@@ -74,7 +74,7 @@ def test_who_acts_has_the_token_even_on_loopback(run_dir: Path) -> None:
         cookie = ask(f"{url}/api/session", token.encode()).headers["Set-Cookie"]
         assert "; HttpOnly; SameSite=Strict; " in cookie
         mine = cookie.partition(";")[0]
-        assert ask(f"{url}/api/stop", b"", Cookie=mine, Origin="http://elsewhere").status == 401
+        assert ask(f"{url}/api/stop", b"", Cookie=mine, Origin="http://elsewhere").status == 403
         assert ask(f"{url}/api/pause", b"", Cookie=mine, Origin=url).status == 200
         assert run.controls.paused
         assert ask(f"{url}/api/stop", b"", Authorization=f"Bearer {token}").status == 200

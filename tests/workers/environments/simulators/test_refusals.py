@@ -177,6 +177,21 @@ def test_what_strangers_say_is_one_short_line_of_the_log(caplog: pytest.LogCaptu
     assert all(len(line) < 1200 and line.isprintable() for line in lines)
 
 
+def test_who_comes_and_goes_all_the_time_makes_a_short_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with serving(rate=100_000) as served, raw(served.address) as one:
+        for _ in range(500):
+            one.say(Hello(name="raw", token="t"))
+        until(lambda: served.figures()["simulators_admitted"] == 500)
+        for _ in range(500):
+            one.say(Bye())
+            one.say(Ping())
+            one.say(Hello(name="raw", token="t"))
+        until(lambda: served.figures()["simulators_admitted"] == 1000)
+        assert served.figures()["simulators_faults"] == 500
+    assert len(caplog.messages) < 400
+
+
 def test_a_large_observation_that_is_wrong_all_over_is_told_shortly() -> None:
     agent = Agent(name="walker", observation=MultiDiscrete(nvec=(2,) * 30_000), action=Discrete(n=8))
     with serving(World(id="grid", agents=(agent,))) as served, raw(served.address) as one:
