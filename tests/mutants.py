@@ -279,7 +279,7 @@ def run_tests(tree: Path, tests: Sequence[str], told: Path, limit: float | None,
     environment = {name: value for name, value in os.environ.items() if name != "ROOKERY_CI"}
     environment |= {"PYTHONPATH": str(tree), "TMPDIR": str(scratch), PUBLISHED: str(told)}
     command = [sys.executable, *(how or ("-m", "pytest", "-x")), "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    command += ["-p", "tests.mutants", "-m", SHORT, *tests]
+    command += ["-p", "tests.mutants", "-m", SHORT, "--seconds", str(limit or 1e6), *tests]  # in this order
     with (scratch / "said").open("w+b") as said:
         process = subprocess.Popen(
             command,
