@@ -78,8 +78,9 @@ class ControlServer:
         return found
 
     def answer(self, peer: bytes, message: Message, *frames: bytes) -> bool:
-        """Sends `message` to `peer`, in the schema of its request; False, and no error, if that one is gone."""
-        number = self._numbers.get(peer, SCHEMA)
+        """Sends `message` to `peer`, in the schema of its request if it is one of the newest; False, and no error, if
+        that one is gone."""
+        number = self._numbers.get(peer, message.schema_number)
         if number != message.schema_number:
             message = message.model_copy(update={"schema_number": number})
         try:

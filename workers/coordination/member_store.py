@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from protocol.messages.core import Role, Route
+from protocol import SCHEMA
+from protocol.messages.core import Command, Role, Route
 from workers.runtime.files import SafeWriter
 
 __all__ = ["MemberStore", "WorkerRecord"]
@@ -60,6 +61,11 @@ class WorkerRecord:
     routes: list[Route] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
+    peer: bytes = b""
+    """Of the connection of its newest heartbeat, in schema `schema_number`."""
+    schema_number: int = SCHEMA
+    told: tuple[Command, int] | None = None
+    """Command and `checkpoints` of the newest answer to it; None: it had none."""
 
     @property
     def dead(self) -> bool:
