@@ -70,7 +70,8 @@ __all__ = ["Coordinator", "command"]
 log = logging.getLogger(__name__)
 
 _EXPIRE_EVERY = 0.1
-_OBSERVE_EVERY = 0.5
+_OBSERVE_EVERY, _OBSERVE_LATEST = 0.5, 2.0
+"""Seconds from one look at all members to the next; in between so many that a hundredth of the time goes to it."""
 _SALVAGE_SECONDS = 15.0
 _ERRORS_KEPT = 20
 
@@ -95,7 +96,7 @@ class Coordinator:
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds)
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
-        self._expired_at = self._observed_at = 0.0
+        self._expired_at = self._observe_at = 0.0
         self._end_due = True
         """Whether what a run ends by may have changed since that was looked at."""
         self._told: tuple[str, bool, int] = ("running", False, 0)
@@ -134,10 +135,13 @@ class Coordinator:
             if now - self._expired_at >= _EXPIRE_EVERY:
                 self._expired_at = now
                 self._expire(now)
-            if now - self._observed_at >= _OBSERVE_EVERY:
-                self._observed_at = now
+            if now >= self._observe_at:
+                began = time.thread_time()
                 self._observe()
+                self._observe_at = now + min(_OBSERVE_LATEST, max(_OBSERVE_EVERY, 100 * (time.thread_time() - began)))
                 self._end_due = True
+            else:
+                self._members.save_if_due()
             self._advance(now)
             self._tell_news()
         self.vitals.idle()
@@ -417,7 +421,6 @@ class Coordinator:
             self._curriculum.update(pages[0])
         league = {} if self._standing is None else {"league": self._standing.instructions}
         self._playing = league if self._curriculum is None else {**league, "curriculum": self._curriculum.view}
-        self._members.save()
         if self._stages.now == "running":
             self._look_for_stalls({**pages[0], **pages[1]})
 
@@ -428,7 +431,7 @@ class Coordinator:
         progress = (
             int(now * 1000) if self.controls.paused else view["made"] + steps
         )  # who is paused moves in time alone
-        said = self._stillness.update(now, progress, members.table(), members.absent, pages)
+        said = self._stillness.update(now, progress, view["workers"], members.absent, pages)
         if said and not before:
             log.error('event=stalled reason="%s"', said)
 

@@ -6,6 +6,7 @@ What a peer sends is checked before it is handed on; one that keeps sending what
 from __future__ import annotations
 
 import logging
+import time
 
 import zmq
 
@@ -16,13 +17,15 @@ from protocol.messages.codec import decode, encode
 from protocol.messages.core import Heartbeat, Join, Leave, Message, Refusal
 from protocol.messages.file_fetch import Fetch
 from protocol.messages.versioning import Schemas
-from protocol.transport.sockets import peer_host, poll
+from protocol.transport.sockets import peer_host, poll, send_nowait, try_receive
 
 __all__ = ["ControlServer", "check_schemas", "refusal"]
 
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 1000
+_APART = 0.005
+"""Seconds, at least, from one look for requests to the next: those of a crowd are taken several at a time."""
 _TOLD = 100
 """Different refusals that are logged."""
 _FAULTS = 20
@@ -48,21 +51,24 @@ class ControlServer:
         """peer -> messages that were refused."""
         self._numbers: dict[bytes, int] = {}
         """peer -> the schema its request is answered in."""
+        self._looked_at = 0.0
         self.gone: set[bytes] = set()
         """Peers of the newest requests that could not be answered: they have ended."""
 
     def requests(self, milliseconds: int) -> list[tuple[bytes, Message]]:
         """Waiting requests as (peer, message), a bounded number at once; waits at most `milliseconds` for the first."""
         found: list[tuple[bytes, Message]] = []
+        if (early := self._looked_at + _APART - time.monotonic()) > 0:
+            time.sleep(early)
         self._numbers.clear()
         self.gone.clear()
         if not poll([self._socket], milliseconds):
             return found
+        self._looked_at = time.monotonic()
         for _ in range(_AT_ONCE):  # a flood of garbage must not keep members from being answered
-            try:
-                identity, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+            if (received := try_receive(self._socket, copy=False)) is None:
                 break
+            identity, *frames = received
             peer = identity.bytes
             if self._faults.get(peer, 0) >= _FAULTS:
                 self.quarantined_messages += 1
@@ -84,7 +90,7 @@ class ControlServer:
         if number != message.schema_number:
             message = message.model_copy(update={"schema_number": number})
         try:
-            self._socket.send_multipart([peer, encode(message), *frames], zmq.NOBLOCK)
+            send_nowait(self._socket, [peer, encode(message), *frames])
         except zmq.ZMQError as fault:
             log.info("event=answer_not_sent type=%s reason=%s", message.type, fault.strerror)
             if fault.errno == zmq.EHOSTUNREACH:
@@ -116,11 +122,13 @@ def _request(frames: list[zmq.Frame]) -> Join | Heartbeat | Leave | Fetch:
 
 def _check_role(message: Message, identity: zmq.Frame) -> None:
     """WireError if somebody joins as another role than the one whose key it has."""
+    if not isinstance(message, Join):
+        return
     try:
         role = identity.get("User-Id")
     except zmq.ZMQError:  # no keys are used
         return
-    if isinstance(message, Join) and role and message.role != role:
+    if role and message.role != role:
         raise WireError("role_key_mismatch", role=message.role, expected=role)
 
 

@@ -52,7 +52,7 @@ class Membership:
         self.restarts = self._register.restarts
         self.learners_wanted = self._places.learners
         self.complete = False
-        self.save = self._register.save
+        self.save, self.save_if_due = self._register.save, self._register.save_if_due
 
     @property
     def watching(self) -> bool:

@@ -475,8 +475,8 @@ def test_a_report_that_raises_stops_the_worker_instead_of_silencing_it(worker: W
     with coordinator(free_port_block):
         worker.client.join(60)
         worker.client.start(broken)
-        until(lambda: worker.client.command == "stop")
-        assert worker.client.changed.is_set()
+        until(worker.client.changed.is_set)
+        assert worker.client.command == "stop"
         worker.client._report = Report
 
 
