@@ -43,7 +43,7 @@ from workers.coordination.membership import Membership
 from workers.coordination.stall_detector import StallDetector
 from workers.coordination.worker_counters import WorkerCounters
 from workers.environments.registry import describe
-from workers.evaluation.baselines import baselines_by_policy
+from workers.evaluation.baselines import BaselineMeasurement
 from workers.evaluation.episodes import environments_of
 from workers.league.league_state import LeagueState
 from workers.league.pool_server import serve_chunk
@@ -101,6 +101,7 @@ class Coordinator:
         """Whether what a run ends by may have changed since that was looked at."""
         self._told: tuple[str, bool, int] = ("running", False, 0)
         """What members' orders follow from, when all were told theirs last."""
+        self._baselines: BaselineMeasurement | None = None
         self._playing: dict[str, Any] = {}
         """What actors are told of the league and the curriculum."""
         self._dirty_since = time.monotonic()
@@ -122,7 +123,7 @@ class Coordinator:
         """Answers until the run has ended, or is left to the next coordinator; True if it reached its end."""
         while not self._stages.over:
             self.vitals.tick()
-            for peer, message in self._server.requests(100):
+            for peer, message in self._server.requests(30):
                 if isinstance(message, Join):
                     self._join(peer, message)
                 elif isinstance(message, Heartbeat):
@@ -191,7 +192,7 @@ class Coordinator:
             self._tally.learners(),
             self._members.clean,
             self._tally.restarts(self._learned),
-            baselines_by_policy(self._run, self._world, complete),
+            (self._baselines or BaselineMeasurement(self._run, self._world)).by_policy(complete),
             complete,
         )
         summary["refused"] = {
@@ -406,6 +407,8 @@ class Coordinator:
             self._on_stage_change()
 
     def _on_stage_change(self) -> None:
+        if self._baselines is None:  # measured while others drain, so that nobody waits for them afterwards
+            self._baselines = BaselineMeasurement(self._run, self._world)
         self._observe()
         log.info("event=stage stage=%s", self._stages.now)
 
