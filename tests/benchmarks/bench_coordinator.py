@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -71,7 +72,7 @@ def measured(own: Path, count: int, seconds: float, pages: bool = False, profile
             spent = (_spent(process) - before) / (time.monotonic() - start) * 60
             rss = process.memory_info().rss / 2**20
         finally:
-            worker.popen.terminate()
+            runs.kill(worker.popen.pid, signal.SIGTERM)
             worker.wait(_PATIENCE)
             context.destroy(linger=0)
     late = {f"answer_ms_p{q}": round(float(np.percentile(answers, q)) * 1e3, 2) for q in (50, 99)}
@@ -152,8 +153,14 @@ class _Herd:
 
 
 def _introduction(number: int) -> Join:
-    role = "actor" if number else "learner"
-    return Join(role=role, token=f"token-{number}", release="0", host="elsewhere", pid=number, node=f"node-{number}")
+    return Join(
+        role="actor" if number else "learner",
+        token=f"token-{number}",
+        release="0",
+        host="elsewhere",
+        pid=number,
+        node=f"node-{number}",
+    )
 
 
 def _route(policy: str) -> Route:

@@ -29,8 +29,6 @@ from workers.coordinator import Coordinator, _announce
 from workers.environments.registry import describe
 from workers.metrics.run_metrics import RunMetrics
 
-_DOORS = ("experience", "weights", "acknowledgements")
-
 __all__ = []
 
 
@@ -124,7 +122,9 @@ def crowd(coordinator: Coordinator, server: Any, count: int) -> list[Heartbeat]:
         role: Role = "actor" if number else "learner"
         coordinator._join(str(number).encode(), join(role, str(number), host="elsewhere"))
         name, counters = server.answers[-1].name, {f"waits.{i}": 1.0 for i in range(20)}
-        routes = [] if number else [Route(policy="agent_0", learner=name, incarnation=1, **dict.fromkeys(_DOORS, "x"))]
+        doors = {"experience": "e", "weights": "w", "acknowledgements": "a"}
+        route = Route.model_validate({"policy": "agent_0", "learner": name, "incarnation": 1, **doors})
+        routes = [] if number else [route]
         found.append(Heartbeat(name=name, token=str(number), incarnation=1, state="acting", routes=routes,
                                counters=counters))  # fmt: skip
         coordinator._heartbeat(str(number).encode(), found[-1])
@@ -178,7 +178,9 @@ def test_a_look_at_all_members_costs_as_much_as_there_are_members(tmp_path: Path
 def test_counters_are_not_read_for_each_turn(tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """But twice a second, however often members ask."""
     coordinator, looks = coordinator_of(tmp_path, server, actors=4), list[str]()
-    turns = [[(b"1", heartbeat)] for heartbeat in crowd(coordinator, server, 4) for _ in range(50)]
+    turns: list[list[tuple[bytes, Message]]] = [
+        [(b"1", heartbeat)] for heartbeat in crowd(coordinator, server, 4) for _ in range(50)
+    ]
 
     def requests(_milliseconds: int) -> list[tuple[bytes, Message]]:
         if not turns:
@@ -186,7 +188,12 @@ def test_counters_are_not_read_for_each_turn(tmp_path: Path, server: Any, monkey
         return turns.pop() if turns else []
 
     server.requests = requests
-    monkeypatch.setattr(RunMetrics, "pages", lambda _, role: looks.append(role) or {})
+
+    def pages(_books: RunMetrics, role: str) -> dict[tuple[str, int], dict[str, float]]:
+        looks.append(role)
+        return {}
+
+    monkeypatch.setattr(RunMetrics, "pages", pages)
     coordinator._observe_at = math.inf
     coordinator.serve()
     assert looks == []
