@@ -29,7 +29,7 @@ from protocol.config.yaml_file import read_run
 from protocol.control.server import ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused, RookeryError, disk_fault
 from protocol.memory.shared_file import sweep
-from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Status, Welcome
+from protocol.messages.core import Command, Heartbeat, Join, Leave, Refusal, Status, Welcome
 from protocol.messages.file_fetch import Fetch
 from protocol.refusal_log import one_line
 from protocol.spaces import World
@@ -44,7 +44,7 @@ from workers.coordination.membership import Membership
 from workers.coordination.stall_detector import StallDetector
 from workers.coordination.worker_counters import WorkerCounters
 from workers.environments.registry import describe
-from workers.evaluation.baselines import baselines_by_policy
+from workers.evaluation.baselines import BaselineMeasurement
 from workers.evaluation.episodes import environments_of
 from workers.league.league_state import LeagueState
 from workers.league.pool_server import serve_chunk
@@ -70,7 +70,9 @@ __all__ = ["Coordinator", "command"]
 
 log = logging.getLogger(__name__)
 
-_OBSERVE_EVERY = 0.5
+_EXPIRE_EVERY = 0.1
+_OBSERVE_EVERY, _OBSERVE_LATEST = 0.5, 2.0
+"""Seconds from one look at all members to the next; in between so many that a hundredth of the time goes to it."""
 _SALVAGE_SECONDS = 15.0
 _ERRORS_KEPT = 20
 
@@ -95,7 +97,14 @@ class Coordinator:
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds)
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
-        self._observed_at = 0.0
+        self._expired_at = self._observe_at = 0.0
+        self._end_due = True
+        """Whether what a run ends by may have changed since that was looked at."""
+        self._told: tuple[str, bool, int] = ("running", False, 0)
+        """What members' orders follow from, when all were told theirs last."""
+        self._baselines: BaselineMeasurement | None = None
+        self._playing: dict[str, Any] = {}
+        """What actors are told of the league and the curriculum."""
         self._dirty_since = time.monotonic()
         self._stages = RunLifecycle(run.actor_timeout, run.learner_timeout)
         self._tally = WorkerCounters(self._members, self._books)
@@ -115,7 +124,7 @@ class Coordinator:
         """Answers until the run has ended, or is left to the next coordinator; True if it reached its end."""
         while not self._stages.over:
             self.vitals.tick()
-            for peer, message in self._server.requests(100):
+            for peer, message in self._server.requests(30):
                 if isinstance(message, Join):
                     self._join(peer, message)
                 elif isinstance(message, Heartbeat):
@@ -125,14 +134,18 @@ class Coordinator:
                 elif isinstance(message, Fetch):
                     self._serve_file(peer, message)
             now = time.monotonic()
-            for lost in self._members.expire(now):
-                log.warning("event=lease_ended worker=%s incarnation=%d", lost.name, lost.incarnation)
-                self._lost[f"{self._members.run_id}-{lost.name}.{lost.incarnation}"] = now
-            self._sweep_lost(now)
-            if now - self._observed_at >= _OBSERVE_EVERY:
-                self._observed_at = now
+            if now - self._expired_at >= _EXPIRE_EVERY:
+                self._expired_at = now
+                self._expire(now)
+            if now >= self._observe_at:
+                began = time.thread_time()
                 self._observe()
+                self._observe_at = now + min(_OBSERVE_LATEST, max(_OBSERVE_EVERY, 100 * (time.thread_time() - began)))
+                self._end_due = True
+            else:
+                self._members.save_if_due()
             self._advance(now)
+            self._tell_news()
         self.vitals.idle()
         return self._members.complete
 
@@ -156,6 +169,12 @@ class Coordinator:
         refusals = self.vitals.refusals.counters()
         return render_run_metrics(self.vitals.identity, self._books.view, self.vitals.silent, refusals)
 
+    def _expire(self, now: float) -> None:
+        for lost in self._members.expire(now):
+            log.warning("event=lease_ended worker=%s incarnation=%d", lost.name, lost.incarnation)
+            self._lost[f"{self._members.run_id}-{lost.name}.{lost.incarnation}"] = now
+        self._sweep_lost(now)
+
     def _sweep_lost(self, now: float) -> None:
         """Removes the rings that actors left, once the learners have had time to take what was finished in them. Never
         weights: a learner resumes from them."""
@@ -175,7 +194,7 @@ class Coordinator:
             self._tally.learners(),
             self._members.clean,
             self._tally.restarts(self._learned),
-            baselines_by_policy(self._run, self._world, complete),
+            (self._baselines or BaselineMeasurement(self._run, self._world)).by_policy(complete),
             complete,
         )
         summary["refused"] = {
@@ -208,6 +227,10 @@ class Coordinator:
     def linger(self, seconds: float, stay: bool = False) -> None:
         """Tells a supervisor that still asks that the run has ended; with `stay` everybody, until it is stopped."""
         end = time.monotonic() + seconds
+        over = Status(command="stop", view=self._books.view)
+        for member in self._members.everybody():
+            if member.told is not None:
+                self._server.answer(member.peer, over.model_copy(update={"schema_number": member.schema_number}))
 
         def waited_for() -> bool:
             if stay:
@@ -217,7 +240,7 @@ class Coordinator:
         while waited_for():
             for peer, message in self._server.requests(50):
                 if isinstance(message, Heartbeat):
-                    self._server.answer(peer, Status(command="stop", view=self._books.view))
+                    self._server.answer(peer, over)
                 elif isinstance(message, Leave):
                     self._leave(peer, message)
                 elif isinstance(message, Join):
@@ -289,24 +312,41 @@ class Coordinator:
             self._server.answer(peer, Status(command="rejoin"))
             return
         self._take_episodes(member, heartbeat)
-        view: dict[str, Any] = self._view() if member.role == "supervisor" else {}
-        if member.role == "evaluator":
+        member.peer, member.schema_number = peer, heartbeat.schema_number
+        self._tell(member)
+
+    def _tell(self, member: WorkerRecord) -> None:
+        """What a member of its role needs to know now."""
+        view: dict[str, Any] = self._playing if member.role == "actor" else {}
+        if member.role == "supervisor":
+            view = self._view()
+        elif member.role == "evaluator":
             view = {"made": self._books.steps_done, "complete": self._members.complete}
-        if member.role == "actor" and self._standing is not None:
-            view["league"] = self._standing.instructions
-        if member.role == "actor" and self._curriculum is not None:
-            view["curriculum"] = self._curriculum.view
-        self._server.answer(
-            peer,
-            Status(
-                command=self._stages.command(member.role, self.controls.paused),
-                routes=self._members.routes(member),
-                actors=self._members.living_actors(),
-                view=view,
-                checkpoints=self.controls.checkpoints,
-                returns=self._books.mean_returns(member.policies) if member.role == "learner" else {},
-            ),
+        command, checkpoints = member.told = self._orders(member)
+        status = Status(
+            schema_number=member.schema_number,
+            command=command,
+            routes=self._members.routes(member),
+            actors=self._members.living_actors() if member.role in ("learner", "relay") else [],
+            view=view,
+            checkpoints=checkpoints,
+            returns=self._books.mean_returns(member.policies) if member.role == "learner" else {},
         )
+        self._server.answer(member.peer, status)
+
+    def _orders(self, member: WorkerRecord) -> tuple[Command, int]:
+        return self._stages.command(member.role, self.controls.paused), self.controls.checkpoints
+
+    def _tell_news(self) -> None:
+        """Whoever is to do something else than before is told at once, and not with its next heartbeat. One that has
+        not been answered yet is about to ask."""
+        now = self._stages.now, self.controls.paused, self.controls.checkpoints
+        if now == self._told:
+            return
+        self._told = now
+        for member in self._members.everybody():
+            if member.told is not None and member.told != self._orders(member):
+                self._tell(member)
 
     def _serve_file(self, peer: bytes, wanted: Fetch) -> None:
         """A part of a member of the league's library."""
@@ -337,6 +377,7 @@ class Coordinator:
                 if told and reason != leave.error:
                     log.error("event=worker_traceback worker=%s error=%s", member.name, leave.error)
         self._server.answer(peer, Status(command="stop"))
+        self._end_due = True
 
     def _take_episodes(self, member: WorkerRecord, message: Heartbeat | Leave) -> None:
         for policy, steps, count, returns in self._members.new_episodes(member, message.episodes):
@@ -357,10 +398,11 @@ class Coordinator:
             orphaned = bool(self._parent) and os.getppid() != self._parent
             over = self._run.seconds is not None and self._books.seconds >= self._run.seconds
             static = not self._run.actors  # its learners then wait to be told to end
-            if (
+            due, self._end_due = self._end_due, False
+            if due and (
                 over
                 or self._books.target_reached
-                or members.actors_done(self._tally.steps())
+                or members.actors_done(self._tally.steps)
                 or (static and self._tally.trained_on(self._parts))
             ):
                 members.complete = True
@@ -370,10 +412,12 @@ class Coordinator:
                 stages.drain(now, complete=False)
             if stages.now != before:
                 self._on_stage_change()
-        while stages.advance(now, members.complete, lambda role: bool(members.members(role))):
+        while stages.advance(now, members.complete, members.there):
             self._on_stage_change()
 
     def _on_stage_change(self) -> None:
+        if self._baselines is None:  # measured while others drain, so that nobody waits for them afterwards
+            self._baselines = BaselineMeasurement(self._run, self._world)
         self._observe()
         log.info("event=stage stage=%s", self._stages.now)
 
@@ -387,7 +431,8 @@ class Coordinator:
             self._standing.update(pages[0], time.monotonic())
         if self._curriculum is not None:
             self._curriculum.update(pages[0])
-        self._members.save()
+        league = {} if self._standing is None else {"league": self._standing.instructions}
+        self._playing = league if self._curriculum is None else {**league, "curriculum": self._curriculum.view}
         if self._stages.now == "running":
             self._look_for_stalls({**pages[0], **pages[1]})
 
@@ -398,7 +443,7 @@ class Coordinator:
         progress = (
             int(now * 1000) if self.controls.paused else view["made"] + steps
         )  # who is paused moves in time alone
-        said = self._stillness.update(now, progress, members.table(), members.absent, pages)
+        said = self._stillness.update(now, progress, view["workers"], members.absent, pages)
         if said and not before:
             log.error('event=stalled reason="%s"', said)
 

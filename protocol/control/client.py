@@ -51,6 +51,8 @@ class ControlClient:
         self._report: Callable[[], Report] = Report
         self._last: Status | None = None
         self.refusals = RefusalLog()
+        self._orders: tuple[str, int] | None = None
+        """What it was told to do last."""
         self.heard_at = 0.0
         self.changed = threading.Event()
         """Set at every status; the worker may clear it."""
@@ -231,7 +233,11 @@ class ControlClient:
         if isinstance(message, Status):
             self._last = message
             self.changed.set()
-            self._unheard.answered(known=message.command != "rejoin")
+            orders = message.command, message.checkpoints
+            if self._orders in (None, orders) or message.command == "rejoin":
+                self._unheard.answered(known=message.command != "rejoin")
+            # else it may have been sent unasked, before the heartbeat that tells of them was received
+            self._orders = None if message.command == "rejoin" else orders
             if message.command == "rejoin":
                 self._surplus = 0
                 self._send(self._join)

@@ -6,6 +6,7 @@ What a peer sends is checked before it is handed on; one that keeps sending what
 from __future__ import annotations
 
 import logging
+import time
 
 import zmq
 
@@ -17,11 +18,13 @@ from protocol.messages.core import Heartbeat, Join, Leave, Message, Refusal
 from protocol.messages.file_fetch import Fetch
 from protocol.messages.versioning import Schemas
 from protocol.refusal_log import RefusalLog
-from protocol.transport.sockets import peer_host, poll
+from protocol.transport.sockets import peer_host, poll, send_nowait, try_receive
 
 __all__ = ["ControlServer", "check_schemas", "refusal"]
 
 _AT_ONCE = 1000
+_APART = 0.005
+"""Seconds, at least, from one look for requests to the next: those of a crowd are taken several at a time."""
 _FAULTS = 20
 """Refused messages after which a peer is quarantined."""
 _PEERS = 1000
@@ -45,21 +48,24 @@ class ControlServer:
         """peer -> messages that were refused."""
         self._numbers: dict[bytes, int] = {}
         """peer -> the schema its request is answered in."""
+        self._looked_at = 0.0
         self.gone: set[bytes] = set()
         """Peers of the newest requests that could not be answered: they have ended."""
 
     def requests(self, milliseconds: int) -> list[tuple[bytes, Message]]:
         """Waiting requests as (peer, message), a bounded number at once; waits at most `milliseconds` for the first."""
         found: list[tuple[bytes, Message]] = []
+        if (early := self._looked_at + _APART - time.monotonic()) > 0:
+            time.sleep(early)
         self._numbers.clear()
         self.gone.clear()
         if not poll([self._socket], milliseconds):
             return found
+        self._looked_at = time.monotonic()
         for _ in range(_AT_ONCE):  # a flood of garbage must not keep members from being answered
-            try:
-                identity, *frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+            if (received := try_receive(self._socket, copy=False)) is None:
                 break
+            identity, *frames = received
             peer = identity.bytes
             if self._faults.get(peer, 0) >= _FAULTS:
                 self.quarantined_messages += 1
@@ -75,12 +81,13 @@ class ControlServer:
         return found
 
     def answer(self, peer: bytes, message: Message, *frames: bytes) -> bool:
-        """Sends `message` to `peer`, in the schema of its request; False, and no error, if that one is gone."""
-        number = self._numbers.get(peer, SCHEMA)
+        """Sends `message` to `peer`, in the schema of its request if it is one of the newest; False, and no error, if
+        that one is gone."""
+        number = self._numbers.get(peer, message.schema_number)
         if number != message.schema_number:
             message = message.model_copy(update={"schema_number": number})
         try:
-            self._socket.send_multipart([peer, encode(message), *frames], zmq.NOBLOCK)
+            send_nowait(self._socket, [peer, encode(message), *frames])
         except zmq.ZMQError as fault:
             self.refusals.tell("answer_not_sent", message.type, str(fault), level=logging.INFO, type=message.type)
             if fault.errno == zmq.EHOSTUNREACH:
@@ -112,11 +119,13 @@ def _request(frames: list[zmq.Frame]) -> Join | Heartbeat | Leave | Fetch:
 
 def _check_role(message: Message, identity: zmq.Frame) -> None:
     """WireError if somebody joins as another role than the one whose key it has."""
+    if not isinstance(message, Join):
+        return
     try:
         role = identity.get("User-Id")
     except zmq.ZMQError:  # no keys are used
         return
-    if isinstance(message, Join) and role and message.role != role:
+    if role and message.role != role:
         raise WireError("role_key_mismatch", role=message.role, expected=role)
 
 

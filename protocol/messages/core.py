@@ -264,13 +264,13 @@ class Heartbeat(Message):
 
 
 class Status(Message):
-    """coordinator -> worker, answering a heartbeat."""
+    """coordinator -> worker, answering a heartbeat, or unasked: there are new orders."""
 
     type: ClassVar[str] = "status"
     command: Command
     routes: Annotated[list[Route], FailFast()] = Field(default_factory=list)
     actors: Annotated[list[Actor], FailFast()] = Field(default_factory=list)
-    """The living actors."""
+    """For a learner or a relay: the living actors."""
     view: dict[str, Any] = Field(default_factory=dict)
     """For a supervisor the state of the run; of it for an evaluation `made` and `complete`, for an actor `league` and
     `curriculum`."""

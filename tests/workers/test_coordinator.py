@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
+import zmq
 
 from protocol.config.run import parse_run
+from protocol.control.client import ControlClient
+from protocol.control.heartbeat import Report
+from protocol.control.server import ControlServer
 from protocol.memory.shared_file import PREFIX
-from protocol.messages.core import Leave, Message, Refusal, Welcome
+from protocol.messages.core import Heartbeat, Leave, Message, Refusal, Role, Route, Welcome
 from protocol.refusal_log import RefusalLog
+from protocol.transport.sockets import Ports
+from tests.waiting import until
 from tests.workers.coordination.test_membership import join
 from workers import coordinator as coordinating
 from workers.coordinator import Coordinator, _announce
 from workers.environments.registry import describe
+from workers.metrics.run_metrics import RunMetrics
 from workers.runtime.http_server import HttpRequest
 
 __all__ = []
@@ -48,10 +57,16 @@ def server() -> SimpleNamespace:
 @pytest.fixture
 def coordinator(tmp_path: Path, server: Any) -> Iterator[Coordinator]:
     """Of a run of two policies that has just begun."""
-    run = parse_run({"environment": {"copies": 4}, "steps": 1_000, "num_learner_processes": 1})
-    made = Coordinator(run, describe(run.environment), tmp_path, server)
+    made = coordinator_of(tmp_path, server)
     yield made
     made.close()
+
+
+def coordinator_of(folder: Path, server: Any, **keys: Any) -> Coordinator:
+    """Of such a run in `folder`."""
+    folder.mkdir(exist_ok=True)
+    run = parse_run({"environment": {"copies": 4}, "steps": 1_000, "num_learner_processes": 1, **keys})
+    return Coordinator(run, describe(run.environment), folder, server)
 
 
 def names(coordinator: Coordinator) -> list[tuple[str, int]]:
@@ -129,3 +144,122 @@ def test_what_an_actor_left_undelivered_stays_until_learners_have_been_there_for
     assert ring.exists()
     coordinator._sweep_lost(now + 1021)
     assert not ring.exists()
+
+
+def crowd(coordinator: Coordinator, server: Any, count: int) -> list[Heartbeat]:
+    """A learner, and `count` actors, all of which have been heard; the next heartbeat of each."""
+    found = []
+    for number in range(count + 1):
+        role: Role = "actor" if number else "learner"
+        coordinator._join(str(number).encode(), join(role, str(number), host="elsewhere"))
+        name, counters = server.answers[-1].name, {f"waits.{i}": 1.0 for i in range(20)}
+        doors = {"experience": "e", "weights": "w", "acknowledgements": "a"}
+        route = Route.model_validate({"policy": "agent_0", "learner": name, "incarnation": 1, **doors})
+        routes = [] if number else [route]
+        found.append(Heartbeat(name=name, token=str(number), incarnation=1, state="acting", routes=routes,
+                               counters=counters))  # fmt: skip
+        coordinator._heartbeat(str(number).encode(), found[-1])
+    return found
+
+
+def instructions(act: Callable[[], Any]) -> int:
+    """Bytecode instructions that `act` takes: what it costs, whatever else the machine does."""
+    count, before = 0, sys.gettrace()
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        act()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_a_heartbeat_costs_no_more_the_more_members_there_are(tmp_path: Path, server: Any) -> None:
+    """And is answered with what a role needs: only learners and relays are told which actors live."""
+    costs = []
+    for count in (10, 100):
+        coordinator = coordinator_of(tmp_path / str(count), server, actors=count)
+        learner, *actors = crowd(coordinator, server, count)
+        costs.append(instructions(lambda c=coordinator, a=actors: c._heartbeat(b"1", a[0])))  # type: ignore[misc]
+        assert server.answers[-1].actors == []
+        assert server.answers[-1].routes == learner.routes
+        coordinator._heartbeat(b"0", learner)
+        assert len(server.answers[-1].actors) == count
+        coordinator.close()
+    assert costs[1] < 1.1 * costs[0]
+
+
+def test_a_look_at_all_members_costs_as_much_as_there_are_members(tmp_path: Path, server: Any) -> None:
+    costs = []
+    for count in (20, 80):
+        coordinator = coordinator_of(tmp_path / str(count), server, actors=count)
+        crowd(coordinator, server, count)
+        coordinator._observe()
+        costs.append(instructions(coordinator._observe))
+        coordinator.close()
+    assert costs[1] < 4.4 * costs[0]
+
+
+def test_counters_are_not_read_for_each_turn(tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But twice a second, however often members ask."""
+    coordinator, looks = coordinator_of(tmp_path, server, actors=4), list[str]()
+    turns: list[list[tuple[bytes, Message]]] = [
+        [(b"1", heartbeat)] for heartbeat in crowd(coordinator, server, 4) for _ in range(50)
+    ]
+
+    def requests(_milliseconds: int) -> list[tuple[bytes, Message]]:
+        if not turns:
+            coordinator._stages.leave()
+        return turns.pop() if turns else []
+
+    server.requests = requests
+
+    def pages(_books: RunMetrics, role: str) -> dict[tuple[str, int], dict[str, float]]:
+        looks.append(role)
+        return {}
+
+    monkeypatch.setattr(RunMetrics, "pages", pages)
+    coordinator._observe_at = math.inf
+    coordinator.serve()
+    assert looks == []
+    coordinator.close()
+
+
+def test_what_ends_a_stage_is_told_at_once(tmp_path: Path, free_port_block: int) -> None:
+    """Not with the next heartbeat, which is a minute away."""
+    context = zmq.Context(1)
+    ports = Ports(context, "127.0.0.1", free_port_block)
+    address = ports.bind({0: zmq.ROUTER})[0]
+    slow = {"monitor_period": 60, "actor_timeout": 600, "learner_timeout": 600, "actors": 1}
+    coordinator = coordinator_of(tmp_path, ControlServer(ports.sockets[0]), **slow)
+    client, told = ControlClient(context, address, "actor"), list[float]()
+
+    def report() -> Report:
+        told.append(time.monotonic())
+        return Report("acting")
+
+    thread = threading.Thread(target=coordinator.serve)
+    thread.start()
+    try:
+        client.join(60)
+        client.start(report)
+        until(lambda: client.status)
+        coordinator.controls.pause()
+        until(lambda: client.command == "pause")
+        coordinator.stop()
+        until(lambda: client.command == "drain")
+        assert len(told) == 1
+        client.leave()
+    finally:
+        thread.join(60)
+        client.close()
+        coordinator.close()
+        ports.close()
+        context.destroy(linger=0)
+    assert coordinator.view()["stage"] == "ended"

@@ -24,6 +24,8 @@ class Assignments:
     def __init__(self, run: Run, policies: list[str], kinds: Mapping[str, str] | None = None) -> None:
         self._run, self._policies = run, policies
         self._learners = learners_of(run, policies, kinds or {})
+        places = {"actor": [f"actor-{i}" for i in range(run.actors)], "learner": self._learners}
+        self._places = {role: {name: i for i, name in enumerate(names)} for role, names in places.items()}
 
     @property
     def learners(self) -> int:
@@ -32,9 +34,7 @@ class Assignments:
 
     def names(self, role: Role) -> list[str]:
         """The names of all actors or learners; no others have a place."""
-        if role == "actor":
-            return [f"actor-{i}" for i in range(self._run.actors)]
-        return list(self._learners) if role == "learner" else []
+        return list(self._places.get(role, ()))
 
     def resolve_name(self, role: Role, claim: str) -> str:
         """The name that `claim` asks for. Where learners are called by their policies, `learner-N` means the N-th, as a
@@ -47,8 +47,7 @@ class Assignments:
 
     def index(self, role: Role, name: str) -> int | None:
         """Which of the role's places `name` is; None if it is none."""
-        names = self.names(role)
-        return names.index(name) if name in names else None
+        return self._places.get(role, {}).get(name)
 
     @property
     def ranked(self) -> dict[str, int]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from protocol.config.run import Run
 from protocol.control.server import check_schemas, refusal
@@ -42,17 +42,22 @@ class Membership:
         self._places = Assignments(run, policies, kinds)
         self._ranked = self._places.ranked
         self._register = MemberStore(path, disk)
+        self._roles: dict[Role, dict[str, WorkerRecord]] = {role: {} for role in get_args(Role)}
+        for member in self._register.members.values():
+            self._roles[member.role][member.name] = member
+        self._routes: dict[tuple[str, str, str], list[Route]] = {}
+        """What members were told since a route changed, by role and, for actors, by what theirs depend on."""
         self.run_id = self._register.run_id
         self.clean = self._register.clean
         self.restarts = self._register.restarts
         self.learners_wanted = self._places.learners
         self.complete = False
-        self.save = self._register.save
+        self.save, self.save_if_due = self._register.save, self._register.save_if_due
 
     @property
     def watching(self) -> bool:
         """Whether a supervisor is there."""
-        return bool(self.members("supervisor"))
+        return self.there("supervisor")
 
     def join(self, join: Join, steps: Steps) -> WorkerRecord | Refusal:
         """Lets a worker in, or says why not. `steps`: what every actor incarnation has made so far."""
@@ -90,7 +95,8 @@ class Membership:
         """Takes back that a `fresh` member was let in: it had gone before it was told, and has done nothing. Who asks
         next is given its place and its number, so that what dead processes had asked for in time costs nobody else."""
         name, number = member.name, member.incarnation
-        del self._register.members[name], self._register.tokens[name]
+        self._forget(member)
+        del self._register.tokens[name]
         self._register.quotas.pop((name, number), None)
         self._register.incarnations[name] = number - 1
         if name in self.restarts:
@@ -104,15 +110,17 @@ class Membership:
         member = self._of(heartbeat)
         if member is not None:
             member.seen, member.heard = time.monotonic(), True
-            member.state, member.routes = heartbeat.state, list(heartbeat.routes)
-            member.counters, member.metrics = dict(heartbeat.counters), dict(heartbeat.metrics)
+            member.state, member.counters, member.metrics = heartbeat.state, heartbeat.counters, heartbeat.metrics
+            if member.routes != heartbeat.routes:
+                member.routes = heartbeat.routes
+                self._routes.clear()
         return member
 
     def leave(self, leave: Leave) -> WorkerRecord | None:
         """Notes a farewell; None if its sender is no member."""
         member = self._of(leave)
         if member is not None:
-            member.counters, member.metrics = dict(leave.counters), dict(leave.metrics)
+            member.counters, member.metrics = leave.counters, leave.metrics
             if not leave.error:
                 self.clean.add((member.name, member.incarnation))
             self._end(member)
@@ -147,7 +155,15 @@ class Membership:
 
     def members(self, role: Role) -> list[WorkerRecord]:
         """The living members of a role."""
-        return [member for member in self._register.members.values() if member.role == role]
+        return list(self._roles[role].values())
+
+    def everybody(self) -> list[WorkerRecord]:
+        """The living members."""
+        return list(self._register.members.values())
+
+    def there(self, role: Role) -> bool:
+        """Whether any member of a role lives."""
+        return bool(self._roles[role])
 
     def left_cleanly(self, join: Join) -> bool:
         """Whether the last who had the name that `join` claims said farewell without an error."""
@@ -157,6 +173,13 @@ class Membership:
     def routes(self, member: WorkerRecord) -> list[Route]:
         """Where the living learners are, and for an actor by way of which relays. Of a policy with several ranks a
         learner is told all, an actor its own, everybody else the first."""
+        acts = member.role == "actor"
+        key = member.role, member.node if acts else "", member.name if acts and self._ranked else ""
+        if key not in self._routes:
+            self._routes[key] = self._find_routes(member)
+        return self._routes[key]
+
+    def _find_routes(self, member: WorkerRecord) -> list[Route]:
         routes = [
             route.model_copy(update={"node": learner.node})
             for learner in self.members("learner")
@@ -178,14 +201,15 @@ class Membership:
         """(name, incarnation) of the living actors."""
         return [(member.name, member.incarnation) for member in self.members("actor")]
 
-    def actors_done(self, steps: Steps) -> bool:
-        """Whether every actor ended and all steps of the run are made."""
-        if self.members("actor") or not self._register.quotas:
+    def actors_done(self, steps: Callable[[], Steps]) -> bool:
+        """Whether every actor ended and all steps of the run are made; `steps` is asked for only where that may be."""
+        if self.there("actor") or not self._register.quotas:
             return False
         counted = list(self._register.quotas)
         if self._run.lockstep:  # what was made before all began anew is made again
             counted = [(name, i) for name, i in counted if self._register.incarnations[name] == i]
-        return sum(steps.get(key, 0) for key in counted) >= self._run.end
+        made = steps()
+        return sum(made.get(key, 0) for key in counted) >= self._run.end
 
     def counters(self, role: Role) -> dict[tuple[str, int], dict[str, float]]:
         """Last known counters by (name, incarnation), for workers whose pages cannot be seen from here."""
@@ -258,7 +282,8 @@ class Membership:
             self.restarts[name] = self.restarts.get(name, 0) + 1
         self._register.incarnations[name] = incarnation
         self._register.tokens[name] = join.token
-        self._register.members[name] = member
+        self._register.members[name] = self._roles[join.role][name] = member
+        self._routes.clear()
         self.save()
         return member
 
@@ -339,10 +364,14 @@ class Membership:
         return member
 
     def _end(self, member: WorkerRecord) -> None:
-        del self._register.members[member.name]
+        self._forget(member)
         if member.role in ("actor", "learner"):
             self._register.ended[member.name, member.incarnation] = member.counters
         self.save()
+
+    def _forget(self, member: WorkerRecord) -> None:
+        del self._register.members[member.name], self._roles[member.role][member.name]
+        self._routes.clear()
 
 
 _KEY = {"actor": "actors", "learner": "num_learner_processes"}

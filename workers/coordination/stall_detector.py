@@ -20,8 +20,8 @@ class StallDetector:
         self._seconds = seconds
         self._moved_at = 0.0
         self._progress = -1
-        self._waits: dict[tuple[str, int], dict[str, float]] = {}
-        """What everybody had waited when something moved last."""
+        self._before: Pages = {}
+        """What everybody had counted when something moved last."""
         self.stalls = 0
         self.message = ""
 
@@ -32,7 +32,7 @@ class StallDetector:
         those that are wanted and not there."""
         if progress != self._progress or not workers:
             self._progress, self._moved_at, self.message = progress, now, ""
-            self._waits = {key: _waits(page) for key, page in pages.items()}
+            self._before = pages
         elif not self.message and now - self._moved_at >= self._seconds:
             self.stalls += 1
             told = [self._told(worker, pages) for worker in workers if worker["role"] in ("actor", "learner", "relay")]
@@ -42,7 +42,7 @@ class StallDetector:
 
     def _told(self, worker: Mapping[str, Any], pages: Pages) -> str:
         key = worker["name"], worker["incarnation"]
-        before = self._waits.get(key, {})
+        before = _waits(self._before.get(key, {}))
         grown = {cause: value - before.get(cause, 0.0) for cause, value in _waits(pages.get(key, {})).items()}
         most = max(grown, key=lambda cause: grown[cause], default="")
         if worker["silent"] > self._seconds / 2:

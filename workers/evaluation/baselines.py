@@ -23,7 +23,7 @@ from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.episodes import evaluation_config, play_episodes
 
-__all__ = ["baselines", "baselines_by_policy", "play"]
+__all__ = ["BaselineMeasurement", "baselines", "baselines_by_policy", "play"]
 
 log = logging.getLogger(__name__)
 
@@ -32,27 +32,39 @@ _PATIENCE, _HURRY = 60.0, 3.0
 """Seconds for a run that reached its end, and for one that was stopped."""
 
 
-def baselines_by_policy(run: Run, world: World, complete: bool) -> dict[str, dict[str, float]]:
-    """policy -> baselines of the first agent it plays; empty, as the log tells, where the world raises or is slow."""
-    found: dict[str, dict[str, float]] = {}
-    if run.environment.id == EXTERNAL:  # nobody else can play it
-        return {policy: {} for policy in run.policy_of(world).values()}
+class BaselineMeasurement:
+    """Of one run, begun now, in a thread of its own."""
 
-    def measure() -> None:
+    def __init__(self, run: Run, world: World) -> None:
+        self._run, self._world = run, world
+        self._found: dict[str, dict[str, float]] = {}
+        self._thread = threading.Thread(target=self._measure, name="baselines", daemon=True)
+        self._thread.start()
+
+    def by_policy(self, complete: bool) -> dict[str, dict[str, float]]:
+        """policy -> baselines of the first agent it plays; empty, as the log tells, where the world raises or is slow.
+        `complete`: the run reached its end, and there is time."""
+        self._thread.join(_PATIENCE if complete else _HURRY)
+        if self._thread.is_alive():
+            reason = f"{_EPISODES} episodes take too long; shorten them with a time limit"
+            log.warning("event=no_baselines reason=%s", reason)
+        by_policy: dict[str, Any] = {}
+        for agent, policy in self._run.policy_of(self._world).items():
+            by_policy.setdefault(policy, dict(self._found.get(agent, {})))
+        return by_policy
+
+    def _measure(self) -> None:
+        if self._run.environment.id == EXTERNAL:  # nobody else can play it
+            return
         try:
-            found.update(baselines(run.environment, _EPISODES, run.seed))
+            self._found.update(baselines(self._run.environment, _EPISODES, self._run.seed))
         except (Exception, SystemExit) as fault:
             log.warning("event=no_baselines reason=%s: %s", type(fault).__name__, fault)
 
-    thread = threading.Thread(target=measure, name="baselines", daemon=True)
-    thread.start()
-    thread.join(_PATIENCE if complete else _HURRY)
-    if thread.is_alive():
-        log.warning("event=no_baselines reason=%d episodes take too long; shorten them with a time limit", _EPISODES)
-    by_policy: dict[str, Any] = {}
-    for agent, policy in run.policy_of(world).items():
-        by_policy.setdefault(policy, dict(found.get(agent, {})))
-    return by_policy
+
+def baselines_by_policy(run: Run, world: World, complete: bool) -> dict[str, dict[str, float]]:
+    """The same, measured while the caller waits."""
+    return BaselineMeasurement(run, world).by_policy(complete)
 
 
 _COPIES = 256

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +21,7 @@ from workers.metrics.bottleneck import bottleneck
 from workers.metrics.diagnostics import batches_checked, findings_of
 from workers.metrics.episode_returns import RecentReturns, ReturnsCurve
 from workers.metrics.history import History
-from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters
+from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters, summed
 from workers.metrics.throughput import Throughput
 from workers.metrics.writers import MetricWriters
 from workers.planning.data_parallel import ledger_path
@@ -104,10 +103,9 @@ class RunMetrics:
         """Once a second: makes the live view and writes it down. `measured`: POLICY.NAME -> what workers measured;
         `apart`: segments cross a network."""
         now = time.monotonic()
-        env_steps, agent_steps = (
-            sum_counters(actors.values(), "env_steps"),
-            sum_counters(actors.values(), "agent_steps"),
-        )
+        of_actors = summed(actors.values())
+        counted = summed((of_actors, *learners.values()))
+        env_steps, agent_steps = (int(of_actors.get(name, 0)) for name in ("env_steps", "agent_steps"))
         trained = sum_counters(learners.values(), *(f"rows_trained.{p}" for p in self._policies))
         made = agent_steps if self._run.actors else trained
         if made and not self.acting_since:
@@ -116,11 +114,11 @@ class RunMetrics:
         if made > self.steps_done:
             self.steps_done, self.acting_until = made, now
         rates = self._rates(now, env_steps, agent_steps)
-        policies = {policy: self._policy_view(policy, actors, learners) for policy in self._played}
+        policies = {policy: self._policy_view(policy, of_actors, learners) for policy in self._played}
         auxiliaries = {name: _learned(name, learners) for name in self._learned[len(self._policies) :]}
         living = {(worker["name"], worker["incarnation"]) for worker in workers}
         adoption_lag = {name: measured.get(f"{name}.adoption_lag", 0.0) for name in self._learned}
-        flow = self._flow.update(now, actors, learners, living, adoption_lag)
+        flow = self._flow.update(now, counted, actors, learners, living, adoption_lag)
         view = {
             "steps": self._run.end,
             "env_steps": env_steps,
@@ -134,7 +132,7 @@ class RunMetrics:
             "auxiliaries": auxiliaries,
             "workers": workers,
             "restarts": dict(restarts),
-            "waits": self._waits(actors, learners),
+            "waits": _waits(counted),
             "flow": flow,
             "verdict": self._verdict_now(flow, apart),
             "health": findings_of(self._learned, learners),
@@ -194,7 +192,7 @@ class RunMetrics:
             "recorded": {p: sum_counters(pages, f"recorded.{p}") for p in self._policies},
             "unfinished_steps": sum_counters(actors.values(), "unfinished_steps"),
             "lag": _lag(pages, self._policies),
-            "waits": self._waits(actors, learners),
+            "waits": _waits(summed((*actors.values(), *learners.values()))),
             "restarts": dict(restarts),
             "environment_restarts": sum_counters(actors.values(), "environment_restarts"),
             "verdict": self.verdict(actors, learners),
@@ -285,7 +283,7 @@ class RunMetrics:
             "agent_steps_per_second": (agent_steps - agent_then) / elapsed,
         }
 
-    def _policy_view(self, policy: str, actors: Pages, learners: Pages) -> dict[str, Any]:
+    def _policy_view(self, policy: str, actors: Page, learners: Pages) -> dict[str, Any]:
         recent = self._recent[policy]
         self._recent[policy] = []
         previous = self.view.get("policies", {}).get(policy, {}).get("return")
@@ -298,25 +296,17 @@ class RunMetrics:
             **self._by_environment(policy, actors),
         }
 
-    def _by_environment(self, policy: str, actors: Pages) -> dict[str, float]:
+    def _by_environment(self, policy: str, actors: Page) -> dict[str, float]:
         """`return/MEMBER` of a collection: of the episodes that ended there since the last look, if any did."""
         found: dict[str, float] = {}
         for member in self._members:
             place = f"{policy}/{member}"
-            count, returns = (sum(p.get(f"{k}.{place}", 0) for p in actors.values()) for k in ("episodes", "returns"))
+            count, returns = (actors.get(f"{k}.{place}", 0) for k in ("episodes", "returns"))
             before = self._seen.get(place, (0, 0.0))
             if count > before[0]:
                 found[f"return/{member}"] = (returns - before[1]) / (count - before[0])
                 self._seen[place] = (count, returns)
         return found
-
-    def _waits(self, actors: Pages, learners: Pages) -> dict[str, float]:
-        waits: dict[str, float] = defaultdict(float)
-        for page in (*actors.values(), *learners.values()):
-            for name, value in page.items():
-                if name.startswith("waits."):
-                    waits[name.removeprefix("waits.")] += value
-        return dict(waits)
 
 
 def _learned(name: str, learners: Pages) -> dict[str, int]:
@@ -324,6 +314,10 @@ def _learned(name: str, learners: Pages) -> dict[str, int]:
         "version": _newest(learners, f"version.{name}"),
         "train_steps": sum_counters(learners.values(), f"steps_made.{name}"),
     }
+
+
+def _waits(counted: Page) -> dict[str, float]:
+    return {name.removeprefix("waits."): value for name, value in counted.items() if name.startswith("waits.")}
 
 
 def _newest(pages: Pages, name: str) -> int:

@@ -11,7 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-__all__ = ["Page", "Pages", "environment_books", "rows_learned", "segment_balance", "sum_counters", "unacknowledged"]
+__all__ = [
+    "Page",
+    "Pages",
+    "environment_books",
+    "rows_learned",
+    "segment_balance",
+    "sum_counters",
+    "summed",
+    "unacknowledged",
+]
 
 Page = Mapping[str, float]
 Pages = Mapping[tuple[str, int], Page]
@@ -21,6 +30,15 @@ Pages = Mapping[tuple[str, int], Page]
 def sum_counters(pages: Iterable[Page], *names: str) -> int:
     """Sum of the named counters over pages; a page may lack some."""
     return int(sum(page.get(name, 0) for page in pages for name in names))
+
+
+def summed(pages: Iterable[Page]) -> dict[str, float]:
+    """Sums of all counters over pages."""
+    total: dict[str, float] = {}
+    for page in pages:
+        for name, value in page.items():
+            total[name] = total.get(name, 0) + value
+    return total
 
 
 def unacknowledged(page: Page) -> int:

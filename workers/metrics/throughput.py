@@ -27,17 +27,16 @@ class Throughput:
     def update(
         self,
         now: float,
+        counted: Page,
         actors: Pages,
         learners: Pages,
         living: Collection[tuple[str, int]],
         adoption_lag: Mapping[str, float],
     ) -> dict[str, dict[str, float]]:
-        """policy -> what flows. `living`: (worker, incarnation); `adoption_lag`: not adopted, by policy."""
-        totals = {
-            f"{kind}.{policy}": sum(page.get(f"{kind}.{policy}", 0) for page in (*actors.values(), *learners.values()))
-            for policy in self._policies
-            for kind in _KINDS
-        }
+        """policy -> what flows. `counted`: sums over all workers; `living`: (worker, incarnation); `adoption_lag`: not
+        adopted, by policy."""
+        names = (f"{kind}.{policy}" for policy in self._policies for kind in _KINDS)
+        totals = {name: counted.get(name, 0) for name in names}
         for policy in self._policies:
             totals[f"starved.{policy}"] = sum(_starved(page, policy) for page in learners.values())
             name = f"version.{policy}"

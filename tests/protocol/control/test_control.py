@@ -372,6 +372,22 @@ def test_episodes_are_told_until_a_coordinator_answers(worker: Worker, free_port
         assert server.of(Heartbeat)[0].episodes == [("gem", 30, 2, 1.5), ("gem", 40, 1, 0.5)]
 
 
+def test_an_answer_that_nobody_asked_for_acknowledges_no_episodes(worker: Worker, free_port_block: int) -> None:
+    """One with another command than before may have been sent before the heartbeat came that told of them."""
+
+    def answer(message: Message) -> Message | None:
+        told = any(heartbeat.episodes for heartbeat in server.of(Heartbeat))
+        return Status(command="pause" if told else "go") if isinstance(message, Heartbeat) else polite(message)
+
+    with coordinator(free_port_block, answer) as server:
+        worker.start()
+        until(lambda: worker.client.status)
+        worker.report.episodes = [("gem", 30, 2, 1.5)]
+        until(lambda: worker.client.command == "pause" and not server.of(Heartbeat)[-1].episodes)
+        told = [heartbeat.episodes for heartbeat in server.of(Heartbeat) if heartbeat.episodes]
+        assert told == [[("gem", 30, 2, 1.5)]] * 2
+
+
 @pytest.mark.parametrize(
     "other", [welcome(run="run2"), welcome(incarnation=4), welcome(name="actor-1"), Refusal(reason="who are you?")]
 )
@@ -439,8 +455,8 @@ def test_a_report_that_raises_stops_the_worker_instead_of_silencing_it(worker: W
     with coordinator(free_port_block):
         worker.client.join(60)
         worker.client.start(broken)
-        until(lambda: worker.client.command == "stop")
-        assert worker.client.changed.is_set()
+        until(worker.client.changed.is_set)
+        assert worker.client.command == "stop"
         worker.client._report = Report
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workers.metrics.bottleneck import bottleneck
+from workers.metrics.segment_accounting import summed
 from workers.metrics.throughput import Throughput
 
 
@@ -14,7 +15,9 @@ def test_rates_are_means_of_the_last_seconds() -> None:
         made = 5 * now if now < 20 else 100 + 50 * (now - 20)
         actors = {("actor-0", 1): {"produced.p": made, "flight.p": 4, "waits.credit.p": 0.25 * now}}
         learners = {("learner-p", 1): {"received.p": made, "version.p": now, "waits.data.p": 0.5 * now}}
-        found = flow.update(float(now), actors, learners, {("actor-0", 1)}, {"p": 3})["p"]
+        found = flow.update(
+            float(now), summed((*actors.values(), *learners.values())), actors, learners, {("actor-0", 1)}, {"p": 3}
+        )["p"]
     assert found["segments_produced_per_second"] == pytest.approx(50)
     assert found["versions_per_second"] == pytest.approx(1)
     assert found["starvation"] == pytest.approx(0.5)
@@ -28,14 +31,14 @@ def test_policies_of_one_process_starve_for_as_long_as_it_waits() -> None:
     flow = Throughput(names, {})
     for now in (0.0, 5.0):
         page = {f"waits.data.{name}": 0.9 * now / len(names) for name in names}
-        found = flow.update(now, {}, {("learner-0", 1): page}, set(), {})
+        found = flow.update(now, page, {}, {("learner-0", 1): page}, set(), {})
     assert [found[name]["starvation"] for name in names] == pytest.approx([0.9] * len(names))
 
 
 def test_what_a_dead_actor_had_on_its_way_fills_no_queue() -> None:
     page = {"flight.p": 8}
     found = Throughput(["p"], {"p": 8}).update(
-        0.0, {("actor-0", 1): page, ("actor-0", 2): page}, {}, {("actor-0", 2)}, {}
+        0.0, {}, {("actor-0", 1): page, ("actor-0", 2): page}, {}, {("actor-0", 2)}, {}
     )
     assert found["p"]["queue_fill"] == 1.0
 
