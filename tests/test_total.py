@@ -17,7 +17,7 @@ BURNS = """
 import subprocess, sys, time
 
 def test_one():
-    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 2.5: pass"], check=True)
+    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 1.5: pass"], check=True)
 """
 
 
