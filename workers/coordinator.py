@@ -145,7 +145,8 @@ class Coordinator:
             else:
                 self._members.save_if_due()
             self._advance(now)
-            self._tell_news()
+            if not self.left:  # the run goes on without it: nobody is to do anything else
+                self._tell_news()
         self.vitals.idle()
         return self._members.complete
 
@@ -372,7 +373,10 @@ class Coordinator:
                 del self._errors[:-_ERRORS_KEPT]
                 kind, reason = Refused.heard(leave.error).kind, leave.error.strip().rpartition("\n")[2]
                 told = self._server.refusals.tell(
-                    "worker_failed", kind, reason, level=logging.ERROR, worker=member.name
+                    *("worker_failed", kind, reason),
+                    level=logging.ERROR,
+                    worker=member.name,
+                    fault=reason.partition(":")[0],
                 )
                 if told and reason != leave.error:
                     log.error("event=worker_traceback worker=%s error=%s", member.name, leave.error)
@@ -398,7 +402,7 @@ class Coordinator:
             orphaned = bool(self._parent) and os.getppid() != self._parent
             over = self._run.seconds is not None and self._books.seconds >= self._run.seconds
             static = not self._run.actors  # its learners then wait to be told to end
-            due, self._end_due = self._end_due, False
+            due, self._end_due = self._end_due or asked or orphaned, False
             if due and (
                 over
                 or self._books.target_reached

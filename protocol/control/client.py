@@ -251,7 +251,9 @@ class ControlClient:
             )
 
     def _end(self, reason: str) -> None:
-        self.refusals.tell("refused", Refused.heard(reason).kind, reason, address=self._coordinator)
+        self.refusals.tell(
+            "refused", Refused.heard(reason).kind, reason, level=logging.ERROR, address=self._coordinator
+        )
         self._orphaned = True
         self.changed.set()
 

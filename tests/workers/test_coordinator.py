@@ -20,7 +20,7 @@ from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
 from protocol.control.server import ControlServer
 from protocol.memory.shared_file import PREFIX
-from protocol.messages.core import Heartbeat, Leave, Message, Refusal, Role, Route, Welcome
+from protocol.messages.core import Heartbeat, Leave, Message, Refusal, Role, Route, Status, Welcome
 from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import Ports
 from tests.waiting import until
@@ -229,6 +229,47 @@ def test_counters_are_not_read_for_each_turn(tmp_path: Path, server: Any, monkey
     coordinator.serve()
     assert looks == []
     coordinator.close()
+
+
+class Recording(ControlServer):
+    """Keeps what it answers, asked or unasked."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        super().__init__(socket)
+        self.said = list[Message]()
+
+    def answer(self, peer: bytes, message: Message, *frames: bytes) -> bool:
+        self.said.append(message)
+        return super().answer(peer, message, *frames)
+
+
+def test_a_coordinator_that_leaves_a_run_which_goes_on_tells_nobody_to_end(
+    tmp_path: Path, free_port_block: int
+) -> None:
+    """As one that stays resident does when its pod is moved."""
+    context = zmq.Context(1)
+    ports = Ports(context, "127.0.0.1", free_port_block)
+    address = ports.bind({0: zmq.ROUTER})[0]
+    run = parse_run({"environment": {"copies": 4}, "num_learner_processes": 1, "monitor_period": 60, "actors": 1})
+    server = Recording(ports.sockets[0])
+    coordinator = Coordinator(run, describe(run.environment), tmp_path, server, True)
+    client = ControlClient(context, address, "actor")
+    thread = threading.Thread(target=coordinator.serve)
+    thread.start()
+    try:
+        client.join(60)
+        client.start(lambda: Report("acting"))
+        until(lambda: client.status)
+        coordinator.stop()
+        thread.join(60)
+        assert coordinator.left
+        assert {message.command for message in server.said if isinstance(message, Status)} == {"go"}
+    finally:
+        thread.join(60)
+        client.close()
+        coordinator.close()
+        ports.close()
+        context.destroy(linger=0)
 
 
 def test_what_ends_a_stage_is_told_at_once(tmp_path: Path, free_port_block: int) -> None:

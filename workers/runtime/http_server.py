@@ -233,6 +233,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _addressed(self) -> bool:
         """Whether this was meant for here. What a page of another origin has a browser send says so, but for a page
         whose own name was made to lead to loopback. An order says whom it is for."""
+        if "Authorization" in self.headers:  # which no page of another origin can have a browser send unasked
+            return True
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         if not host:
             return self.command == "GET"
