@@ -266,7 +266,7 @@ class Coordinator:
             self._server.answer(peer, refusal(Refused("run_is_ending"), retry=True))
             return
         again = self._members.welcomed(join) is not None
-        answer = self._members.join(join, self._tally.steps())
+        answer = self._members.join(join, self._tally.steps_of)
         if isinstance(answer, Refusal):
             kind = Refused.heard(answer.reason).kind
             who = {"role": join.role, "name": join.name}

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from protocol.config.run import parse_run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
 from protocol.control.server import ControlServer
+from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX
 from protocol.messages.core import Heartbeat, Leave, Message, Refusal, Role, Route, Status, Welcome
 from protocol.refusal_log import RefusalLog
@@ -28,7 +30,9 @@ from tests.workers.coordination.test_membership import join
 from workers import coordinator as coordinating
 from workers.coordinator import Coordinator, _announce
 from workers.environments.registry import describe
+from workers.metrics import run_metrics
 from workers.metrics.run_metrics import RunMetrics
+from workers.rollout.report import ActorReport
 from workers.runtime.http_server import HttpRequest
 
 __all__ = []
@@ -62,11 +66,11 @@ def coordinator(tmp_path: Path, server: Any) -> Iterator[Coordinator]:
     made.close()
 
 
-def coordinator_of(folder: Path, server: Any, **keys: Any) -> Coordinator:
+def coordinator_of(folder: Path, server: Any, resident: bool = False, **keys: Any) -> Coordinator:
     """Of such a run in `folder`."""
     folder.mkdir(exist_ok=True)
     run = parse_run({"environment": {"copies": 4}, "steps": 1_000, "num_learner_processes": 1, **keys})
-    return Coordinator(run, describe(run.environment), folder, server)
+    return Coordinator(run, describe(run.environment), folder, server, resident)
 
 
 def names(coordinator: Coordinator) -> list[tuple[str, int]]:
@@ -231,6 +235,25 @@ def test_counters_are_not_read_for_each_turn(tmp_path: Path, server: Any, monkey
     coordinator.close()
 
 
+def test_a_join_reads_no_counters_but_those_of_the_place_it_takes(
+    tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a thousand that come back at once take longer than their leases, and none ever stays."""
+    coordinator, read = coordinator_of(tmp_path, server, actors=3), list[str]()
+    for number in range(3):
+        Counters(tmp_path / "counters" / f"actor-{number}.1", *ActorReport.names(["agent_0"]))
+
+    def reading(path: Path) -> dict[str, float]:
+        read.append(path.name)
+        return {"agent_steps": 300.0}
+
+    monkeypatch.setattr(run_metrics, "read_counters", reading)
+    coordinator._join(b"1", join("actor", "t", name="actor-1"))
+    assert set(read) == {"actor-1.1"}
+    assert server.answers[-1].quota == 333 - 300
+    coordinator.close()
+
+
 class Recording(ControlServer):
     """Keeps what it answers, asked or unasked."""
 
@@ -243,16 +266,15 @@ class Recording(ControlServer):
         return super().answer(peer, message, *frames)
 
 
-def test_a_coordinator_that_leaves_a_run_which_goes_on_tells_nobody_to_end(
-    tmp_path: Path, free_port_block: int
-) -> None:
-    """As one that stays resident does when its pod is moved."""
+@contextmanager
+def serving(folder: Path, port: int, resident: bool) -> Iterator[tuple[Coordinator, ControlClient, Recording]]:
+    """A coordinator on a socket of its own, and its only actor, which tells it something once a minute."""
     context = zmq.Context(1)
-    ports = Ports(context, "127.0.0.1", free_port_block)
+    ports = Ports(context, "127.0.0.1", port)
     address = ports.bind({0: zmq.ROUTER})[0]
-    run = parse_run({"environment": {"copies": 4}, "num_learner_processes": 1, "monitor_period": 60, "actors": 1})
     server = Recording(ports.sockets[0])
-    coordinator = Coordinator(run, describe(run.environment), tmp_path, server, True)
+    slow = {"monitor_period": 60, "actor_timeout": 600, "learner_timeout": 600, "actors": 1}
+    coordinator = coordinator_of(folder, server, resident, **slow)
     client = ControlClient(context, address, "actor")
     thread = threading.Thread(target=coordinator.serve)
     thread.start()
@@ -260,47 +282,34 @@ def test_a_coordinator_that_leaves_a_run_which_goes_on_tells_nobody_to_end(
         client.join(60)
         client.start(lambda: Report("acting"))
         until(lambda: client.status)
-        coordinator.stop()
-        thread.join(60)
-        assert coordinator.left
-        assert {message.command for message in server.said if isinstance(message, Status)} == {"go"}
+        yield coordinator, client, server
     finally:
+        coordinator.stop()
         thread.join(60)
         client.close()
         coordinator.close()
         ports.close()
         context.destroy(linger=0)
+
+
+def test_a_coordinator_that_leaves_a_run_which_goes_on_tells_nobody_to_end(
+    tmp_path: Path, free_port_block: int
+) -> None:
+    """As one that stays resident does when its pod is moved."""
+    with serving(tmp_path, free_port_block, resident=True) as (coordinator, _, server):
+        coordinator.stop()
+        until(lambda: coordinator.left)
+    assert {message.command for message in server.said if isinstance(message, Status)} == {"go"}
 
 
 def test_what_ends_a_stage_is_told_at_once(tmp_path: Path, free_port_block: int) -> None:
     """Not with the next heartbeat, which is a minute away."""
-    context = zmq.Context(1)
-    ports = Ports(context, "127.0.0.1", free_port_block)
-    address = ports.bind({0: zmq.ROUTER})[0]
-    slow = {"monitor_period": 60, "actor_timeout": 600, "learner_timeout": 600, "actors": 1}
-    coordinator = coordinator_of(tmp_path, ControlServer(ports.sockets[0]), **slow)
-    client, told = ControlClient(context, address, "actor"), list[float]()
-
-    def report() -> Report:
-        told.append(time.monotonic())
-        return Report("acting")
-
-    thread = threading.Thread(target=coordinator.serve)
-    thread.start()
-    try:
-        client.join(60)
-        client.start(report)
-        until(lambda: client.status)
+    with serving(tmp_path, free_port_block, resident=False) as (coordinator, client, server):
+        asked = len(server.said)
         coordinator.controls.pause()
         until(lambda: client.command == "pause")
         coordinator.stop()
         until(lambda: client.command == "drain")
-        assert len(told) == 1
+        assert [one.command for one in server.said[asked:] if isinstance(one, Status)] == ["pause", "drain"]
         client.leave()
-    finally:
-        thread.join(60)
-        client.close()
-        coordinator.close()
-        ports.close()
-        context.destroy(linger=0)
     assert coordinator.view()["stage"] == "ended"

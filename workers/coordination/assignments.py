@@ -5,16 +5,19 @@ In flows: the configuration and the steps made so far. Out flow: who does what. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from protocol.config.run import Run
 from protocol.messages.core import Role
 from workers.planning.cohorts import learners_of
 
-__all__ = ["Assignments", "Steps"]
+__all__ = ["Assignments", "Steps", "StepsOf"]
 
 Steps = dict[tuple[str, int], int]
 """(actor, incarnation) -> agent steps made."""
+
+StepsOf = Callable[[str], Mapping[int, int]]
+"""Name of an actor -> incarnation -> agent steps made."""
 
 
 class Assignments:
@@ -63,11 +66,11 @@ class Assignments:
         """Seconds of silence after which a membership ends."""
         return self._run.learner_timeout if role == "learner" else self._run.actor_timeout
 
-    def quota(self, actor: str, steps: Steps) -> int:
+    def quota(self, actor: str, steps: StepsOf) -> int:
         """Agent steps left to it: an equal share at first; afterwards what the dead incarnations left of theirs."""
         run = self._run
         position = self.index("actor", actor) or 0
         share = run.end // run.actors + (1 if position < run.end % run.actors else 0)
         if run.lockstep:  # who comes back begins at the beginning, with all others
             return share
-        return share - sum(made for (name, _), made in steps.items() if name == actor)
+        return share - sum(steps(actor).values())

@@ -14,7 +14,7 @@ from protocol.control.server import check_schemas, refusal
 from protocol.errors import Refused
 from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Role, Route
 from protocol.messages.file_fetch import Fetch
-from workers.coordination.assignments import Assignments, Steps
+from workers.coordination.assignments import Assignments, Steps, StepsOf
 from workers.coordination.member_store import MemberStore, WorkerRecord
 from workers.coordination.routing import route_via_relays
 from workers.planning.data_parallel import rank_for_actor, rank_of_learner
@@ -59,8 +59,8 @@ class Membership:
         """Whether a supervisor is there."""
         return self.there("supervisor")
 
-    def join(self, join: Join, steps: Steps) -> WorkerRecord | Refusal:
-        """Lets a worker in, or says why not. `steps`: what every actor incarnation has made so far."""
+    def join(self, join: Join, steps: StepsOf) -> WorkerRecord | Refusal:
+        """Lets a worker in, or says why not. `steps`: what the incarnations of an actor have made so far."""
         if (differs := check_schemas(join)) is not None:
             return refusal(differs)
         if self._returning(join):
@@ -257,7 +257,7 @@ class Membership:
             if m.role != "supervisor"
         ]
 
-    def _admit(self, join: Join, name: str, incarnation: int, steps: Steps) -> WorkerRecord:
+    def _admit(self, join: Join, name: str, incarnation: int, steps: StepsOf) -> WorkerRecord:
         index = self._places.index(join.role, name) or 0
         member = WorkerRecord(
             name,
@@ -274,7 +274,7 @@ class Membership:
             seen=time.monotonic(),
         )
         if join.role == "actor":
-            member.steps_before = sum(n for (actor, i), n in steps.items() if actor == name and i < incarnation)
+            member.steps_before = sum(made for i, made in steps(name).items() if i < incarnation)
             member.quota = self._register.quotas.get((name, incarnation)) or self._places.quota(name, steps)
             if member.quota > 0:
                 self._register.quotas[name, incarnation] = member.quota
@@ -325,7 +325,7 @@ class Membership:
             return Refused("nothing_to_relay", value=self._run.transport, key="transport")
         return None
 
-    def _vacant(self, join: Join, steps: Steps) -> str | None:
+    def _vacant(self, join: Join, steps: StepsOf) -> str | None:
         """A name that nobody holds and that has something left to do. A node has one relay."""
         role = join.role
         if role == "evaluator":

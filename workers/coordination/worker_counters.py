@@ -23,16 +23,21 @@ class WorkerCounters:
 
     def actors(self) -> Pages:
         """Of all there ever were."""
-        return {**self._members.counters("actor"), **self._books.pages("actor")}
+        return {**self._members.counters("actor"), **self._books.pages("actor*")}
 
     def learners(self) -> Pages:
         """Of all there ever were."""
-        return {**self._members.counters("learner"), **self._books.pages("learner")}
+        return {**self._members.counters("learner"), **self._books.pages("learner*")}
 
     def steps(self) -> dict[tuple[str, int], int]:
         """Agent steps that each actor made, in lock-step those before the cut from which it went on included."""
-        made = ("agent_steps", "resumed_steps")
-        return {key: sum(int(page.get(name, 0)) for name in made) for key, page in self.actors().items()}
+        return _steps(self.actors())
+
+    def steps_of(self, actor: str) -> dict[int, int]:
+        """The same of one actor, by incarnation: to read all pages for each of a thousand that join takes longer than
+        their leases."""
+        kept = {key: page for key, page in self._members.counters("actor").items() if key[0] == actor}
+        return {number: made for (_, number), made in _steps({**kept, **self._books.pages(actor)}).items()}
 
     def restarts(self, learned: Iterable[str]) -> dict[str, int]:
         """Of workers, and of what is `learned` and went on within its cohort."""
@@ -44,3 +49,8 @@ class WorkerCounters:
         """Whether every policy was trained on its part of the rows."""
         pages = self.learners()
         return all(rows_learned(pages, name) >= part for name, part in parts.items())
+
+
+def _steps(pages: Pages) -> dict[tuple[str, int], int]:
+    made = ("agent_steps", "resumed_steps")
+    return {key: sum(int(page.get(name, 0)) for name in made) for key, page in pages.items()}

@@ -238,10 +238,10 @@ class RunMetrics:
         """Closes the files, and the loggers, of a run that reached its end if it is `complete`."""
         self._measurements.close(complete)
 
-    def pages(self, role: str) -> dict[tuple[str, int], Page]:
-        """The pages in the run's folder of all incarnations of workers of `role`, dead or alive."""
+    def pages(self, workers: str) -> dict[tuple[str, int], Page]:
+        """The pages in the run's folder of all incarnations, dead or alive, of the workers whose names match."""
         found: dict[tuple[str, int], Page] = {}
-        for path in sorted((self._folder / "counters").glob(f"{role}*.*")):
+        for path in sorted((self._folder / "counters").glob(f"{workers}.*")):
             name, _, incarnation = path.name.rpartition(".")
             found[name, int(incarnation)] = read_counters(path)
         return found

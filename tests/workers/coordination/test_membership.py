@@ -14,6 +14,7 @@ from protocol import RELEASE, SCHEMA
 from protocol.config.run import Run
 from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Role, Route
 from tests.faults import kinds_in, words_in
+from workers.coordination.assignments import StepsOf
 from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
 
@@ -47,16 +48,20 @@ def members_of(folder: Path, actors: int = 1, steps: int = 100, **settings: obje
     )
 
 
+def _of(steps: dict[tuple[str, int], int]) -> StepsOf:
+    return lambda actor: {number: made for (name, number), made in steps.items() if name == actor}
+
+
 def admitted(members: Membership, request: Join, steps: dict[tuple[str, int], int] | None = None) -> WorkerRecord:
     """The member that `request` becomes."""
-    answer = members.join(request, steps or {})
+    answer = members.join(request, _of(steps or {}))
     assert isinstance(answer, WorkerRecord), answer
     return answer
 
 
 def refused(members: Membership, request: Join, steps: dict[tuple[str, int], int] | None = None) -> Refusal:
     """The refusal of `request`."""
-    answer = members.join(request, steps or {})
+    answer = members.join(request, _of(steps or {}))
     assert isinstance(answer, Refusal), answer
     assert "\n" not in answer.reason
     return answer

@@ -124,14 +124,14 @@ def test_one_evaluation_takes_part_where_the_run_wants_it(tmp_path: Path, wanted
     run = parse_run({**config(), **({"evaluation": {"every_seconds": 1}} if wanted else {})})
     members = Membership(run, ["a"], tmp_path / "state.json")
     join = Join(role="evaluator", token="t", release="1", host="elsewhere", pid=1)
-    answer = members.join(join, {})
+    answer = members.join(join, lambda _: {})
     if not wanted:
         assert isinstance(answer, Refusal)
         assert kinds_in(answer.reason) == ["no_evaluation_wanted"]
         return
     assert isinstance(answer, WorkerRecord)
     assert answer.name == "evaluator-0"
-    second = members.join(join.model_copy(update={"token": "u"}), {})
+    second = members.join(join.model_copy(update={"token": "u"}), lambda _: {})
     assert isinstance(second, Refusal)
     assert kinds_in(second.reason) == ["identity_in_use"]
     assert "'evaluator-0'" in second.reason

@@ -173,10 +173,10 @@ def test_a_run_in_which_nothing_learns_wants_neither_learner_nor_relay(tmp_path:
     members = Membership(parse_run({}), [], tmp_path / "state.json", ["a", "b"])
     assert members.learners_wanted == 0
     for role in ("learner", "relay"):
-        told = members.join(Join(role=role, token=role, release="1", host="h", pid=1, node="n"), {})
+        told = members.join(Join(role=role, token=role, release="1", host="h", pid=1, node="n"), lambda _: {})
         assert isinstance(told, Refusal)
         assert kinds_in(told.reason) == ["nobody_learns"]
         assert role in words_in(told.reason)
-    actor = members.join(Join(role="actor", token="a", release="1", host="h", pid=1, node="n"), {})
+    actor = members.join(Join(role="actor", token="a", release="1", host="h", pid=1, node="n"), lambda _: {})
     assert not isinstance(actor, Refusal)
     assert members.new_episodes(actor, [("a", 5, 1, 2.0), ("stranger", 5, 1, 2.0)]) == [("a", 5, 1, 2.0)]
