@@ -40,8 +40,9 @@ class RestartManager:
         if code is None or process.done or stopping:
             return
         restarts, now = process.budget.again, time.monotonic()
-        if not process.again_at and (code == 0 or (code == REFUSED and restarts)):
-            process.done = True  # refused: others have taken over what was left to do
+        needless = code == REFUSED and (restarts or process.last_words(1).endswith("[nothing_left_to_do]"))
+        if not process.again_at and (code == 0 or needless):
+            process.done = True  # others have taken over what was left to do, or an earlier life of the run had done it
         elif not process.again_at:
             self._plan(process, code, now)
         elif now >= process.again_at:

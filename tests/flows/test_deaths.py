@@ -82,6 +82,22 @@ def test_a_killed_coordinator_comes_back_and_knows_the_run_G2(tmp_path: Path, me
 
 
 @pytest.mark.slow
+def test_a_run_that_died_goes_on_where_one_of_its_actors_had_done_its_part(tmp_path: Path, memory_dir: Path) -> None:
+    with runs.training(config := runs.paced(tmp_path, 3_200, pause=0.004, actors=2), tmp_path) as worker:
+        runs.until(lambda: len(runs.workers_of(tmp_path)) == 5, what="everyone is there")
+        pids = runs.workers_of(tmp_path)
+        runs.kill(pids["actor-1"], signal.SIGSTOP)
+        runs.until(lambda: "event=left worker=actor-0 " in log_of(tmp_path, "coordinator"), what="one is done")
+        for pid in (worker.popen.pid, *pids.values()):
+            runs.kill(pid)
+        worker.wait()
+    with runs.training(config, tmp_path) as worker:
+        assert worker.wait() == 0, worker.said
+    assert runs.summary_of(tmp_path)["complete"] is True
+    assert runs.balanced(runs.summary_of(tmp_path)["segments"])
+    assert runs.files(memory_dir) == []
+
+
 def test_a_worker_that_is_told_to_end_by_others_is_started_again(tmp_path: Path, memory_dir: Path) -> None:
     """SIGTERM from outside: it ends in order, nothing is lost, and the run does not wait for it for ever."""
     with runs.training(runs.paced(tmp_path, 6_400, pause=0.004), tmp_path) as worker:

@@ -348,10 +348,10 @@ class Membership:
 
     def _full(self, role: Role) -> Refusal:
         holders = self.members(role)
+        retry = self._patient or not all(holder.heard for holder in holders)  # one may have died with the run
         if role == "actor" and len(holders) < self._run.actors:
-            return refusal(Refused("nothing_left_to_do"), self._patient)
-        full = Refused("all_places_taken", role=role, key=_KEY[role])
-        return refusal(full, self._patient or not all(holder.heard for holder in holders))
+            return refusal(Refused("nothing_left_to_do"), retry)
+        return refusal(Refused("all_places_taken", role=role, key=_KEY[role]), retry)
 
     def knows(self, asking: Fetch) -> bool:
         """Whether a member asks."""

@@ -66,6 +66,22 @@ def test_a_run_goes_on_without_an_evaluation_that_cannot_be_kept_alive_and_says_
     assert len(told) == 1
 
 
+def test_who_is_refused_fails_the_run_unless_nothing_is_left_for_it_to_do(scripts: Path) -> None:
+    told: list[str] = []
+    for kind in ("nothing_left_to_do", "identity_in_use"):
+        (scripts / f"{kind}.py").write_text(f"import sys\nprint('why [{kind}]', file=sys.stderr)\nsys.exit(3)\n")
+    done, refused = (
+        start_process("actor", [kind], scripts / "logs" / f"{kind}.out", restarts=1)
+        for kind in ("nothing_left_to_do", "identity_in_use")
+    )
+    looked_after(RestartManager(told.append), done)
+    assert done.done
+    why = "ended with exit code 3: why [identity_in_use]"
+    with raises(RunFailed, "worker_lost", peer="actor", reason=why, again="", file=refused.output):
+        looked_after(RestartManager(told.append), refused)
+    assert told == []
+
+
 def test_nobody_is_started_again_while_the_run_ends(scripts: Path) -> None:
     process = start_process("actor", ["crashes"], scripts / "a.out", restarts=1)
     process.popen.wait(60)
