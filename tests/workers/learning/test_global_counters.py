@@ -68,7 +68,7 @@ def test_schedules_follow_the_steps_of_all_incarnations_X7() -> None:
 
 def test_a_run_ends_at_its_limit_of_steps_or_at_the_return_that_it_was_to_reach_X7(tmp_path: Path) -> None:
     run = parse_run({"steps": 1_000, "until": 250, "actors": 2, "target_return": 3.0})
-    assert Assignments(run, ["one"]).quota("actor-0", {}) == 125
+    assert Assignments(run, ["one"]).quota("actor-0", lambda _: {}) == 125
     books = RunMetrics(run, ["one", "two"], tmp_path)
     assert not books.target_reached
     for policy, earned in (("one", 4.0), ("two", 2.0)):
