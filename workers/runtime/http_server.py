@@ -32,7 +32,9 @@ __all__ = ["PROBES", "HttpRequest", "HttpServer", "Response", "Routes"]
 log = logging.getLogger(__name__)
 
 PROBES = ("/healthz", "/readyz")
-"""What is answered in the reserve, and whatever name was asked for."""
+"""What is answered in the reserve."""
+_BY_ANY_NAME = (*PROBES, "/metrics")
+"""What is answered whatever name was asked for: monitors come by the name that a worker advertises."""
 _CONNECTIONS = 64
 """At the same time; more get a place in the reserve."""
 _OF_ONE_ADDRESS = 48
@@ -180,7 +182,12 @@ class _Said(io.RawIOBase):
         if seconds <= 0:
             raise TimeoutError
         self._connection.settimeout(seconds)
-        count = self._connection.recv_into(memoryview(buffer)[: self.left]) if self.left else 0
+        try:
+            count = self._connection.recv_into(memoryview(buffer)[: self.left]) if self.left else 0
+        except TimeoutError:
+            if self.left < _LARGEST:
+                raise
+            raise ConnectionError from None  # said nothing: a browser that connects in advance, a check of the port
         if not count:
             raise ConnectionError
         self.left -= count
@@ -200,17 +207,24 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer()
 
+    def do_HEAD(self) -> None:
+        self._answer()
+
     def do_POST(self) -> None:
         self._answer()
 
     def _answer(self) -> None:
-        parts = urlsplit(self.path)
-        function = self.server.routes.get((self.command, parts.path))
+        try:
+            parts = urlsplit(self.path)
+        except ValueError:
+            self._send(Response(b"that is no address\n", status=HTTPStatus.BAD_REQUEST))
+            return
+        function = self.server.routes.get((self.command.replace("HEAD", "GET"), parts.path))
         length = self.headers.get("Content-Length", "0")
         if parts.path not in PROBES and not self.server.has_place(self.connection):
             self._refused("no_place", "too many ask at a time")
             response = Response(b"too many ask; ask again later\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
-        elif parts.path not in PROBES and not self._addressed():
+        elif parts.path not in _BY_ANY_NAME and not self._addressed():
             self._refused("other_origin", f"{self.command} for {parts.path} of another page, or under another name")
             response = Response(b"ask for this as it is called, from its own page\n", status=HTTPStatus.FORBIDDEN)
         elif function is None:
@@ -235,10 +249,10 @@ class _Handler(BaseHTTPRequestHandler):
         whose own name was made to lead to loopback. An order says whom it is for."""
         if "Authorization" in self.headers:  # which no page of another origin can have a browser send unasked
             return True
-        host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
+        host, origin = self.headers.get("Host", "").lower(), self.headers.get("Origin")
         if not host:
-            return self.command == "GET"
-        if origin is not None and origin.partition("://")[2] != host:
+            return self.command != "POST"
+        if origin is not None and origin.lower().partition("://")[2] != host:
             return False
         return not self.server.local or is_loopback(re.sub(":[0-9]*$", "", host))
 
@@ -267,7 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
             for name, value in {"Cache-Control": "no-store", **response.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            for part in parts:
+            for part in parts if self.command != "HEAD" else ():
                 self.wfile.write(part)
         except OSError:
             self.close_connection = True  # the peer has hung up, or takes nothing in

@@ -128,6 +128,36 @@ def test_who_says_a_bit_now_and_then_is_hung_up_on(
     assert [line for line in caplog.messages if line.startswith("event=http_refused peer=127.0.0.1 reason=")]
 
 
+def test_who_says_nothing_is_hung_up_on_without_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Browsers connect in advance, and balancers look whether a port is open."""
+    monkeypatch.setattr(module, "_HEADER_SECONDS", 0.1)
+    with serving(ROUTES) as url, slow(url, 1, b"") as (one,):
+        assert hung_up(one)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (b"HEAD / HTTP/1.0\r\n\r\n", (b"HTTP/1.0 200", b"")),
+        (b"HEAD /echo HTTP/1.0\r\n\r\n", (b"HTTP/1.0 404", b"")),
+        (b"GET http://[ HTTP/1.0\r\n\r\n", (b"HTTP/1.0 400", b"that is no address\n")),
+        (b"GET / HTTP/1.0\r\nHost: LOCALHOST:1\r\n\r\n", (b"HTTP/1.0 200", b"here")),
+        (b"GET / HTTP/1.0\r\nHost: trainer\r\n\r\n", (b"HTTP/1.0 403", b"ask for this as it is called")),
+        (b"GET /metrics HTTP/1.0\r\nHost: trainer\r\n\r\n", (b"HTTP/1.0 200", b"1")),
+    ],
+)
+def test_what_monitors_and_browsers_ask(said: bytes, answer: tuple[bytes, bytes]) -> None:
+    routes = {**ROUTES, ("GET", "/metrics"): lambda _: Response(b"1")}
+    with serving(routes) as url, slow(url, 1, said) as (one,), one.makefile("rb") as whole:
+        header, _, body = whole.read().partition(b"\r\n\r\n")
+    assert header.startswith(answer[0])
+    assert body.startswith(answer[1])
+    assert bool(body) == bool(answer[1])
+
+
 def test_a_header_without_bounds_is_not_read() -> None:
     with serving(ROUTES) as url, slow(url, 1, b"GET / HTTP/1.0\r\n") as (one,):
         with suppress(ConnectionError):
