@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import time
@@ -11,18 +12,24 @@ from pathlib import Path
 import yaml
 
 from launch.config_loader import DEFAULT
-from protocol.config.run import Run, parse_run
+from protocol.config.run import Run
+from protocol.config.yaml_file import check_same_run
 from protocol.errors import ConfigurationError, disk_fault
 
 __all__ = ["folder_for", "make_folder", "remove", "take_checkpoints", "write_config"]
 
 
 def folder_for(source: str, run_dir: Path | None) -> Path:
-    """`run_dir`, or a new folder below `runs` called after `source`; ConfigurationError if a run ended in it."""
+    """`run_dir`, or a new folder below `runs` called after `source`; ConfigurationError if a run reached its end in it,
+    or was stopped in it that had no state to go on from."""
     name = Path(source).stem.partition(":")[0] or DEFAULT
     folder = run_dir or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    if (folder / "summary.json").exists():
-        raise ConfigurationError("run_already_finished", file=folder)
+    summary = folder / "summary.json"
+    if summary.exists():
+        if json.loads(summary.read_text()).get("complete", True):
+            raise ConfigurationError("run_already_finished", file=folder)
+        if not (folder / "state.json").exists():
+            raise ConfigurationError("sequential_run_stopped", file=folder)
     return folder.resolve()
 
 
@@ -80,9 +87,7 @@ def write_config(run: Run, folder: Path) -> Path:
     ConfigurationError if the folder holds the state of a run with another configuration.
     """
     path = folder / "config.yaml"
-    if (folder / "state.json").exists() and path.exists():
-        if parse_run(yaml.safe_load(path.read_text())) != run:
-            raise ConfigurationError("run_configuration_differs", file=folder, expected=path)
+    if check_same_run(run, folder):
         return path
     path.write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
     return path

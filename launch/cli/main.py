@@ -112,6 +112,10 @@ def train(
     if by_environment is not None:
         console.print(by_environment)
     console.print(f"run folder: {folder}", highlight=False)
+    if not outcome.complete and (folder / "state.json").exists():
+        console.print(
+            f"to go on: rookery train {folder}/config.yaml --run-dir {folder}", highlight=False, soft_wrap=True
+        )
     if as_json:
         click.echo(json.dumps(outcome.summary, indent=2))
     sys.exit(0 if outcome.complete else 1)

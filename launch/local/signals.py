@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: once to end in order, twice to end now.
+"""Ctrl-C, SIGTERM and a terminal that is gone: once to end in order, twice to end now.
 
 In flow: signals. Out flow: how often one came, and how long those that are to end are waited for.
 """
@@ -28,7 +28,9 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue  # nohup: it is to outlive its terminal
                 self._old[number] = signal.signal(number, self._note)
         return self
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ from pydantic import BaseModel, ValidationError
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 
-__all__ = ["fault_in", "read_mapping", "read_run"]
+__all__ = ["check_same_run", "fault_in", "read_mapping", "read_run"]
 
 _BYTES = 16 * 2**20
 _SAID = 500
+_DIFFERENCES = 3
+"""Keys that are named where two configurations differ."""
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -55,3 +59,33 @@ def fault_in(
 def read_run(path: Path) -> Run:
     """The run in a file; ConfigurationError in one sentence."""
     return parse_run(read_mapping(path))
+
+
+def check_same_run(run: Run, folder: Path) -> bool:
+    """Whether `folder` holds the state of a run; ConfigurationError with the first keys that differ if that one has
+    another configuration than `run`."""
+    path = folder / "config.yaml"
+    if not ((folder / "state.json").exists() and path.exists()):
+        return False
+    there, here = read_run(path).model_dump(mode="json"), run.model_dump(mode="json")
+    differences = list(_differences(there, here, ""))
+    if differences:
+        said = [f"{key} is {json.dumps(old)} there and {json.dumps(new)} here" for key, old, new in differences]
+        more = f", and {len(said) - _DIFFERENCES} more" * (len(said) > _DIFFERENCES)
+        raise ConfigurationError(
+            "run_configuration_differs",
+            file=folder,
+            reason="; ".join(said[:_DIFFERENCES]) + more,
+            expected=path,
+            key=differences[0][0],
+        )
+    return True
+
+
+def _differences(there: Any, here: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
+    """(key, value there, value here) of what differs in two documents, as deep as both have it."""
+    if isinstance(there, dict) and isinstance(here, dict):
+        for name in there | here:
+            yield from _differences(there.get(name), here.get(name), f"{key}.{name}".lstrip("."))
+    elif there != here:
+        yield key, there, here

@@ -11,6 +11,7 @@ import pytest
 from tests.flows import runs
 
 BOUND = 25.0
+STEPS = 20_000
 STARTS = 10.0
 """Seconds in which a run begins, as long as its machine has nothing else to do."""
 
@@ -23,9 +24,19 @@ def everyone(folder: Path) -> tuple[list[int], float]:
     return list(runs.workers_of(folder).values()), max(1.0, (time.monotonic() - begun) / STARTS)
 
 
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
-def test_a_signal_ends_the_run_in_order_with_its_summary_B11_G4(tmp_path: Path, memory_dir: Path, number: int) -> None:
-    with runs.training(runs.paced(tmp_path, 1_000_000, pause=0.002), tmp_path) as worker:
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        signal.SIGTERM,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_ends_the_run_in_order_and_the_same_command_goes_on_with_it_B11_G4(
+    tmp_path: Path, memory_dir: Path, number: int
+) -> None:
+    config = runs.paced(tmp_path, STEPS, pause=0.002)
+    with runs.training(config, tmp_path) as worker:
         pids, slowness = everyone(tmp_path)
         start = time.monotonic()
         worker.popen.send_signal(number)
@@ -35,13 +46,20 @@ def test_a_signal_ends_the_run_in_order_with_its_summary_B11_G4(tmp_path: Path, 
     assert "Traceback" not in worker.said
     summary = runs.summary_of(tmp_path)
     assert summary["complete"] is False
-    assert 0 < summary["agent_steps"] < 1_000_000
+    made = summary["agent_steps"]
+    assert 0 < made < STEPS
     assert runs.balanced(summary["segments"]), summary["segments"]
     assert summary["segments"]["in_flight"] == summary["segments"]["lost_in_learner"] == 0
     assert summary["segments"]["dropped"]["undelivered"] == 0
     assert list((tmp_path / "run" / "checkpoints" / "agent_0").iterdir())
     assert runs.alive(pids) == []
     assert runs.files(memory_dir) == []
+    gone_on = runs.train(config, tmp_path)
+    assert gone_on.returncode == 0, gone_on.stderr
+    summary = runs.summary_of(tmp_path)
+    assert summary["complete"] is True
+    assert STEPS <= summary["agent_steps"] < STEPS + made
+    assert runs.balanced(summary["segments"]), summary["segments"]
 
 
 def test_a_second_interrupt_ends_a_hanging_run_at_once_G4(tmp_path: Path, memory_dir: Path) -> None:

@@ -23,7 +23,8 @@ import click
 import yaml
 import zmq
 
-from protocol.config.run import Run, parse_run
+from protocol.config.run import Run
+from protocol.config.yaml_file import check_same_run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError, RookeryError, disk_fault
@@ -221,12 +222,7 @@ def lock_run_folder(run: Run, folder: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         config = folder / "config.yaml"
-        if (
-            (folder / "state.json").exists()
-            and config.exists()
-            and parse_run(yaml.safe_load(config.read_text())) != run
-        ):
-            raise ConfigurationError("run_configuration_differs", file=folder, expected=config)
+        check_same_run(run, folder)
         text = yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False)
         if not config.exists() or config.read_text() != text:  # one that returns needs no room on a full disk
             aside = folder / ".config.yaml"

@@ -40,11 +40,17 @@ def test_a_mistake_is_one_sentence_and_starts_nothing(
 
 
 @pytest.mark.parametrize("command", ["train", "coordinator"])
-def test_the_folder_of_a_finished_run_is_not_written_into(tmp_path: Path, command: str) -> None:
-    (tmp_path / "summary.json").write_text("{}")
+@pytest.mark.parametrize(
+    ("summary", "kind"),
+    [('{"complete": true}', "run_already_finished"), ('{"complete": false}', "sequential_run_stopped")],
+)
+def test_a_folder_whose_run_cannot_go_on_is_not_written_into(
+    tmp_path: Path, command: str, summary: str, kind: str
+) -> None:
+    (tmp_path / "summary.json").write_text(summary)
     result = CliRunner().invoke(main, [command, "cartpole", "--run-dir", str(tmp_path)])
     assert result.exit_code == 2
-    assert kinds_in(result.output) == ["run_already_finished"]
+    assert kinds_in(result.output) == [kind]
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 

@@ -126,7 +126,7 @@ def test_a_folder_serves_one_run_at_a_time_and_one_configuration(tmp_path: Path)
     os.close(lock_run_folder(Run(seed=1), tmp_path))  # nothing has begun yet
     (tmp_path / "state.json").write_text("{}")
     os.close(lock_run_folder(Run(seed=1), tmp_path))
-    with raises(ConfigurationError, "run_configuration_differs", file=tmp_path):
+    with raises(ConfigurationError, "run_configuration_differs", file=tmp_path, key="seed"):
         lock_run_folder(Run(seed=2), tmp_path)
     os.close(lock_run_folder(Run(seed=1), tmp_path))
 
