@@ -11,7 +11,8 @@ from typing import Any
 import yaml
 
 from protocol.config.run import Run, parse_run
-from protocol.config.yaml_file import read_mapping
+from protocol.config.source_names import with_named_algorithms
+from protocol.config.yaml_file import parse_yaml, read_mapping
 from protocol.errors import ConfigurationError
 
 __all__ = ["DEFAULT", "PRESETS", "load", "preset_names", "sentence"]
@@ -58,7 +59,9 @@ def _read(source: str) -> dict[str, Any]:
     if not path.is_file():
         meant = "".join(f" (is {name} meant?)" for name in get_close_matches(source, preset_names(), 1))
         raise ConfigurationError("run_source_unknown", value=source, hint=meant, choices=list(preset_names()))
-    return read_mapping(path)
+    if not (data := read_mapping(path)):
+        raise ConfigurationError("document_empty", file=path)
+    return with_named_algorithms(data)
 
 
 def _set(data: dict[str, Any], setting: str, given: set[str]) -> None:
@@ -78,8 +81,11 @@ def _set(data: dict[str, Any], setting: str, given: set[str]) -> None:
             raise ConfigurationError("setting_of_no_section", value=setting, key=parent)
         place = inner
     last = _one_name(place, path, last)
+    if _ALGORITHM.fullmatch(f"{path}.{last}") and "{" not in text:
+        _set(data, f"{key}.name={text}", given)
+        return
     try:
-        value = yaml.safe_load(text)
+        value = parse_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError):
         raise ConfigurationError("setting_value_unreadable", setting=setting, value=text) from None
     if last == "name" and _ALGORITHM.fullmatch(path) and value != _algorithm(data, place) and path not in given:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -42,6 +45,16 @@ class _Group(click.Group):
             return super().invoke(ctx)
 
 
+class _Count(click.IntRange):
+    """A whole number, which may be written as 1e6."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]*)?[eE]\+?[0-9]{1,2}", value):
+            number = Decimal(value)
+            value = int(number) if number == int(number) else value
+        return super().convert(value, param, ctx)
+
+
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(RELEASE, prog_name="rookery")
 def main() -> None:
@@ -60,9 +73,7 @@ def main() -> None:
     "--env", metavar="MODULE:FUNCTION", help="Another environment: your own, gymnasium:ID, pettingzoo:MODULE."
 )
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
-@click.option(
-    "--steps", type=click.IntRange(min=1), help="Agent steps (without actors: rows trained) until the run ends."
-)
+@click.option("--steps", type=_Count(min=1), help="Agent steps (without actors: rows trained) until the run ends.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the run.")
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The run's folder; default runs/…")
 @click.option("--sequential", is_flag=True, help="The same configuration in one process, without any queue.")

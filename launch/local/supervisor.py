@@ -33,7 +33,7 @@ __all__ = ["RunFailed", "RunOutcome", "train", "train_sequential"]
 
 _START_SECONDS = 60.0
 _LOOK_EVERY = 0.1
-_GPUS = ("nvidia[0-9]*", "dxg", "kfd")
+_GPUS = ("nvidia[0-9]*", "nvhost-gpu", "dxg", "kfd")
 _ABSENT_SECONDS = 3.0
 """How long the coordinator may not know a worker that runs; one that leaves ends sooner."""
 
@@ -53,6 +53,7 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
 
     Raises RunFailed, in one sentence, when a worker cannot be kept alive; nothing is left behind in any case.
     """
+    _check_devices(run)
     sweep()
     fresh = make_folder(folder)
     config = write_config(run, folder)
@@ -98,6 +99,7 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
 
 def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> RunOutcome:
     """The sequential reference in one process, shown and ended in the same way."""
+    _check_devices(run)
     fresh = make_folder(folder)
     config = write_config(run, folder)
     output = folder / "logs" / "sequential.out"
@@ -182,10 +184,23 @@ def _supervise(
         time.sleep(_LOOK_EVERY)
 
 
+def _check_devices(run: Run) -> None:
+    """ConfigurationError for a device that this machine does not have, before anything is begun."""
+    if not _has_gpu():
+        if run.device == "cuda":
+            raise ConfigurationError("device_not_available", value="cuda", key="device")
+        if run.act_device == "cuda":
+            raise ConfigurationError("acting_device_not_available", key="act_device")
+
+
+def _has_gpu() -> bool:
+    return any(any(Path("/dev").glob(name)) for name in _GPUS)
+
+
 def _on_gpu(run: Run, role: str) -> bool:
     """Whether a worker may use a CUDA device, which does not outlast a fork."""
     wanted = {"learner": run.device, "actor": run.act_device}.get(role, "cpu")
-    return wanted != "cpu" and any(any(Path("/dev").glob(name)) for name in _GPUS)
+    return wanted != "cpu" and _has_gpu()
 
 
 def _tell_stall(view: View, running: Mapping[int, Process], tell: Callable[[str], None]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from launch.config_loader import load, preset_names
 from launch.sweeps.executors import NamedMachines, check_fits
@@ -26,14 +26,20 @@ __all__ = ["Sweep", "Trial", "cores_of", "read_sweep", "trials_of"]
 _STRANGE = re.compile(r"[^A-Za-z0-9_.=,+-]+")
 
 
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
 class Sweep(ConfigModel):
     """The keys of a sweep's file."""
 
     run: str = "treasure-hunt"
     """A preset, or a configuration's file, from the folder of the sweep's own file."""
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2, 3, 4)
-    settings: dict[str, Annotated[tuple[Any, ...], Field(min_length=1)]] = Field(default_factory=dict)
-    """Key of a configuration -> its values."""
+    settings: dict[str, Annotated[tuple[Any, ...], BeforeValidator(_listed), Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
+    """Key of a configuration -> its values, or the one that it has in all runs."""
     steps: int | None = Field(default=None, ge=1)
     cores: int = Field(default=2, ge=1)
     """All runs at one time take no more."""

@@ -5,12 +5,13 @@ written is read again as it was. What pydantic finds wrong becomes an error with
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, ValidationError
 
+from protocol.config.synonyms import SYNONYMS
 from protocol.errors import ConfigurationError
 
 __all__ = ["ConfigModel", "Settings", "complaint"]
@@ -40,28 +41,63 @@ Settings = Annotated[dict[str, Any], AfterValidator(_stays)]
 _SAID = 500
 _NEAR = 0.75
 """How alike a key and what is probably meant are (difflib's ratio)."""
+_WORDS = {
+    "Value error, ": "",
+    "Input should be a valid dictionary or object to extract fields from": "should be a section with keys",
+    "Input should be a valid dictionary": "should be keys with values",
+    "Input should be a valid tuple": "should be a list, as in [64]",
+    "Input should be ": "should be ",
+}
 Sections = frozenset[type[BaseModel]]
 
 
-def complaint(fault: ValidationError, model: type[BaseModel], prefix: str = "") -> ConfigurationError:
-    """The first fault of data for `model`. `prefix`: the place of that data in the whole."""
+def complaint(fault: ValidationError, model: type[BaseModel], data: Any, prefix: str = "") -> ConfigurationError:
+    """The first fault of `data` for `model`. `prefix`: the place of that data in the whole."""
     first = fault.errors()[0]
-    parts = [prefix] if prefix else []
-    for before, part in zip(("", *first["loc"]), first["loc"], strict=False):
-        branch = before == "algorithm" and first["loc"][0] != "auxiliaries"  # of the union, which is no key
-        if not branch and part != "[key]":
-            parts.append(str(part))
-    place = ".".join(parts)
+    place = ".".join(filter(None, (prefix, _place(first["loc"], model, data))))
     if first["type"] == "extra_forbidden":
-        meant = _meant(first["loc"], model, ".".join(parts[:-1]))
+        meant = _synonym(place) or _meant(first["loc"], model, place.rpartition(".")[0])
         return ConfigurationError("unknown_key", key=place[:_SAID], meant=meant)
+    if first["type"] == "union_tag_invalid":
+        tag, known = first["ctx"]["tag"], [one.strip("'") for one in first["ctx"]["expected_tags"].split(", ")]
+        return ConfigurationError("choice_unknown", key=f"{place}.name"[:_SAID], value=tag[:_SAID], choices=known)
     told = first.get("ctx", {}).get("error")
     if isinstance(told, ConfigurationError):
         inner = told.facts.get("key", "")
         key = inner if inner.startswith(place) else f"{place}.{inner}".rstrip(".")
         return told.within(place, key=key) if place else told
-    reason = first["msg"].removeprefix("Value error, ")[:_SAID]
+    of_same = [one["msg"] for one in fault.errors() if one["input"] is first["input"]]  # one for each form it may have
+    reason = " or ".join(dict.fromkeys(_in_words(said) for said in of_same))[:_SAID]
     return ConfigurationError("value_invalid", key=place[:_SAID], reason=reason, value=repr(first["input"])[:_SAID])
+
+
+def _in_words(said: str) -> str:
+    """Pydantic's sentence as one about YAML."""
+    for theirs, ours in _WORDS.items():
+        said = said.replace(theirs, ours)
+    return said
+
+
+def _place(loc: tuple[int | str, ...], model: type[BaseModel], data: Any) -> str:
+    """The key that `loc` leads to in `data`; what pydantic calls the members of unions is none."""
+    known, parts = {name for one in {model, *_below(model)} for name in _keys(one)}, []
+    for part in loc:
+        given = part in data if isinstance(data, Mapping) else isinstance(part, int) and isinstance(data, list | tuple)
+        if given or part in known:
+            parts.append(str(part))
+            data = data[part] if given else None
+    return ".".join(parts)
+
+
+def _synonym(place: str) -> str:
+    """What another library's name is called here."""
+    *section, last = place.split(".")
+    if last not in SYNONYMS:
+        return ""
+    key, how = SYNONYMS[last]
+    if section[:1] == ["policies"] and key.startswith("policy."):
+        key = ".".join((*section[:2], key.removeprefix("policy.")))
+    return f" (here that is {key}{f': {how}' if how else ''})" if key != place else ""
 
 
 def _meant(loc: tuple[int | str, ...], model: type[BaseModel], section: str) -> str:
@@ -96,6 +132,14 @@ def _models(annotation: Any, depth: int = 9) -> Iterator[type[BaseModel]]:
         yield annotation
     for argument in get_args(annotation) if depth > 1 else ():
         yield from _models(argument, depth - 1)
+
+
+def _below(section: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """All sections that may stand in a section."""
+    for field in section.model_fields.values():
+        for one in _models(field.annotation):
+            yield one
+            yield from _below(one)
 
 
 def _tags(section: type[BaseModel]) -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ from protocol.config.league import LeagueConfig, check_league
 from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed
 from protocol.config.offline import BC, Dataset
 from protocol.config.on_policy import IMPALA, PPO, Network, OnStream, Streamed
-from protocol.config.source_names import Multiprocessing, without_aliases
+from protocol.config.source_names import Multiprocessing, with_named_algorithms, without_aliases
 from protocol.config.trainable import Computing, Learners, Trainable, settled
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label, World, policy_map
@@ -256,7 +256,7 @@ class Run(ConfigModel):
                     learning.append(self.policy_config(name))
             except ValidationError as fault:
                 model = FixedConfig if fault.title == FixedConfig.__name__ else PolicyConfig
-                raise complaint(fault, model, f"policies.{name}") from None
+                raise complaint(fault, model, self.policies[name], f"policies.{name}") from None
         if self.until is not None and self.until > self.steps:
             raise ConfigurationError("until_beyond_steps", value=self.until, limit=self.steps, key="until")
         if self.target_return is not None and not self.actors:
@@ -345,6 +345,6 @@ class Run(ConfigModel):
 def parse_run(data: Mapping[str, Any]) -> Run:
     """A `Run` from plain data; ConfigurationError with one sentence (key, fault, remedy) if it is not valid."""
     try:
-        return Run.model_validate(dict(data))
+        return Run.model_validate(with_named_algorithms(data))
     except ValidationError as fault:
-        raise complaint(fault, Run) from None
+        raise complaint(fault, Run, data) from None

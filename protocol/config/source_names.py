@@ -13,7 +13,7 @@ from pydantic import Field
 from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 
-__all__ = ["Multiprocessing", "without_aliases"]
+__all__ = ["Multiprocessing", "with_named_algorithms", "without_aliases"]
 
 
 class Multiprocessing(ConfigModel):
@@ -39,3 +39,19 @@ def without_aliases(data: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigurationError("network_ambiguous", key="model_config")
         data["network"] = data.pop("model_config") or {}
     return data
+
+
+def with_named_algorithms(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's configuration in which `algorithm: ppo` is written out, as `algorithm: {name: ppo}`."""
+    data = dict(data)
+    if isinstance(data.get("policy"), Mapping):
+        data["policy"] = _named(data["policy"])
+    if isinstance(data.get("policies"), Mapping):
+        data["policies"] = {name: _named(one) for name, one in data["policies"].items()}
+    return data
+
+
+def _named(policy: Any) -> Any:
+    if isinstance(policy, Mapping) and isinstance(policy.get("algorithm"), str):
+        return {**policy, "algorithm": {"name": policy["algorithm"]}}
+    return policy

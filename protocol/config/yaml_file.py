@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 
-__all__ = ["check_same_run", "fault_in", "read_mapping", "read_run"]
+__all__ = ["check_same_run", "fault_in", "parse_yaml", "read_mapping", "read_run"]
 
 _BYTES = 16 * 2**20
 _SAID = 500
@@ -21,12 +22,30 @@ _DIFFERENCES = 3
 """Keys that are named where two configurations differ."""
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 takes 1e6 for text; it is a number here, as it is in YAML 1.2 and wherever else people write it."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def parse_yaml(text: str) -> Any:
+    """What a person wrote; raises yaml.YAMLError, ValueError or RecursionError where that is none."""
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
 def read_mapping(path: Path) -> dict[str, Any]:
     """What the file holds, nothing in it being {}; ConfigurationError if it cannot be read or is no mapping."""
     try:
         if path.stat().st_size > _BYTES:
             raise ConfigurationError("document_too_large", file=path, limit=_BYTES)
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = parse_yaml(path.read_text(encoding="utf-8"))
     except ConfigurationError:
         raise
     except OSError as fault:

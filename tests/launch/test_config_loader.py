@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from launch.config_loader import load, preset_names, sentence
-from protocol.config.run import IQN, Run
+from protocol.config.run import IQN
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 
@@ -54,8 +54,25 @@ def test_later_settings_win_and_options_win_over_them() -> None:
     assert load("cartpole", ["steps=5"], steps=9, seed=None).steps == 9
 
 
-def test_an_empty_file_is_the_default_run(tmp_path: Path) -> None:
-    assert load(file(tmp_path, "")) == Run()
+@pytest.mark.parametrize("content", ["", "# environment: nothing yet", "---", "{}"])
+def test_an_empty_file_is_no_run(tmp_path: Path, content: str) -> None:
+    source = file(tmp_path, content)
+    with raises(ConfigurationError, "document_empty", file=Path(source)):
+        load(source)
+
+
+def test_numbers_and_algorithms_may_be_written_as_people_write_them(tmp_path: Path) -> None:
+    source = file(tmp_path, "policy: {algorithm: sac}\npolicies: {one: {algorithm: dqn}}\nsteps: 1e5\nseed: 2.0E+3")
+    run = load(source, ["policy.segment_length=3.2e1", "policy.learning_rate=1e-3"])
+    assert (run.policy.algorithm.name, run.policy_config("one").algorithm.name) == ("sac", "dqn")
+    assert (run.steps, run.seed, run.policy.segment_length, run.policy.learning_rate) == (100_000, 2_000, 32, 0.001)
+    changed = load(source, ["policy.algorithm=ppo", "policy.algorithm.epochs=3", "policies.one.algorithm=iqn"])
+    assert (changed.policy.algorithm.name, changed.policy_config("one").algorithm.name) == ("ppo", "iqn")
+    kept = load("cartpole", ["policy.algorithm=ppo"])
+    assert kept == load("cartpole")  # what the preset says of its algorithm stays
+    for wrong in ("steps=1.5e0", "seed=1e-1"):
+        with raises(ConfigurationError, "value_invalid", key=wrong.partition("=")[0]):
+            load(source, [wrong])
 
 
 @pytest.mark.parametrize(("source", "hint"), [("tresure-hunt", " (is treasure-hunt meant?)"), ("./none.yaml", "")])
@@ -89,7 +106,7 @@ def test_a_key_that_is_none_is_told_with_the_one_that_may_be_meant_F1(key: str, 
         (
             "steps=-3",
             "value_invalid",
-            {"key": "steps", "reason": "Input should be greater than or equal to 1", "value": "-3"},
+            {"key": "steps", "reason": "should be greater than or equal to 1", "value": "-3"},
         ),
         ("steps", "setting_not_key_value", {"value": "steps"}),
         ("=3", "setting_not_key_value", {"value": "=3"}),

@@ -6,7 +6,10 @@ In flow: an `EnvironmentConfig`. Out flow: the environment, or a ConfigurationEr
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from protocol.config.run import EnvironmentConfig
@@ -128,7 +131,25 @@ def _one(config: EnvironmentConfig) -> Environment:
         return pettingzoo_parallel.from_id(config.id, config.copies, config.settings, config.turn_mode, states)
     if ":" in config.id:
         return _from_function(config)
-    raise ConfigurationError("unknown_environment", environment=config.id, choices=_FORMS, key="environment.id")
+    raise ConfigurationError(
+        "unknown_environment", environment=config.id, hint=_meant(config.id), choices=_FORMS, key="environment.id"
+    )
+
+
+def _meant(id: str) -> str:
+    """A question, where a world is called much alike."""
+    known = {_plain(name): name for name in BUILT_IN}
+    with suppress(ImportError):
+        import gymnasium
+
+        newest = sorted(gymnasium.registry.values(), key=lambda spec: (spec.namespace is None, spec.version or 0))
+        known |= {_plain(spec.name): f"gymnasium:{spec.id}" for spec in newest}
+    near = [known[one] for one in get_close_matches(_plain(id), known, 3, 0.75)]
+    return f" (is {' or '.join(near)} meant?)" if near else ""
+
+
+def _plain(name: str) -> str:
+    return re.sub("[^a-z0-9]|_?v[0-9]+$", "", name.lower())
 
 
 def describe(config: EnvironmentConfig, cut: bool = False) -> World:

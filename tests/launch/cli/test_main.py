@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from launch.cli.main import main
 from launch.local import supervisor
+from protocol.config.run import Run
 from tests.faults import kinds_in
 
 
@@ -52,6 +53,34 @@ def test_a_folder_whose_run_cannot_go_on_is_not_written_into(
     assert result.exit_code == 2
     assert kinds_in(result.output) == [kind]
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+
+
+@pytest.mark.parametrize(("written", "steps"), [("1e5", 100_000), ("2.5E+3", 2_500), ("7", 7), ("1.5e0", None)])
+def test_steps_may_be_written_as_1e5(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, steps: int | None
+) -> None:
+    told: list[int] = []
+
+    def noted(run: Run, *_: object) -> supervisor.RunOutcome:
+        told.append(run.steps)
+        return supervisor.RunOutcome(False, {})
+
+    monkeypatch.setattr(supervisor, "train", noted)
+    result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(tmp_path / "run"), "--steps", written])
+    assert told == ([] if steps is None else [steps])
+    assert result.exit_code == (2 if steps is None else 1)
+
+
+def test_a_device_that_is_not_there_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_GPUS", ("no-such-device",))
+    monkeypatch.chdir(tmp_path)
+    for key, kind in (("device", "device_not_available"), ("act_device", "acting_device_not_available")):
+        for way in ([], ["--sequential"]):
+            result = CliRunner().invoke(main, ["train", "cartpole", "--set", f"{key}=cuda", *way])
+            assert (result.exit_code, kinds_in(result.output)) == (2, [kind])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_run_without_a_summary_says_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

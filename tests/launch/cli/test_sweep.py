@@ -43,6 +43,8 @@ def test_every_combination_is_run_with_every_seed(tmp_path: Path) -> None:
     assert told == {(rate, epochs, seed) for rate in (0.1, 0.2) for epochs in (1, 2, 3) for seed in (4, 5)}
     assert {trial.run.steps for trial in found} == {100}
     assert found[0].folder == tmp_path / "out" / "policy.learning_rate=0.1,policy.algorithm.epochs=1" / "seed-4"
+    (one,) = trials(tmp_path, seeds=[4], settings={"policy.learning_rate": 0.1})  # one value needs no list
+    assert one.run.policy.learning_rate == 0.1
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ def test_status_and_down_say_where_to_look_when_nothing_was_started(tmp_path: Pa
 
 
 SRUN = """#!/bin/sh
-trap 'sleep 0.5; echo ended >> told; exit 9' TERM
+trap 'trap "" TERM; sleep 0.5; echo ended >> told; exit 9' TERM
 echo started >> told
 while :; do sleep 0.1; done
 """

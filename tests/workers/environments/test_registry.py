@@ -179,9 +179,19 @@ def test_a_users_module_that_cannot_be_imported_says_why(own: str, tmp_path: Pat
         make(config(f"{own}_absent:anything"))
 
 
-@pytest.mark.parametrize("id", ["treasure_hant", "CartPole-v1"])
-def test_an_unknown_id_is_refused_with_the_known_forms(id: str) -> None:
-    with raises(ConfigurationError, "unknown_environment", environment=id, key="environment.id") as caught:
+@pytest.mark.parametrize(
+    ("id", "meant"),
+    [
+        ("treasure_hant", "treasure_hunt"),
+        ("CartPole-v1", "gymnasium:CartPole-v1"),
+        ("lunarlander", "gymnasium:LunarLander-v3"),
+        ("mountain_car", "gymnasium:MountainCar-v0"),
+        ("nothing_like_it_at_all", ""),
+    ],
+)
+def test_an_unknown_id_is_refused_with_the_nearest_and_the_known_forms(id: str, meant: str) -> None:
+    hint = f" (is {meant} meant?)" if meant else ""
+    with raises(ConfigurationError, "unknown_environment", environment=id, hint=hint, key="environment.id") as caught:
         make(config(id))
     forms = {"gymnasium:ID", "gymnasium_multi:ID", "openspiel:GAME", "pettingzoo:MODULE", "module:function"}
     assert set(BUILT_IN) | forms <= {*re.findall(r"[\w:]+", str(caught.value))}
