@@ -6,6 +6,7 @@
 # make test-cluster  a real Kubernetes of one node, built at the first time, and a run on it  (root)
 # make fuzz     a million spoilt messages at the ends of the wire, and files  (ARGS="--seed 1")
 # make chaos    kill -9, full disks and worse while training        (MINUTES=30 SEED=1; all kinds of it need root)
+# make hostile  one attack after another beside a run: who is harmed           (MINUTES=30 ARGS="--attack lies")
 # make pairs    ends of actors and learners, started and killed a thousand times  (ARGS="--cycles 5000")
 # make soak     a run in peace: what its processes hold stays flat     (MINUTES=60)
 # make bench    what this machine can do
@@ -29,7 +30,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constrain
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
 
-.PHONY: train test portable test-cluster check nightly compiled fuzz chaos pairs soak bench bench-peers lint-k8s clean
+.PHONY: train test portable test-cluster check nightly compiled fuzz chaos hostile pairs soak bench bench-peers lint-k8s clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -67,6 +68,9 @@ fuzz: $(TESTABLE)
 
 chaos: $(TESTABLE)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+hostile: $(TESTABLE)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.chaos.hostile --minutes $(MINUTES) $(ARGS)
 
 pairs: $(TESTABLE)
 	$(BIN)/python -m tests.chaos.pairs $(ARGS)

@@ -136,7 +136,7 @@ def _one(
     """One run, undisturbed without a `plan` for the kinds of faults that are possible, and its audit; its returns."""
     with ground() as place:
         report.missing = place.missing
-        kinds = [kind for kind in KINDS if kind in ("kill", "stop", "clock", "kill_all", *place.kinds)]
+        kinds = [kind for kind in KINDS if kind in ("kill", "stop", "clock", "hostile", "kill_all", *place.kinds)]
         mark = uuid.uuid4().hex
         scene = Scene(place, configuration(world, steps, seed), mark, say, seconds=seconds, part=_PART)
         if plan is None:

@@ -8,11 +8,22 @@ from dataclasses import dataclass
 
 __all__ = ["KINDS", "PHASES", "ROLES", "WORKERS", "Fault", "faults"]
 
-KINDS = {"kill": 8, "stop": 5, "full_disk": 2, "slow_disk": 2, "full_memory": 2, "cut": 3, "clock": 3, "kill_all": 1}
+KINDS = {
+    "kill": 8,
+    "stop": 5,
+    "full_disk": 2,
+    "slow_disk": 2,
+    "full_memory": 2,
+    "cut": 3,
+    "clock": 3,
+    "hostile": 4,
+    "kill_all": 1,
+}
 """Kind of a fault -> how often it is drawn, as a weight: kill -9, SIGSTOP and SIGCONT, no room on the run's disk, a
 disk that answers nobody for a while, no room for shared memory, a silent cut of the network, a jump of the clocks that
-a worker is told, and kill -9 of everything at once, after which the same command is given again."""
-OF_ALL = {"full_disk", "slow_disk", "full_memory", "cut", "kill_all"}
+a worker is told, a hostile peer (attacks.py), and kill -9 of everything at once, after which the same command is given
+again."""
+OF_ALL = {"full_disk", "slow_disk", "full_memory", "cut", "hostile", "kill_all"}
 """Kinds that meet all workers at once."""
 WORKERS = {"actor": 2, "learner": 2, "coordinator": 1}
 ROLES = {**WORKERS, "fork_server": 1}

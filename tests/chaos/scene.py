@@ -5,9 +5,11 @@ In flow: faults (plan.py). Out flows: what was thrown, what the command said; it
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ import psutil
 import yaml
 
 from tests.chaos import clocks, witness
+from tests.chaos.attacks import ATTACKS, MEMBERS, Target
 from tests.chaos.ground import Ground
 from tests.chaos.lasting import Awaited, Lasting
 from tests.chaos.plan import OF_ALL, ROLES, WORKERS, Fault
@@ -218,6 +221,8 @@ class Scene:
                 return False
             self._lasting.add(f"stop {pid}", fault.seconds, partial(_continue, pid))
             return True
+        if fault.kind == "hostile":
+            return self._attack(fault)
         if fault.kind in self._lasting or (fault.kind == "full_disk" and "slow_disk" in self._lasting):
             return False  # who fills a disk that does not answer waits himself
         ways: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
@@ -229,6 +234,34 @@ class Scene:
         begin, end = ways[fault.kind]
         self._lasting.add(fault.kind, fault.seconds, end)
         begin()
+        return True
+
+    def _attack(self, fault: Fault) -> bool:
+        """A stranger attacks the run where its members were last told to be."""
+        strangers = [name for name in ATTACKS if name not in MEMBERS]
+        name = strangers[(fault.number + sum(self.thrown.values())) % len(strangers)]
+        try:
+            place = json.loads((self.folder / "coordinator.json").read_text())
+            members = json.loads((self.folder / "state.json").read_text())["members"]
+            route = next(member["routes"][0] for member in members if member["routes"])
+        except (OSError, ValueError, StopIteration):
+            return False
+        doors = {door: route[door] for door in ("experience", "weights", "acknowledgements")}
+        target = Target(place["address"], **doors, http=place["http"], policy=route["policy"], seconds=fault.seconds)
+        command = [*self.ground.on, sys.executable, "-m", "tests.chaos.attacks", name]
+        attacker = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, MARK: f"{os.environ.get(MARK, '')}:{self.mark}".strip(":")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._lasting.add(f"{name} {attacker.pid}", fault.seconds, partial(_end, attacker))
+        assert attacker.stdin is not None
+        with attacker.stdin as told:
+            told.write(target.text().encode())
+        self.say(f"  {name}")
         return True
 
     def _hit(
@@ -295,6 +328,11 @@ class Scene:
     def _where(self, popen: subprocess.Popen[bytes]) -> str:
         roles = {role: self._workers(popen, role) for role in ROLES}
         return f"{roles} {self.said.read_text()[-500:]!r}"
+
+
+def _end(attacker: subprocess.Popen[bytes]) -> None:
+    attacker.kill()
+    attacker.wait()
 
 
 def _continue(pid: int) -> None:

@@ -1,0 +1,393 @@
+"""`python -m tests.chaos.hostile --minutes 30`: a run beside hostile peers, and whether anybody but them is harmed.
+
+In flows: attacks (attacks.py), each in a process of its own, in turn on the run and on a sink that reads and drops.
+Out flow: a table, and what does not hold: a process that ended, memory that grew, training that was slower, books that
+do not balance. The run is a coordinator, a learner and actors that were started by hand, half of them as if on another
+node, so that nobody starts again whom an attack ended; the place of one more actor is the attackers'.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing import Process
+from pathlib import Path
+from typing import Any
+
+import click
+import msgpack
+import psutil
+import zmq
+
+from protocol.memory.counters import read_counters
+from tests.chaos.attacks import ATTACKS, Target
+from tests.chaos.audit import audit_books
+from tests.chaos.worlds import WORLDS
+from tests.flows import runs
+
+__all__ = ["Besieged", "Phase", "besiege"]
+
+_REFUSED = re.compile(
+    r"refus|quarantin|repeated|duplicat|reject|out_of_order|invalid|torn|stranger|limit|failed|future|unexplained"
+)
+_MIB = 2**20
+_WHOLE = 10.0
+"""Seconds of an attack below which neither memory nor rates say anything."""
+_SLACK = 8 * _MIB
+"""Bytes by which a process may grow besides: an arena of an allocator, a page of a log."""
+
+
+@dataclass
+class Phase:
+    """One attack: what was sent, what the run said, and what did not hold."""
+
+    attack: str
+    sent: dict[str, float]
+    said: dict[str, float]
+    rates: tuple[float, float]
+    """Segments a second that were trained on beside the attack, and beside the same on a sink."""
+    peak: float
+    """MiB by which the process that grew most did meanwhile."""
+    log: int
+    """Bytes that all logs grew by."""
+    findings: list[str]
+
+    def row(self) -> str:
+        """Of the table."""
+        sent, seconds = Counter(self.sent), self.sent.get("seconds") or 1
+        rates = [f"{sent[name] / seconds:,.0f}" for name in ("bytes", "messages")]
+        said = ", ".join(f"{name} +{value:.0f}" for name, value in sorted(self.said.items())) or "nothing"
+        on, beside = self.rates
+        return (
+            f"| {self.attack} | {' | '.join(rates)} | {sent['cores']:.2f} "
+            f"| {said} | {on / (beside or 1):.2f} | {self.peak:+.0f} | {self.log / 1024:.0f} "
+            f"| {'; '.join(self.findings) or 'holds'} |"
+        )
+
+
+HEAD = (
+    "| attack | bytes/s | messages/s | cores | what the run counted "
+    "| trained, of that beside a sink | MiB | KiB of logs | |\n"
+    "|---|--:|--:|--:|---|--:|--:|--:|---|"
+)
+
+
+@dataclass
+class Besieged:
+    """A run in `folder` with `actors` honest ones and a place for the attackers."""
+
+    folder: Path
+    memory: Path
+    data: dict[str, Any]
+    actors: int
+    workers: dict[str, runs.Worker] = field(default_factory=dict)
+
+    @contextmanager
+    def started(self) -> Iterator[None]:
+        """Until it makes steps, and then until it was told to end, and did."""
+        data = {**self.data, "steps": 10**12, "actors": self.actors + 1, "monitor_period": 0.3}
+        path = str(runs.write(data, self.folder))
+        with ExitStack() as stack:
+
+            def start(name: str, *command: str) -> None:
+                self.workers[name] = stack.enter_context(runs.started(command, self.folder, name))
+
+            start("coordinator", "coordinator", path, "--run-dir", str(self.run_dir), "--bind", "127.0.0.1:0")
+            runs.until(lambda: (self.run_dir / "coordinator.json").exists(), what="the coordinator is there")
+            join = ["--coordinator", self.coordinator["address"], "--patience", "120"]
+            start("learner", "learner", *join)
+            for number in range(self.actors):
+                start(f"actor-{number}", "actor", *join, *(["--node", "far"] if number % 2 else []))
+            runs.until(lambda: runs.agent_steps(self.folder) and self._places() == self.actors, what="the run is on")
+            yield
+            if self.ended():
+                return  # what is left could only wait for it
+            self.workers["coordinator"].popen.send_signal(signal.SIGINT)
+            for worker in self.workers.values():
+                with suppress(subprocess.TimeoutExpired):
+                    worker.wait(60)
+
+    @property
+    def run_dir(self) -> Path:
+        """Its folder."""
+        return self.folder / "run"
+
+    @property
+    def coordinator(self) -> dict[str, Any]:
+        """Where it is."""
+        return dict(json.loads((self.run_dir / "coordinator.json").read_text()))
+
+    def _places(self) -> int:
+        with suppress(OSError, ValueError):
+            members = json.loads((self.run_dir / "state.json").read_text())["members"]
+            return sum(member["role"] == "actor" for member in members)
+        return 0
+
+    def ended(self) -> list[str]:
+        """Those that have."""
+        over = {name: worker for name, worker in self.workers.items() if worker.popen.poll() is not None}
+        return [f"{name} ended with {worker.popen.poll()}: {worker.said[-200:]!r}" for name, worker in over.items()]
+
+    def sizes(self) -> dict[str, int]:
+        """Resident bytes of each process."""
+        found = {}
+        for name, worker in self.workers.items():
+            with suppress(psutil.Error):
+                found[name] = psutil.Process(worker.popen.pid).memory_info().rss
+        return found
+
+    def logs(self) -> int:
+        """Bytes of them."""
+        return sum(path.stat().st_size for path in [*self.run_dir.glob("logs/*"), *self.folder.glob("*.txt")])
+
+    def counters(self) -> dict[str, float]:
+        """What was refused, as the learner counts it and as `/metrics` tells it, and the lag of versions."""
+        found = {name: value for name, value in self._page().items() if _REFUSED.search(name)}
+        with suppress(OSError), urllib.request.urlopen(self.coordinator["http"] + "/metrics", timeout=5) as answer:
+            for line in answer.read().decode().splitlines():
+                name, _, value = line.rpartition(" ")
+                if name.startswith(("rookery_refusals", "rookery_run_lag")):
+                    found[name.removeprefix("rookery_")] = float(value)
+        return found
+
+    def trained(self) -> float:
+        """Segments."""
+        return sum(value for name, value in self._page().items() if name.startswith("trained."))
+
+    def _page(self) -> dict[str, float]:
+        """The learner's counters."""
+        (path,) = self.run_dir.glob("counters/learner*")
+        return read_counters(path)
+
+    def healthy(self) -> bool:
+        """Whether a probe is answered in a second."""
+        with suppress(OSError), urllib.request.urlopen(self.coordinator["http"] + "/healthz", timeout=1) as answer:
+            return bool(answer.status == 200)
+        return False
+
+
+class Member:
+    """The attackers' own place in a run: joins, heartbeats and leaves as the specification says."""
+
+    def __init__(self, context: zmq.Context[Any], address: str) -> None:
+        self.produced = 0
+        """Segments that its attacks send and that are as they should be."""
+        self._socket = context.socket(zmq.DEALER)
+        self._socket.connect(address)
+        self.token = secrets.token_hex(8)
+        who = {"role": "actor", "name": "", "token": self.token, "release": "0", "host": "here", "pid": 1}
+        self.welcome: dict[str, Any] = {}
+        while not self.welcome:
+            self._say("join", **who)
+            if self._socket.poll(1000):
+                answer = msgpack.unpackb(self._socket.recv())
+                self.welcome = answer if answer["type"] == "welcome" else {}
+        self.status: dict[str, Any] = {}
+        runs.until(lambda: self.beat().get("routes"), what="there is a route")
+
+    def beat(self) -> dict[str, Any]:
+        """One heartbeat; the newest `status`."""
+        self._tell("heartbeat", state="acting")
+        while self._socket.poll(100):
+            answer = msgpack.unpackb(self._socket.recv())
+            self.status = answer if answer["type"] == "status" else self.status
+        return self.status
+
+    def leave(self) -> None:
+        """It ends."""
+        self._tell("leave")
+        self._socket.poll(1000)
+
+    def _tell(self, kind: str, **fields: Any) -> None:
+        who = {"name": self.welcome["name"], "token": self.token, "incarnation": self.welcome["incarnation"]}
+        counters = {f"produced.{specs['policy']}": float(self.produced) for specs in self.welcome["specs"][:1]}
+        self._say(kind, **who, counters=counters, **fields)
+
+    def _say(self, kind: str, **fields: Any) -> None:
+        self._socket.send(msgpack.packb({"type": kind, "schema_number": 2, **fields}))
+
+    def target(self, besieged: Besieged) -> Target:
+        """What attackers know."""
+        specs = self.welcome["specs"][0]
+        route = next(route for route in self.status["routes"] if route["policy"] == specs["policy"])
+        return Target(
+            control=besieged.coordinator["address"],
+            experience=route["experience"],
+            weights=route["weights"],
+            acknowledgements=route["acknowledgements"],
+            http=besieged.coordinator["http"],
+            run=self.welcome["run"],
+            policy=specs["policy"],
+            layout=specs["layout"],
+            memory=str(besieged.memory),
+            name=self.welcome["name"],
+            incarnation=self.welcome["incarnation"],
+            token=self.token,
+            victim="actor-0" if self.welcome["name"] != "actor-0" else "actor-1",
+        )
+
+
+def _sink(listener: socket.socket) -> None:
+    """Reads and drops whatever comes over any connection."""
+    os.nice(19)
+    with selectors.DefaultSelector() as ready:
+        ready.register(listener, selectors.EVENT_READ)
+        while True:
+            for key, _ in ready.select():
+                if key.fileobj is listener:
+                    ready.register(listener.accept()[0], selectors.EVENT_READ)
+                    continue
+                one = key.fileobj
+                assert isinstance(one, socket.socket)
+                with suppress(OSError):
+                    if one.recv(1 << 20):
+                        continue
+                ready.unregister(one)
+                one.close()
+
+
+@contextmanager
+def _sinking() -> Iterator[str]:
+    """A sink's HOST:PORT."""
+    with socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
+        process = Process(target=_sink, args=(listener,), daemon=True)
+        process.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        process.kill()
+        process.join()
+
+
+def _attack(name: str, target: Target, watch: Callable[[], object]) -> dict[str, float]:
+    """To its end; `watch` is called meanwhile."""
+    command = [sys.executable, "-m", "tests.chaos.attacks", *name.split()]
+    with subprocess.Popen(
+        command, env=runs.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as popen:
+        assert popen.stdin is not None
+        assert popen.stdout is not None
+        popen.stdin.write(target.text())
+        popen.stdin.close()
+        end = time.monotonic() + target.seconds + 30
+        while popen.poll() is None:
+            watch()
+            time.sleep(0.1)
+            if time.monotonic() > end:
+                popen.kill()
+        return dict(json.loads(popen.stdout.read() or "{}"))
+
+
+def besiege(
+    besieged: Besieged, attacks: Sequence[str], seconds: float, say: Callable[[str], None], compare: bool = True
+) -> list[str]:
+    """Each attack (or several in turn: names with a space between) for so long, on the run and, to `compare`, on a
+    sink; what did not hold, but for what the summary shows."""
+    with _sinking() as sink, ExitStack() as stack:
+        context = zmq.Context[Any](1)
+        stack.callback(context.destroy, linger=0)
+        member = Member(context, besieged.coordinator["address"])
+        target = replace(member.target(besieged), seconds=seconds)
+        door = f"tcp://{sink}"
+        beside = replace(target, control=door, experience=door, weights=door, acknowledgements=door, http=door)
+        warm, peak, silent = besieged.sizes(), Counter[str](), Counter[str]()
+        beaten = time.monotonic()
+
+        def watch() -> None:
+            nonlocal beaten
+            if time.monotonic() > beaten + 1:
+                beaten = time.monotonic()
+                member.beat()
+                silent["healthz"] += not besieged.healthy()
+            for who, size in besieged.sizes().items():
+                peak[who] = max(peak[who], size)
+
+        say(HEAD)
+        findings, rates = list[str](), [0.0, 0.0]
+        for name in attacks:
+            member.produced = max(member.produced, "repeats" in name)
+            before, log, sizes = besieged.counters(), besieged.logs(), besieged.sizes()
+            peak.clear()
+            silent.clear()
+            on = _rate(besieged, lambda: _attack(name, target, watch))  # noqa: B023
+            found = besieged.ended()
+            found += ["a probe of /healthz was not answered"] if silent["healthz"] > 1 else []
+            after, grown = besieged.counters(), besieged.logs() - log
+            most = max((peak[who] - sizes[who] for who in sizes), default=0) / _MIB
+            off = _rate(besieged, lambda: _attack(name, beside, watch)) if compare else on  # noqa: B023
+            rates = [rates[0] + on[0], rates[1] + off[0]]
+            said = {key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key, 0)}
+            said = {key: value for key, value in said.items() if not key.startswith("run_lag")}
+            found += [
+                f"{key} is {value:.3g}" for key, value in after.items() if key.startswith("run_lag") and value < 0
+            ]
+            found += ["more than a megabyte of logs"] if grown > _MIB else []
+            say(Phase(name, on[1], said, (on[0], off[0]), most, grown, found).row())
+            findings += [f"{name}: {one}" for one in found]
+            if besieged.ended():
+                return findings
+        for who, size in besieged.sizes().items() if seconds >= _WHOLE else ():
+            say(f"{who}: {warm[who] / _MIB:.0f} MiB, at last {size / _MIB:.0f} MiB")
+            if size > 1.1 * warm[who] + _SLACK:
+                findings.append(f"{who} grew from {warm[who] / _MIB:.0f} to {size / _MIB:.0f} MiB")
+        say(f"trained on a second, of what was beside a sink: {rates[0] / (rates[1] or 1):.3f}")
+        if seconds >= _WHOLE and rates[0] < 0.9 * rates[1]:
+            findings.append(f"training took in {rates[0] / rates[1]:.2f} of what it did beside a sink")
+        member.leave()
+    return findings
+
+
+def _rate(besieged: Besieged, work: Callable[[], dict[str, float]]) -> tuple[float, dict[str, float]]:
+    before, began = besieged.trained(), time.monotonic()
+    sent = work()
+    return (besieged.trained() - before) / (time.monotonic() - began), sent
+
+
+def audit(besieged: Besieged) -> list[str]:
+    """Of the run's end."""
+    path = besieged.run_dir / "summary.json"
+    found = audit_books(json.loads(path.read_text()), None) if path.exists() else ["there is no summary"]
+    codes = {name: worker.popen.poll() for name, worker in besieged.workers.items()}
+    wrong = {name: code for name, code in codes.items() if code != (9 if name == "coordinator" else 0)}
+    found += [f"{name} ended with {code}: {besieged.workers[name].said[-300:]!r}" for name, code in wrong.items()]
+    return found + [f"shared memory left: {path.name}" for path in besieged.memory.iterdir()]
+
+
+@click.command(help="Attacks a run, and says who was harmed.")
+@click.option("--minutes", default=30.0, show_default=True, help="Of all attacks together, half of it on a sink.")
+@click.option("--actors", default=8, show_default=True, help="Honest ones.")
+@click.option("--world", default="cartpole", show_default=True)
+@click.option("--attack", "attacks", multiple=True, help="Only these; may be repeated.")
+@click.option("--warm-up", default=30.0, show_default=True, help="Seconds before memory is looked at.")
+@click.option("--keep", type=click.Path(path_type=Path), default=None, help="A folder for the run; kept.")
+def main(minutes: float, actors: int, world: str, attacks: tuple[str, ...], warm_up: float, keep: Path | None) -> None:
+    """Prints the table and what does not hold."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # workers are ended in any case
+    with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        os.environ["ROOKERY_MEMORY"] = memory
+        folder = keep or Path(name)
+        folder.mkdir(exist_ok=True)
+        besieged = Besieged(folder, Path(memory), WORLDS[world][0], actors)
+        chosen = attacks or tuple(ATTACKS)
+        with besieged.started():
+            time.sleep(warm_up)
+            found = besiege(besieged, chosen, 60 * minutes / (2 * len(chosen)), click.echo)
+        found += audit(besieged)
+    click.echo("\n".join([f"findings: {len(found)}", *(f"- {one}" for one in found)]))
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""The short form of `python -m tests.chaos.hostile`: hostile peers beside a run, real processes on real sockets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.attacks import ATTACKS
+from tests.chaos.hostile import Besieged, audit, besiege
+from tests.flows import runs
+
+_HURT = ("rows", "forged", "future", "lies")
+
+
+@pytest.mark.chaos
+def test_hostile_peers_harm_only_themselves(
+    tmp_path: Path, memory_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One attack after another on one run: nobody ends, and the books balance."""
+    data = runs.paced(tmp_path, 0, pause=0.004, num_learner_processes=1)
+    besieged = Besieged(tmp_path, memory_dir, data, actors=2)
+    with besieged.started():
+        found = besiege(besieged, [" ".join(name for name in ATTACKS if name not in _HURT)], 4.0, print, compare=False)
+    assert found + audit(besieged) == [], capsys.readouterr().out
