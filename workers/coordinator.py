@@ -290,6 +290,7 @@ class Coordinator:
             heartbeat=min(run.monitor_period, member.lease / 3),
             learners=self._members.learners_wanted,
             actors=run.actors,
+            **self._members.credentials(member),
         )
         told = self._server.answer(peer, welcome)
         if not told and member.fresh and not again:  # it asked, and died, while this process had no time for it

@@ -90,7 +90,14 @@ class Learner:
         self._rank = rank_of_learner(welcome.name, self._size)
         if self._size > 1:
             check_meeting(host, life.options.insecure, policies[0], self._rank, self._size)
-        receives = sockets[_EXPERIENCE], sockets[_ACKS], welcome.run, welcome.incarnation, self._counters
+        receives = (
+            sockets[_EXPERIENCE],
+            sockets[_ACKS],
+            welcome.run,
+            welcome.secret,
+            welcome.incarnation,
+            self._counters,
+        )
         self._receiver = ExperienceReceiver(*receives, self._owns_actor)
         if common is not None:
             self._receiver.add_common(common.layout, common.pool)

@@ -65,7 +65,9 @@ class Relay:
         pull, xpub = self._ports.sockets[_EXPERIENCE], self._ports.sockets[_WEIGHTS]
         self._publisher = WeightPublisher(xpub, self._counters)
         self._weights: dict[str, WeightRelay] = {}
-        self._experience = SegmentRelay(life.context, pull, welcome.run, self._pool_path, common, self._counters)
+        self._experience = SegmentRelay(
+            life.context, pull, welcome.run, welcome.secret, self._pool_path, common, self._counters
+        )
         self._offers: list[Route] = []
         self._status: Status | None = None
         self._state = "starting"

@@ -21,6 +21,7 @@ from protocol.errors import RookeryError, WireError
 from protocol.experience.ack_publisher import AckSender, Key, Window
 from protocol.experience.layout import Layout
 from protocol.experience.policy_inbox import Arrival, HeaderBatch, HeaderDecoder, PolicyInbox
+from protocol.experience.proof import ProofCheck
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.recovery import MemberTracker, finished_beyond
 from protocol.experience.ring_buffer import Ring, place_of
@@ -36,7 +37,6 @@ __all__ = ["Arrival", "ExperienceReceiver"]
 
 log = logging.getLogger(__name__)
 
-_STRANGERS = 64
 _AT_ONCE = 1000
 _BYTES_AT_ONCE = 2**22
 """Bytes that are copied before the learner is given what came: settling it keeps the next ones coming meanwhile."""
@@ -51,18 +51,17 @@ class ExperienceReceiver:
         pull: zmq.Socket[bytes],
         acks: zmq.Socket[bytes],
         run: str,
+        secret: str,
         incarnation: int,
         counters: Counters,
         concerns: Callable[[str], bool] = lambda actor: True,
     ):
-        self._pull, self._run, self._counters = pull, run, counters
+        self._pull, self._counters, self._proven = pull, counters, ProofCheck(secret, run)
         self._acks = AckSender(acks, incarnation, self._state, counters)
         self.sockets = [pull, acks]
         """What to wait on."""
         self._intakes: dict[str, PolicyInbox] = {}
         self._roll = MemberTracker(run, concerns)
-        self._strangers: set[Key] = set()
-        """Actor incarnations that sent something and were never members, as far as is known."""
         self._shelf = SharedObsStore(run)
         self._refusals = RefusalLog()
         self._opener = HeaderDecoder()
@@ -146,7 +145,6 @@ class ExperienceReceiver:
         """Who is a member now. What a dead actor on this node finished and could not announce any more is taken from
         its ring, if it is to be (`salvage`); its memory is let go once everything in it was used."""
         attached = {policy: intake.rings for policy, intake in self._intakes.items()}
-        self._strangers -= actors
         self._shelf.living(actors)
         for policy, key, path in self._roll.call(actors, attached):
             if salvage:
@@ -222,10 +220,8 @@ class ExperienceReceiver:
         return count
 
     def _intake_of(self, header: Segments) -> PolicyInbox:
-        if header.run != self._run:
-            raise WireError("segments_of_other_run", value=header.run, expected=self._run)
+        self._proven(header)
         intake = self._intakes.get(header.policy)
-        self._admit((header.actor, header.incarnation))
         if intake is None:
             raise WireError("segments_of_unserved_policy", policy=header.policy)
         if header.layout != intake.layout.hash:
@@ -233,15 +229,6 @@ class ExperienceReceiver:
         if header.inline and header.count > intake.pool.slots:
             raise WireError("segments_exceed_pool", count=header.count, limit=intake.pool.slots)
         return intake
-
-    def _admit(self, key: Key) -> None:
-        """WireError for one actor too many of which the coordinator has never told: whoever can send could otherwise
-        fill the ledger under ever new names. One that has just joined is heard of within a heartbeat."""
-        if key in self._roll or key in self._strangers:
-            return
-        if len(self._strangers) >= _STRANGERS:
-            raise WireError("segments_of_unknown_actor", peer=key[0], limit=_STRANGERS)
-        self._strangers.add(key)
 
     def _salvage(self, intake: PolicyInbox, key: Key, path: Path | None) -> None:
         try:

@@ -54,13 +54,14 @@ def resend_predecessor(
     layout: Layout,
     block: int,
     counters: Counters,
+    proof: str,
     seconds: float,
     on_wait: Callable[[], None],
     common: Layout | None = None,
 ) -> int:
     """Sends what the rings of earlier incarnations hold beyond what the learner at `route` settled, and removes them.
-    `counters` are not the present incarnation's, whose levels would be mixed up. `common`: the layout of what agents
-    see in common, if they do; its rings stay, as other policies' segments refer to them too.
+    `counters` are not the present incarnation's, whose levels would be mixed up; `proof` is. `common`: the layout of
+    what agents see in common, if they do; its rings stay, as other policies' segments refer to them too.
 
     Returns how many segments it delivered; what cannot be delivered in `seconds` stays where it is, and is told.
     """
@@ -87,7 +88,7 @@ def resend_predecessor(
         count = sum(each.segments for each in blocks)
         credit = CreditWindow.of_flight(ring.slots // block, blocks)
         sender = ExperienceSender(
-            context, run, actor, incarnation, route.policy, ring, credit, block, counters, common=moments
+            context, run, actor, incarnation, route.policy, ring, credit, block, counters, proof, common=moments
         )
         whole = False
         try:

@@ -61,6 +61,7 @@ class ExperienceSender:
         credit: CreditWindow,
         block: int,
         counters: Counters,
+        proof: str,
         compress: Sequence[str] = (),
         common: SharedObsWriter | None = None,
         outlets: ConnectionPool | None = None,
@@ -69,6 +70,7 @@ class ExperienceSender:
         compression.check_package(compress)
         self._context = context
         self._run, self._actor, self._incarnation, self._policy = run, actor, incarnation, policy
+        self._proof = proof
         self.ring = ring
         self._credit = credit
         self._pace = ActorPacer(time.monotonic()) if credit.paced else None
@@ -291,6 +293,7 @@ class ExperienceSender:
             run=self._run,
             actor=self._actor,
             incarnation=self._incarnation,
+            proof=self._proof,
             policy=self._policy,
             layout=ring.layout.hash,
             count=self._blocks.block,

@@ -133,6 +133,8 @@ class Segments(Message):
     run: Name
     actor: Label
     incarnation: Annotated[int, Field(ge=1, lt=2**24)]
+    proof: Name
+    """That it is this actor who says so (protocol/experience/proof.py)."""
     policy: Label
     layout: Name
     count: Annotated[int, Field(ge=1, lt=2**32)]
@@ -236,6 +238,10 @@ class Welcome(Message):
     learners: Count = 0
     actors: Count = 0
     """Processes the run wants, for a supervisor."""
+    proof: Claim = ""
+    """For an actor: what its segments carry."""
+    secret: Claim = ""
+    """For a learner or a relay: what proofs are checked by."""
 
 
 class Refusal(Message):

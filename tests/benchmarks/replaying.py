@@ -58,7 +58,7 @@ class Replaying:
         self._senders = {
             name: ExperienceSender(
                 context, welcome.run, welcome.name, welcome.incarnation, name, plan.ring(None, self._counters),
-                plan.credit(), plan.block, self._counters, outlets=outlets,
+                plan.credit(), plan.block, self._counters, welcome.proof, outlets=outlets,
             )
             for name, plan in self._plans.items()
         }  # fmt: skip

@@ -154,7 +154,7 @@ class Learner:
     def __init__(self, context: zmq.Context[Any], welcome: Map) -> None:
         self.context, facts = context, welcome["specs"][0]
         self.credits, self.most, self.policy = facts["credits"], facts["max_inline"], facts["policy"]
-        self.who = {key: welcome[key] for key in ("run", "incarnation")} | {"actor": welcome["name"]}
+        self.who = {key: welcome[key] for key in ("run", "incarnation", "proof")} | {"actor": welcome["name"]}
         self.who |= {"policy": self.policy, "layout": hashlib.sha256(facts["layout"].encode()).hexdigest()[:16]}
         self.route: Map = {}
         self.socks: list[Sock] = []  # of experience, weights and acknowledgements

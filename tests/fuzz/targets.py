@@ -23,7 +23,7 @@ from protocol.transport.sockets import Ports
 from protocol.weights.manifest import Entry, Manifest
 from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import Version
-from tests.protocol.golden_vectors import LAYOUT, MANIFEST, POLICY, ROUTE, RUN, flat_weights, write_ring
+from tests.protocol.golden_vectors import LAYOUT, MANIFEST, POLICY, ROUTE, RUN, SECRET, flat_weights, write_ring
 from tests.protocol.parts import LEARNER_COUNTERS
 
 __all__ = ["Ends"]
@@ -45,7 +45,9 @@ class Ends:
             self._ring = write_ring(folder / f"rookery-{RUN}-fuzz.1-{POLICY}.ring")
             stack.callback(self._ring.remove)
             self.ring_name = str(self._ring.path)
-            self._receiver = ExperienceReceiver(sockets[1], sockets[3], RUN, 1, Counters(None, LEARNER_COUNTERS))
+            self._receiver = ExperienceReceiver(
+                sockets[1], sockets[3], RUN, SECRET, 1, Counters(None, LEARNER_COUNTERS)
+            )
             stack.callback(self._receiver.close)
             self._receiver.add_policy(POLICY, LAYOUT, ReceiptLog(None), 6)
             self._server = ControlServer(sockets[0])

@@ -24,6 +24,7 @@ import numpy as np
 from protocol.config.run import PolicyConfig
 from protocol.conformance.golden import GOLDEN as FOLDER
 from protocol.experience.layout import Layout, segment_layout
+from protocol.experience.proof import proof_of
 from protocol.experience.ring_buffer import RECORD, Ring
 from protocol.messages.codec import encode
 from protocol.messages.core import (
@@ -50,6 +51,8 @@ from protocol.weights.version import Version, pack
 __all__ = ["FOLDER", "LAYOUT", "MANIFEST", "NONCE", "vectors"]
 
 RUN, ACTOR, POLICY, TOKEN, NONCE = "0123abcd", "actor-0", "gem", "00112233445566ff", "8899aabbccddeeff"
+SECRET = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+PROOF = proof_of(SECRET, RUN, ACTOR, 1)
 WORLD = World(
     id="walk", agents=(Agent(name="gem", observation=Box(shape=(2,)), action=Discrete(n=2)),), episode_steps=10
 )
@@ -130,7 +133,9 @@ _FACTS = PolicySpec(
     max_inline=6,
     sync_interval=50,
 )
-_SEGMENTS = Segments(run=RUN, actor=ACTOR, incarnation=1, policy=POLICY, layout=LAYOUT.hash, count=1, inline=True)
+_SEGMENTS = Segments(
+    run=RUN, actor=ACTOR, incarnation=1, proof=PROOF, policy=POLICY, layout=LAYOUT.hash, count=1, inline=True
+)
 
 
 def messages() -> dict[str, tuple[Message, list[bytes]]]:
@@ -155,6 +160,7 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
                 heartbeat=1.0,
                 learners=1,
                 actors=1,
+                proof=PROOF,
             ),
             [],
         ),

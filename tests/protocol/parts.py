@@ -17,6 +17,7 @@ from zmq.utils.garbage import gc as garbage_collector
 from protocol.experience.ack_publisher import Window
 from protocol.experience.flow_control import CreditWindow
 from protocol.experience.layout import Field, Layout
+from protocol.experience.proof import proof_of
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import Arrival, ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
@@ -40,7 +41,7 @@ LAYOUT = Layout(
 )
 BLOCK = 2
 """Segments of a message."""
-RUN, POLICY = "run1", "gem"
+RUN, POLICY, SECRET = "run1", "gem", "0123456789abcdef"
 LEARNER_COUNTERS = [
     "quarantined_messages",
     "repeated_headers",
@@ -50,6 +51,11 @@ LEARNER_COUNTERS = [
     "acks_full",
     f"waiting_for_room.{POLICY}",
 ]
+
+
+def prove(actor: str = "actor-0", incarnation: int = 1) -> str:
+    """What the coordinator would welcome it with."""
+    return proof_of(SECRET, RUN, actor, incarnation)
 
 
 def a_route(**changes: Any) -> Route:
@@ -152,7 +158,16 @@ class Actor:
         credit = CreditWindow(blocks, credits, 1, "stream", flow)  # type: ignore[arg-type]
         self.counters = sender_counters()
         self.sender = ExperienceSender(
-            self.context, RUN, name, incarnation, POLICY, self.ring, credit, BLOCK, self.counters
+            self.context,
+            RUN,
+            name,
+            incarnation,
+            POLICY,
+            self.ring,
+            credit,
+            BLOCK,
+            self.counters,
+            prove(name, incarnation),
         )
         self.written = 0
 
@@ -191,7 +206,7 @@ class Learner:
         self.counters = Counters(None, LEARNER_COUNTERS)
         self.incarnation = incarnation
         self.receiver = ExperienceReceiver(
-            self.ports.sockets[1], self.ports.sockets[3], RUN, incarnation, self.counters
+            self.ports.sockets[1], self.ports.sockets[3], RUN, SECRET, incarnation, self.counters
         )
         self.receiver.add_policy(POLICY, layout, ReceiptLog(ledger), pool, check, window)
         self.got: list[tuple[str, int, int]] = []

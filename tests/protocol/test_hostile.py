@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import zmq
 
-from protocol.experience import receiver
+from protocol.experience.proof import ProofCheck, proof_of
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.validation import ActionCheck
 from protocol.messages.codec import encode
 from tests.faults import kinds_in
-from tests.protocol.golden_vectors import LAYOUT, RUN, WORLD, columns, messages, record
+from tests.protocol.golden_vectors import LAYOUT, PROOF, RUN, SECRET, WORLD, columns, messages, record
 from tests.protocol.parts import Learner
 from tests.waiting import until
 
@@ -28,7 +28,7 @@ class Stranger:
     def __init__(self) -> None:
         self.learner = Learner(layout=LAYOUT)
         self.receiver = self.learner.receiver
-        self.receiver._run = RUN
+        self.receiver._proven = ProofCheck(SECRET, RUN)
         self.receiver.add_policy(POLICY, LAYOUT, ReceiptLog(None), 2, ActionCheck(WORLD.places[0]))
         self._push = self.learner.context.socket(zmq.PUSH)
         self._push.connect(self.learner.addresses[1])
@@ -37,8 +37,11 @@ class Stranger:
     def refused(self) -> int:
         return int(self.learner.counters["quarantined_messages"])
 
-    def send(self, number: int = 1, actor: str = "actor-0", **changes: Any) -> None:
-        header = messages()["segments-inline"][0].model_copy(update={"policy": POLICY, "actor": actor})
+    def send(
+        self, number: int = 1, actor: str = "actor-0", incarnation: int = 1, proof: str = PROOF, **changes: Any
+    ) -> None:
+        who = {"actor": actor, "incarnation": incarnation, "proof": proof}
+        header = messages()["segments-inline"][0].model_copy(update={"policy": POLICY, **who})
         one = record()
         one["number"] = number
         found = columns()
@@ -97,23 +100,34 @@ def test_what_is_not_finite_is_refused_where_it_would_wait_for_room_too_H1(stran
     assert stranger.receiver.receive() == 1
 
 
-def test_a_stranger_cannot_fill_the_ledger_under_ever_new_names(
-    stranger: Stranger, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("actor", "incarnation", "proof"),
+    [
+        ("actor-1", 1, PROOF),  # that of another actor
+        ("actor-0", 2, PROOF),  # an incarnation before it is granted
+        ("actor-0", 2, PROOF.replace("1.", "2.", 1)),
+        ("actor-0", 1, "1.00"),
+        ("actor-0", 1, "\u00b2." + PROOF[2:]),
+        ("actor-0", 1, "9" * 128),
+    ],
+)
+def test_nobody_announces_in_anothers_name(
+    stranger: Stranger, caplog: pytest.LogCaptureFixture, actor: str, incarnation: int, proof: str
 ) -> None:
-    """So many that the coordinator never told of are taken at their word; whoever it tells of is taken in."""
-    monkeypatch.setattr(receiver, "_STRANGERS", 3)
-    for name in ("a", "b", "a", "c", "d"):
-        stranger.send(actor=name)
-        stranger.receives()
-    known = stranger.receiver._intakes[POLICY].announced
-    assert {actor for actor, _ in known} <= {"a", "b", "c"}
-    assert stranger.refused == 1
-    stranger.receiver.living({("d", 1), ("b", 1)})
-    for name in ("d", "e", "f"):
-        stranger.send(actor=name)
-        stranger.receives()
-    assert stranger.receiver._strangers == {("a", 1), ("c", 1), ("e", 1)}
-    assert stranger.refused == 2
+    """Not even under a number that would make all that the other one sends a repetition."""
+    stranger.send(1)
+    assert stranger.receives() == 1
+    stranger.send(10**9, actor, incarnation, proof)
+    assert stranger.receives() == 0
+    assert kinds_in(caplog.text) == ["segments_not_proven"]
+    assert stranger.receiver._intakes[POLICY].announced == {("actor-0", 1): 1}
+    stranger.send(2)
+    assert stranger.receives() == 1
+
+
+def test_whoever_comes_after_an_actor_may_send_what_that_one_left(stranger: Stranger) -> None:
+    stranger.send(1, "actor-0", 1, proof_of(SECRET, RUN, "actor-0", 3))
+    assert stranger.receives() == 1
 
 
 def test_segments_far_beyond_the_credit_are_refused_before_memory_ends(stranger: Stranger) -> None:

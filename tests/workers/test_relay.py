@@ -25,7 +25,7 @@ from protocol.weights.manifest import Entry, Manifest
 from protocol.weights.publisher import WeightPublisher
 from protocol.weights.version import Version
 from tests.faults import kinds_in, raises
-from tests.protocol.parts import BLOCK, POLICY, RUN, Actor, Learner
+from tests.protocol.parts import BLOCK, POLICY, RUN, SECRET, Actor, Learner
 from tests.protocol.weights.test_publisher import Publisher, Subscriber
 from tests.waiting import until
 from tests.workers.coordination.test_membership import admitted, join, members_of, refused
@@ -65,7 +65,9 @@ class Relay:
         self.address = self.ports.bind({1: zmq.PULL})[1]
         self.counters = Counters(None, NAMES)
         self.pool = memory / f"{PREFIX}{RUN}-relay-0.{incarnation}-{POLICY}.pool"
-        self.passed = SegmentRelay(self.context, self.ports.sockets[1], RUN, lambda _: self.pool, None, self.counters)
+        self.passed = SegmentRelay(
+            self.context, self.ports.sockets[1], RUN, SECRET, lambda _: self.pool, None, self.counters
+        )
 
     def count(self, kind: str) -> float:
         """A counter of the policy."""
@@ -353,7 +355,7 @@ def test_what_breaks_a_rule_is_refused_in_one_sentence_and_harms_nobody(
     assert {
         "segments_layout_differs",
         "segments_in_remote_memory",
-        "message_is_no_segments_of_run",
+        "message_not_segments",
         "segment_field_not_finite",
     } <= {*kinds_in(caplog.text)}
 

@@ -90,6 +90,8 @@ class MemberStore:
     def __init__(self, path: Path, disk: SafeWriter | None = None) -> None:
         self._path, self._disk, self._due_at = path, disk or SafeWriter(), 0.0
         self.run_id = secrets.token_hex(4)
+        self.secret = secrets.token_hex(16)
+        """By which segments are known to come from actors that were let in."""
         self.members: dict[str, WorkerRecord] = {}
         self.incarnations: dict[str, int] = {}
         self.quotas: dict[tuple[str, int], int] = {}
@@ -121,6 +123,7 @@ class MemberStore:
         """Writes what a returning coordinator must know."""
         state = {
             "run": self.run_id,
+            "secret": self.secret,
             "incarnations": self.incarnations,
             "quotas": [[*key, quota] for key, quota in self.quotas.items()],
             "told": [[*key, steps] for key, steps in self.told.items()],
@@ -129,11 +132,11 @@ class MemberStore:
             "restarts": self.restarts,
             "members": [_to_plain(member) for member in self.members.values()],
         }
-        self._disk.replace(self._path, msgspec.json.encode(state).decode())  # json takes six times as long
+        self._disk.replace(self._path, msgspec.json.encode(state).decode(), 0o600)  # json takes six times as long
 
     def _load(self) -> None:
         state = json.loads(self._path.read_text())
-        self.run_id = state["run"]
+        self.run_id, self.secret = state["run"], state["secret"]
         self.incarnations = dict(state["incarnations"])
         self.quotas = {(name, inc): quota for name, inc, quota in state["quotas"]}
         self.told = {(name, inc, policy): steps for name, inc, policy, steps in state["told"]}

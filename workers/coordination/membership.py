@@ -12,6 +12,7 @@ from typing import Any, get_args
 from protocol.config.run import Run
 from protocol.control.server import check_schemas, refusal
 from protocol.errors import Refused
+from protocol.experience.proof import proof_of
 from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Role, Route
 from protocol.messages.file_fetch import Fetch
 from workers.coordination.assignments import Assignments, Steps, StepsOf
@@ -53,6 +54,13 @@ class Membership:
         self.learners_wanted = self._places.learners
         self.complete = False
         self.save, self.save_if_due = self._register.save, self._register.save_if_due
+
+    def credentials(self, member: WorkerRecord) -> dict[str, Any]:
+        """What `member` shows that its segments are its own by, or checks that of others by."""
+        secret = self._register.secret
+        if member.role == "actor":
+            return {"proof": proof_of(secret, self.run_id, member.name, member.incarnation)}
+        return {"secret": secret} if member.role in ("learner", "relay") else {}
 
     @property
     def watching(self) -> bool:

@@ -13,6 +13,7 @@ import zmq
 
 from protocol.errors import WireError
 from protocol.experience.ack_publisher import Key
+from protocol.experience.proof import ProofCheck
 from protocol.experience.shared_obs import COMMON
 from protocol.memory.counters import Counters
 from protocol.memory.shared_obs_store import SharedObsStore
@@ -41,11 +42,12 @@ class SegmentRelay:
         context: zmq.Context[zmq.Socket[bytes]],
         pull: zmq.Socket[bytes],
         run: str,
+        secret: str,
         path_of: Callable[[str], Path],
         common: SharedObservationPlan | None,
         counters: Counters,
     ) -> None:
-        self._context, self._pull, self._run, self._path_of = context, pull, run, path_of
+        self._context, self._pull, self._path_of, self._proven = context, pull, path_of, ProofCheck(secret, run)
         self._counters = counters
         self._lanes: dict[str, PolicySegmentRelay] = {}
         self._shelf = SharedObsStore(run, path_of(COMMON))
@@ -113,8 +115,9 @@ class SegmentRelay:
 
     def _accept(self, frames: list[zmq.Frame]) -> int:
         header, rest = decode(frames)
-        if not isinstance(header, Segments) or header.run != self._run:
-            raise WireError("message_is_no_segments_of_run", value=header.type, run=self._run)
+        if not isinstance(header, Segments):
+            raise WireError("message_not_segments", message=header.type)
+        self._proven(header)
         if header.policy not in self._lanes:
             raise WireError("segments_for_other_node", policy=header.policy)
         return self._lanes[header.policy].take(header, rest)

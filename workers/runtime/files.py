@@ -26,10 +26,13 @@ class SafeWriter:
         self.missed = 0
         self._told_at = -_TOLD_EVERY
 
-    def replace(self, path: Path, text: str) -> bool:
-        """Puts `text` in place; what was there stays where there is no room. OSError for any other fault."""
+    def replace(self, path: Path, text: str, mode: int = 0o644) -> bool:
+        """Puts `text` in place; what was there stays where there is no room. OSError for any other fault. `mode`: who
+        may read it, as far as the umask lets anybody."""
         aside = path.with_name(f".{path.name}")
         try:
+            aside.unlink(missing_ok=True)  # one that was left may have another mode
+            aside.touch(mode)
             aside.write_text(text)
             aside.rename(path)
         except OSError as fault:

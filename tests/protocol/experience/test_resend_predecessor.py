@@ -13,7 +13,7 @@ from protocol.experience import ack_publisher, sender
 from protocol.experience.recovery import resend_predecessor, rings_of
 from protocol.memory.shared_file import files
 from protocol.messages.core import Route
-from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing, sender_counters
+from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing, prove, sender_counters
 
 RING = "rookery-run1-actor-0.1-gem.ring"
 
@@ -50,7 +50,9 @@ def _deliver(
     def waiting() -> None:
         on_wait()
 
-    return resend_predecessor(context, RUN, "actor-0", 2, route, LAYOUT, BLOCK, sender_counters(), seconds, waiting)
+    return resend_predecessor(
+        context, RUN, "actor-0", 2, route, LAYOUT, BLOCK, sender_counters(), prove(incarnation=2), seconds, waiting
+    )
 
 
 def test_all_that_was_finished_is_delivered_and_its_memory_goes(

@@ -36,6 +36,7 @@ from tests.protocol.parts import (
     closing,
     content,
     line,
+    prove,
     python,
     write,
 )
@@ -518,6 +519,7 @@ class Stranger:
             "run": RUN,
             "actor": "stranger",
             "incarnation": 1,
+            "proof": prove("stranger"),
             "policy": POLICY,
             "layout": LAYOUT.hash,
             "count": 4,

@@ -22,7 +22,16 @@ from tests.faults import raises
 from tests.protocol.strategies import any_message
 
 _EXAMPLES: dict[type[Message], dict[str, Any]] = {
-    Segments: {"run": "r", "actor": "a", "incarnation": 1, "policy": "p", "layout": "l", "count": 2, "inline": True},
+    Segments: {
+        "run": "r",
+        "actor": "a",
+        "incarnation": 1,
+        "proof": "1.00",
+        "policy": "p",
+        "layout": "l",
+        "count": 2,
+        "inline": True,
+    },
     Join: {"role": "actor", "token": "t", "release": "0", "host": "h", "pid": 1},
     Heartbeat: {
         "name": "a",

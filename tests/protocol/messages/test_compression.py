@@ -109,5 +109,5 @@ def test_a_sender_refuses_what_it_cannot_compress(memory_dir: Path) -> None:
     actor = Actor(None)
     with closing(actor), raises(ConfigurationError, "compress_field_unknown", field="smell"):
         ExperienceSender(
-            actor.context, "run1", "a", 1, POLICY, actor.ring, actor.sender._credit, 2, actor.counters, ["smell"]
+            actor.context, "run1", "a", 1, POLICY, actor.ring, actor.sender._credit, 2, actor.counters, "1.", ["smell"]
         )

@@ -66,3 +66,11 @@ def _half_then_full(real: object, descriptor: int, data: bytes) -> int:
     if len(data) > 6:
         return int(real(descriptor, bytes(data[:6])))  # type: ignore[operator]
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_holds_secrets_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_text("of an earlier release")
+    (tmp_path / ".state.json").write_text("of one that was killed")
+    assert SafeWriter().replace(path, "{}", 0o600)
+    assert path.stat().st_mode & 0o777 == 0o600

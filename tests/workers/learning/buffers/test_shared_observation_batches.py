@@ -24,6 +24,7 @@ from protocol.memory.shared_file import PREFIX
 from protocol.messages.core import Route
 from protocol.transport.sockets import Ports
 from protocol.weights.version import Version
+from tests.protocol.parts import RUN, SECRET, prove
 from tests.waiting import until
 from tests.workers import scripted
 from tests.workers.learning.buffers.test_ring_table import arrays
@@ -40,7 +41,6 @@ REPLAY = scripted.config(
     IQN(batch_size=16, learning_starts=1, frames=3, n_step=2, buffer_capacity=1_000, gamma=0.5), LENGTH
 )
 NOW = Version(1, 4)
-RUN = "run1"
 
 
 class Line:
@@ -60,7 +60,9 @@ class Line:
         self.context = zmq.Context(1)
         self.ports = Ports(self.context, "127.0.0.1", 0)
         addresses = self.ports.bind({1: zmq.PULL, 3: zmq.XPUB})
-        self.receiver = ExperienceReceiver(self.ports.sockets[1], self.ports.sockets[3], RUN, 1, self.learner_counters)
+        self.receiver = ExperienceReceiver(
+            self.ports.sockets[1], self.ports.sockets[3], RUN, SECRET, 1, self.learner_counters
+        )
         self.receiver.add_common(self.common.ring.layout, 40)
         self.receiver.add_policy("one", layout, ReceiptLog(None), 40)
         self.sender: Any = scripted.Sender(layout, COPIES, 10)
@@ -73,6 +75,7 @@ class Line:
                 CreditWindow(10, 8, 1, "stream", "block"),
                 COPIES,
                 self.counters,
+                prove(),
                 common=self.common,
             )
             learner = Route(

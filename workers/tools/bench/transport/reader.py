@@ -29,7 +29,7 @@ from protocol.transport.sockets import Ports, open_context, poll
 from protocol.weights.version import Version
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.report import LearnerReport
-from workers.tools.bench.transport.load import POLICY, RUN, TransportLoad, copy_out
+from workers.tools.bench.transport.load import POLICY, RUN, SECRET, TransportLoad, copy_out
 
 __all__ = ["PATIENCE", "Reader", "route_to", "settle_all", "two_processes"]
 
@@ -50,7 +50,7 @@ class Reader:
         self.route = route_to(self._ports.bind({1: zmq.PULL, 2: zmq.XPUB, 3: zmq.XPUB, **raw}))
         self._counters = Counters(None, *LearnerReport.names([POLICY]))
         sockets = self._ports.sockets
-        self._receiver = ExperienceReceiver(sockets[1], sockets[3], RUN, 1, self._counters)
+        self._receiver = ExperienceReceiver(sockets[1], sockets[3], RUN, SECRET, 1, self._counters)
         window = Window(load.credits, load.credits * load.segments)
         check = ActionCheck(load.interface.place)
         self._receiver.add_policy(POLICY, load.layout, ReceiptLog(None), load.slots, check, window)

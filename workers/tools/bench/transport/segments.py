@@ -27,7 +27,7 @@ from protocol.transport.curve import new_keys
 from protocol.transport.sockets import Ports
 from workers.learning.report import LearnerReport
 from workers.rollout.report import ActorReport
-from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, TransportLoad, fill
+from workers.tools.bench.transport.load import ACTOR, POLICY, PROOF, RUN, SECRET, TransportLoad, fill
 from workers.tools.bench.transport.reader import PATIENCE, route_to, settle_all, two_processes
 
 __all__ = ["measure", "microseconds"]
@@ -42,13 +42,13 @@ def microseconds(times: int) -> float:
     ports = Ports(context, "127.0.0.1", 0)
     addresses = ports.bind({1: zmq.PULL, 2: zmq.XPUB, 3: zmq.XPUB})
     receiver = ExperienceReceiver(
-        ports.sockets[1], ports.sockets[3], RUN, 1, Counters(None, *LearnerReport.names([POLICY]))
+        ports.sockets[1], ports.sockets[3], RUN, SECRET, 1, Counters(None, *LearnerReport.names([POLICY]))
     )
     receiver.add_policy(POLICY, load.layout, ReceiptLog(None), load.slots)
     ring = Ring.create(load.ring, load.layout, load.slots)
     credit = CreditWindow(load.blocks, load.credits, 1, "stream", "block")
     counters = Counters(None, *ActorReport.names([POLICY]))
-    sender = ExperienceSender(context, RUN, ACTOR, 1, POLICY, ring, credit, load.segments, counters)
+    sender = ExperienceSender(context, RUN, ACTOR, 1, POLICY, ring, credit, load.segments, counters, PROOF)
     streams, length = np.arange(load.segments, dtype=np.uint64), load.layout.length
     spent = []
     try:

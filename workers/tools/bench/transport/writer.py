@@ -21,7 +21,7 @@ from protocol.messages.core import Route
 from protocol.transport.sockets import open_context
 from workers import freeze_startup_objects
 from workers.rollout.report import ActorReport
-from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, TransportLoad, fill
+from workers.tools.bench.transport.load import ACTOR, POLICY, PROOF, RUN, TransportLoad, fill
 
 __all__ = ["main"]
 
@@ -41,7 +41,7 @@ class Writer:
         """Blocks that were written; all of them were once: what only travels need not be written anew."""
         credit = CreditWindow(load.blocks, load.credits, 1, "stream", "block")
         self._sender = ExperienceSender(
-            self._context, RUN, ACTOR, 1, POLICY, self._ring, credit, load.segments, self._counters
+            self._context, RUN, ACTOR, 1, POLICY, self._ring, credit, load.segments, self._counters, PROOF
         )
         self._push = self._raw(zmq.PUSH, f"{ipc}-there")
         self._back = self._raw(zmq.PULL, f"{ipc}-back")
