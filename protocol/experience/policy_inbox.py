@@ -104,7 +104,7 @@ class PolicyInbox:
             if (ends < np.array(pile.afters[1:], np.uint64)).any():
                 raise WireError("messages_out_of_order")
         ring = self._ring(key, header)
-        if int(records["slot"].max()) >= ring.slots or int(np.bitwise_or.reduce(records["sequence"])) & 1:
+        if int(records["slot"].max()) >= ring.slots:
             raise WireError("record_slot_not_readable", limit=ring.slots)
         place = place_of(records["slot"])
         if "final_row" in ring.columns:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import WireError
 from protocol.experience.layout import Field, Layout
-from protocol.experience.ring_buffer import RECORD
+from protocol.experience.ring_buffer import FINISHED, RECORD
 from protocol.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Place
 
 __all__ = [
@@ -46,7 +46,7 @@ def largest_frame(layout: Layout, segments: int) -> int:
 
 
 def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
-    """[n] of RECORD, a copy: numbers that grow, rows that the layout has."""
+    """[n] of RECORD, a copy: finished segments, numbers that grow, rows that the layout has."""
     buffer = _buffer(frame)
     if len(buffer) != count * RECORD.itemsize or count == 0:
         raise WireError("records_wrong_size", value=len(buffer), count=count, expected=RECORD.itemsize)
@@ -54,6 +54,8 @@ def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
     numbers = records["number"]
     if int(numbers[0]) == 0 or int(numbers[-1]) >= _MOST or not (numbers[1:] > numbers[:-1]).all():
         raise WireError("segment_numbers_not_growing")
+    if (records["state"] != FINISHED).any() or int(np.bitwise_or.reduce(records["sequence"])) & 1:
+        raise WireError("record_not_finished")
     check_rows(records, layout)
     return records
 

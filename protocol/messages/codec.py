@@ -41,6 +41,13 @@ _LIMITS: dict[str, Any] = {
     "max_array_len": MAX_ELEMENTS,
     "max_map_len": MAX_ELEMENTS // 4,
 }
+_NAMES = {
+    "max_str_len": "bytes of one text",
+    "max_bin_len": "bytes of binary data",
+    "max_ext_len": "bytes of an extension type",
+    "max_array_len": "elements",
+    "max_map_len": "keys of one map",
+}
 _CONTAINERS = (dict, list)
 
 _CLASSES: dict[str, tuple[type[Message], Callable[[Any], Any], frozenset[str] | None]] = {
@@ -117,6 +124,9 @@ def _unpack(raw: bytes | memoryview) -> dict[str, Any]:
             count = _counter()
             fields = msgpack.unpackb(raw, object_hook=count, list_hook=count, **_LIMITS)
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as fault:
+        beyond = next((limit for limit in _LIMITS if limit in str(fault)), None)
+        if beyond is not None:
+            raise WireError("header_beyond_limit", what=_NAMES[beyond], limit=_LIMITS[beyond]) from None
         raise WireError("header_not_msgpack", reason=type(fault).__name__) from None
     if not isinstance(fields, dict):
         raise WireError("header_not_map")
@@ -143,7 +153,7 @@ def _counter() -> Callable[[Any], Any]:
         nonlocal seen
         seen += len(container) + 1
         if seen > MAX_ELEMENTS:
-            raise ValueError("too many elements")
+            raise WireError("header_beyond_limit", what="elements", limit=MAX_ELEMENTS)
         return container
 
     return count

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from protocol.errors import WireError
 from protocol.experience.layout import Field, Layout
-from protocol.experience.ring_buffer import RECORD
+from protocol.experience.ring_buffer import FINISHED, RECORD
 from protocol.experience.validation import (
     ActionCheck,
     check_final_rows,
@@ -32,7 +32,7 @@ DTYPES = st.sampled_from(["|u1", "|i1", "|b1", "<i2", "<i4", "<i8", "<u2", "<u4"
 def _records(count: int = 3, first: int = 1) -> np.ndarray:
     records = np.zeros(count, RECORD)
     records["number"] = np.arange(first, first + count)
-    records["valid"] = LAYOUT.length
+    records["valid"], records["state"] = LAYOUT.length, FINISHED
     return records
 
 
@@ -57,6 +57,8 @@ def _set(name: str, index: int, value: int) -> Callable[[np.ndarray], None]:
         (_set("number", 0, 0), "segment_numbers_not_growing"),
         (_set("number", 1, 1), "segment_numbers_not_growing"),
         (_set("number", 2, 2**63), "segment_numbers_not_growing"),
+        (_set("state", 1, 1), "record_not_finished"),
+        (_set("sequence", 2, 7), "record_not_finished"),
     ],
 )
 def test_records_with_impossible_rows_or_numbers_are_refused(change: Callable[[np.ndarray], None], kind: str) -> None:
@@ -192,6 +194,8 @@ def test_any_segments_of_any_layout_come_out_as_they_went_in(data: st.DataObject
     records["before"] = data.draw(st.lists(st.integers(0, layout.before), min_size=count, max_size=count))
     for name in ("sequence", "stream", "stream_sequence", "version_min", "version_max"):
         records[name] = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=count, max_size=count))
+    records["sequence"] &= np.uint64(2**64 - 2)
+    records["state"] = FINISHED
     assert np.array_equal(read_records(records.tobytes(), count, layout), records)
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     frames = [rng.integers(0, 2, layout.slot_bytes(f) * count, dtype=np.uint8).tobytes() for f in fields]
