@@ -61,10 +61,12 @@ class Target:
     incarnation: int = 1
     token: str = "guessed"
     victim: str = "actor-0"
-    member: dict[str, Any] | None = None
-    """More that a member's `segments` carry."""
+    proof: str = "1.guessed"
+    """What the attackers' own membership gave them."""
     version: int = (1 << 40) + 1
     """A version that is published."""
+    rate: float = 0.0
+    """Messages a second at most, if less than what is usual for the attack."""
     share: float = 0.3
     seconds: float = 60.0
 
@@ -171,7 +173,7 @@ def _segment(
         columns["action_mask"][:] = True
     change(record, columns)
     who = {"run": target.run, "actor": target.name, "incarnation": target.incarnation, "policy": target.policy}
-    known = {"layout": _hash(target.layout), "count": 1, "inline": True, **(target.member or {})}
+    known = {"layout": _hash(target.layout), "count": 1, "inline": True, "proof": target.proof}
     return [
         _header("segments", **{**who, **known, **fields}),
         record.tobytes(),
@@ -457,13 +459,14 @@ def _main() -> None:
     target, names = Target(**json.load(sys.stdin)), sys.argv[1:]
     began, cpu, sent = time.monotonic(), time.process_time(), 0
     for name in names:
-        sent += _attack(*ATTACKS[name], target, target.seconds / len(names))
+        attack, rate = ATTACKS[name]
+        sent += _attack(attack, min(rate, target.rate or rate), target, target.seconds / len(names))
     seconds = time.monotonic() - began
     used = (time.process_time() - cpu) / seconds
     sys.stdout.write(json.dumps({"messages": sent, "bytes": Peer.sent, "seconds": seconds, "cores": used}) + "\n")
 
 
-def _attack(attack: Callable[[Target], Sent], rate: int, target: Target, seconds: float) -> int:
+def _attack(attack: Callable[[Target], Sent], rate: float, target: Target, seconds: float) -> int:
     """For so long; how many messages."""
     began, cpu, messages = time.monotonic(), time.process_time(), 0
     burst = attack(target)

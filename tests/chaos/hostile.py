@@ -237,6 +237,7 @@ class Member:
             name=self.welcome["name"],
             incarnation=self.welcome["incarnation"],
             token=self.token,
+            proof=self.welcome["proof"],
             victim="actor-0" if self.welcome["name"] != "actor-0" else "actor-1",
         )
 
@@ -326,7 +327,8 @@ def besiege(
             found += ["a probe of /healthz was not answered"] if silent["healthz"] > 1 else []
             after, grown = besieged.counters(), besieged.logs() - log
             most = max((peak[who] - sizes[who] for who in sizes), default=0) / _MIB
-            off = _rate(besieged, lambda: _attack(name, beside, watch)) if compare else on  # noqa: B023
+            same = replace(beside, rate=on[1].get("messages", 0) / seconds)
+            off = _rate(besieged, lambda: _attack(name, same, watch)) if compare else on  # noqa: B023
             rates = [rates[0] + on[0], rates[1] + off[0]]
             said = {key: value - before.get(key, 0) for key, value in after.items() if value != before.get(key, 0)}
             said = {key: value for key, value in said.items() if not key.startswith("run_lag")}
