@@ -60,7 +60,7 @@ class Published:
     ready: tuple[Version, list[bytes]] | None = None
     """A beacon made before it is needed: that of the version to come."""
     asked: dict[bytes, bytes] = field(default_factory=dict)
-    """Token of a subscriber -> topic of its one request that has no answer yet."""
+    """Subscriber -> topic of its one request that has no answer yet."""
     answer: tuple[Version, bytes, zmq.Frame] | None = None
     """The newest snapshot asked for, shared by all who ask for it."""
 

@@ -30,7 +30,7 @@ class Subscription:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], policy: str, largest: int) -> None:
         self._context, self._policy, self._largest = context, policy, max(largest, MAX_HEADER)
         self._socket: zmq.Socket[bytes] | None = None
-        self._token = secrets.token_hex(8)
+        self._subscriber = secrets.token_hex(8)
         self._topic = b""
         """Of the request that has no answer yet."""
         self._asked_at = self._looked_at = 0.0
@@ -64,7 +64,7 @@ class Subscription:
         """Asks for the newest snapshot. A repeated connection asks again by itself."""
         if self._socket is not None:
             self.requests += 1
-            self._topic = f"w/{self._policy}/{self._token}/{self.requests}/".encode()
+            self._topic = f"w/{self._policy}/{self._subscriber}/{self.requests}/".encode()
             self._asked_at = time.monotonic()
             self._socket.setsockopt(zmq.SUBSCRIBE, self._topic)
 

@@ -136,6 +136,20 @@ def test_the_record_is_where_the_table_says() -> None:
     assert said == expected
 
 
+def network_keys(kind: str) -> set[str]:
+    """What the document says that `specs.network` of a kind has."""
+    keys = [(cells[0], cells[2]) for cells in table_after("## Acting")]
+    return {
+        key for cell, kinds in keys if kinds == "all" or f"`{kind}`" in kinds for key in re.findall(r"`(\w+)`", cell)
+    }
+
+
+def test_the_network_of_the_golden_welcome_has_the_keys_that_are_said() -> None:
+    for specs in GOLDEN["welcome"]["fields"]["specs"]:
+        network = json.loads(specs["network"])
+        assert network.keys() == network_keys(network["kind"])
+
+
 def test_the_configuration_has_the_keys_and_defaults_that_are_said() -> None:
     config = json.loads(Run().model_dump_json())
     for key, default, _ in table_after("### Configuration"):

@@ -25,6 +25,7 @@ from protocol.spaces import (
     Text,
     World,
 )
+from tests.protocol.test_specification import network_keys
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.planning.policy_spec import policy_spec
 from workers.policies.build import Policy, build, published_weights
@@ -71,7 +72,9 @@ def told(plan: PolicyPlan, world: World = WORLD) -> tuple[Policy, Weights, dict[
         ).reshape(entry["shape"])
         for entry in json.loads(flat.manifest.text)
     }
-    return policy, weights, json.loads(policy_spec(plan, world).network)
+    facts = json.loads(policy_spec(plan, world).network)
+    assert facts.keys() == network_keys(facts["kind"])
+    return policy, weights, facts
 
 
 def activated(x: NDArray, facts: dict[str, Any]) -> NDArray:
