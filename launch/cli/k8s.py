@@ -79,7 +79,11 @@ def command(
     run = load(source, settings)
     actors = min(actors, run.actors // actors_per_pod) if not _given("actors") else actors
     placement = Placement(name, namespace, image, cuda_image, actors, actors_per_pod, simulator, components)
-    write(render(run, outline_of(run), placement, way_to(place, folder)), folder)
+    outline = outline_of(run)
+    write(render(run, outline, placement, way_to(place, folder)), folder)
+    if any(run.ranks(policy) > 1 for policy in outline.policies):
+        said = "ranks meet WITHOUT KEYS (--insecure), kept from others by ranks.yaml where a cluster enforces policies"
+        click.echo(f"rookery: {said}", err=True)
     click.echo(f"wrote {folder}; kubectl apply -k {folder}")
 
 

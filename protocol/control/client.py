@@ -20,7 +20,7 @@ from protocol.errors import Refused, Timeout, WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Heartbeat, Leave, Message, Refusal, Role, Status, Welcome
 from protocol.refusal_log import RefusalLog
-from protocol.transport.sockets import connect, poll, try_receive
+from protocol.transport.sockets import Handshakes, connect, poll, try_receive
 
 __all__ = ["ControlClient", "pause"]
 
@@ -38,7 +38,10 @@ class ControlClient:
     ) -> None:
         self._coordinator = coordinator
         # Nothing is queued for an absent coordinator, which would find a Join for each second that it was waited for.
-        self._socket = connect(context, zmq.DEALER, coordinator, queue=False, server="coordinator")
+        self._handshakes = Handshakes()
+        self._socket = connect(
+            context, zmq.DEALER, coordinator, queue=False, server="coordinator", handshakes=self._handshakes
+        )
         self._join = introduction(role, name, node)
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
         self._thread: threading.Thread | None = None
@@ -58,7 +61,8 @@ class ControlClient:
         """Set at every status; the worker may clear it."""
 
     def join(self, seconds: float) -> Welcome:
-        """Asks until the coordinator answers. Refused with its reason, or Timeout with the address that is silent."""
+        """Asks until the coordinator answers. Refused with its reason, or Timeout with the address that is silent, or
+        that knows other keys."""
         end, told = time.monotonic() + seconds, time.monotonic() + 3
         refused: Refused | None = None
         while True:
@@ -76,6 +80,8 @@ class ControlClient:
             if left <= 0:
                 if refused is not None:
                     raise refused.within(f"after {seconds:g} s")
+                if self._handshakes.refused():
+                    raise Timeout("keys_not_accepted", peer=self._coordinator, seconds=seconds)
                 raise Timeout("no_coordinator_answered", peer=self._coordinator, seconds=seconds)
             if time.monotonic() >= told:
                 told = time.monotonic() + 10
@@ -154,6 +160,7 @@ class ControlClient:
         if self._thread is not None:
             self._thread.join(timeout=5)
             self._thread = None
+        self._handshakes.close()
         self._socket.close(linger=0)
 
     def _ask(self, end: float) -> Welcome | Refusal | None:
@@ -175,6 +182,7 @@ class ControlClient:
     def _enter(self, welcome: Welcome) -> Welcome:
         """From now on this worker is who the coordinator says."""
         self.welcome = welcome
+        self._handshakes.close()
         self._join = self._join.model_copy(update={"name": welcome.name, "incarnation": welcome.incarnation})
         self.heard_at = time.monotonic()
         return welcome

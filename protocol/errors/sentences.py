@@ -678,6 +678,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "first_weights_missing": "no weights of policy {policy!r} arrived within {seconds:g} s; see in `logs/` whether its learner runs",
         "library_part_silent": "the coordinator at {peer} gave no part of {member} within {seconds:g} s; start it again, or see its log",
         "measured_run_too_slow": "the run made no {count} updates of each policy within {seconds:g} s; see its logs",
+        "keys_not_accepted": "{peer} answers, but knows other keys than this worker, or one of the two has none (waited {seconds:g} s); give --keys with those of that run",
         "no_coordinator_answered": "no coordinator answered at {peer} within {seconds:g} s; start `rookery coordinator` there or correct --coordinator",
         "publication_did_not_end": "the publication of weights did not end within {seconds:g} s; kill this process",
         "region_lock_timeout": "process {pid} could not lock {file} for {purpose} within {seconds:g} s; end the process that hangs while it uses this ring, raise lock_timeout or set policy.ring: lock_free",

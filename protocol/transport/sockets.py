@@ -31,6 +31,7 @@ __all__ = [
     "MEETING",
     "REQUESTS",
     "BlockingReceiver",
+    "Handshakes",
     "Ports",
     "check_bind",
     "connect",
@@ -206,12 +207,13 @@ def connect(
     queue: bool = True,
     largest: int | None = None,
     server: str = "learner",
+    handshakes: Handshakes | None = None,
 ) -> zmq.Socket[bytes]:
     """A socket connected to `address`; ConfigurationError if that is no tcp address.
 
     `server`: the role that must be there, where keys are used; anybody else is not talked to.
     `queue` False: while the peer is away nothing is kept for it, sending raises zmq.Again at once.
-    `largest`: bytes of the largest frame that is taken in, if other than `LARGEST` says.
+    `largest`: bytes of the largest frame that is taken in, if other than `LARGEST` says. `handshakes` watches it.
     """
     refused = ConfigurationError("address_malformed", value=address)
     try:
@@ -229,12 +231,42 @@ def connect(
     keys = _keys_of(context)
     if keys is not None:
         keys.join(socket, server)
+    if handshakes is not None:
+        handshakes.watch(socket)
     try:
         socket.connect(address)
     except zmq.ZMQError:
         socket.close(linger=0)
         raise refused from None
     return socket
+
+
+class Handshakes:
+    """Whether a socket that connects was let in where it came to; to be asked by the thread that has the socket."""
+
+    def __init__(self) -> None:
+        self._socket: zmq.Socket[bytes] | None = None
+        self._events: zmq.Socket[bytes] | None = None
+
+    def watch(self, socket: zmq.Socket[bytes]) -> None:
+        """From now on, before it connects."""
+        self._socket = socket
+        self._events = socket.get_monitor_socket(int(zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED))
+
+    def refused(self) -> bool:
+        """Whether somebody listens there, and no handshake has succeeded."""
+        from zmq.utils.monitor import recv_monitor_message  # costs some milliseconds, and few need it
+
+        seen = set()
+        while self._events is not None and self._events.poll(0):
+            seen.add(recv_monitor_message(self._events)["event"])
+        return seen == {zmq.EVENT_CONNECTED}
+
+    def close(self) -> None:
+        """Looks no longer; the socket goes on."""
+        if self._socket is not None and not self._socket.closed:
+            self._socket.disable_monitor()
+        self._socket = self._events = None
 
 
 def _keys_of(context: zmq.Context[zmq.Socket[bytes]]) -> Keys | None:

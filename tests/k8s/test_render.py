@@ -73,6 +73,17 @@ def test_the_command_makes_an_overlay_that_holds_the_configuration_and_a_learner
     shutil.rmtree(folder)
 
 
+def test_an_overlay_with_sockets_without_keys_says_so(k8s: Path) -> None:
+    arguments = ["k8s", "render", "treasure-hunt", "--name", "ranks", "--k8s", str(k8s)]
+    made = CliRunner().invoke(
+        main, [*arguments, "--set", "policy.ranks=2", "--set", "actors=2"], catch_exceptions=False
+    )
+    assert made.exit_code == 0, made.output
+    (said,) = [line for line in made.output.splitlines() if "--insecure" in line]
+    assert "WITHOUT KEYS" in said
+    shutil.rmtree(k8s / "overlays" / "ranks")
+
+
 def test_several_actors_in_a_pod_have_a_relay_and_share_its_memory(k8s: Path) -> None:
     placement = Placement("relayed", pods=2, actors_per_pod=3, components=("gpu", "keda"))
     documents = rendered(k8s, "relayed", parse_run({"actors": 12}), placement)
