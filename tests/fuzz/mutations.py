@@ -1,4 +1,4 @@
-"""Golden messages, spoilt: by field, by frame and by byte.
+"""Golden messages, spoilt: by field, by frame and by byte, or right by their form and hostile.
 
 In flow: a seed. Out flow: an endless row of messages as frames, most of them wrong in one place or a few, some right.
 """
@@ -13,7 +13,7 @@ import msgpack
 import numpy as np
 
 from protocol.experience.ring_buffer import RECORD
-from tests.protocol.golden_vectors import messages
+from tests.protocol.golden_vectors import LAYOUT, POLICY, messages
 
 __all__ = ["Mutator"]
 
@@ -50,6 +50,8 @@ _NASTY: tuple[Any, ...] = (
     *_TEXTS,
 )
 _CODES = (b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xdb\xff\xff\xff\xff", b"\x91" * 40, b"\xc1")
+_COUNTER = f"produced.{POLICY}"
+_LIES = (-1e12, 1e300, 2.0**63, 9e18, -0.0)
 _RECORD_FIELDS = [name for name in RECORD.names or () if name != "reserved"]
 
 
@@ -80,6 +82,8 @@ class Mutator:
     def message(self) -> list[bytes]:
         """The next one."""
         rng = self._random
+        if rng.random() < 0.05:
+            return self._hostile()
         seed, frames = self._seeds[rng.randrange(len(self._seeds))]
         header = dict(seed)
         way = rng.random()
@@ -91,6 +95,38 @@ class Mutator:
         if way > 0.8:
             made[0] = self.spoil_bytes(made[0])
         return made
+
+    def _hostile(self) -> list[bytes]:
+        """One that is right by its form, of a peer that lies or wants to harm."""
+        rng = self._random
+        if rng.random() < 0.4:
+            header = self._seed("heartbeat")[0] | {rng.choice(("counters", "metrics")): {_COUNTER: rng.choice(_LIES)}}
+            header["episodes"] = [[POLICY, rng.choice((1, 2**62)), rng.choice((1, 10**15)), rng.choice(_LIES)]]
+            if rng.random() < 0.03:
+                header["episodes"] = [["x" * 100, 1, 1, 0.5]] * 19_000
+            return [bytes(msgpack.packb(header))]
+        header, frames = self._seed("segments")
+        record = np.frombuffer(frames[0], RECORD).copy()
+        columns = {one.name: frame for one, frame in zip(LAYOUT.fields, frames[1:], strict=True)}
+        match rng.randrange(4):
+            case 0:
+                header["actor"] = rng.choice((header["actor"], "actor-1"))
+                record["number"] = rng.choice((10**9, 2**62, 2**63 - 1))
+            case 1:
+                record["version_min"], record["version_max"] = rng.choice(((2**62, 2**62), (2, 1), (2**64 - 1, 0)))
+                columns["version"] = np.full(len(columns["version"]) // 8, record["version_max"][0], "<u8").tobytes()
+            case 2:
+                columns["truncated"] = b"\1" * len(columns["truncated"])
+                columns["final_row"] = b"\xff" * len(columns["final_row"])
+            case _:
+                columns["reward"] = np.full(len(columns["reward"]) // 4, rng.choice((3e38, -3e38)), "<f4").tobytes()
+        return [bytes(msgpack.packb(header)), record.tobytes(), *columns.values()]
+
+    def _seed(self, kind: str) -> tuple[dict[str, Any], Sequence[bytes]]:
+        """A golden message of a type; of segments one with columns."""
+        found = (one for one in self._seeds if one[0]["type"] == kind and one[0].get("inline", True))
+        header, frames = next(found)
+        return dict(header), frames
 
     def spoil(self, header: dict[str, Any]) -> None:
         """Changes one place of a map, or three."""
