@@ -94,7 +94,7 @@ class Coordinator:
         self._books = RunMetrics(run, list(plans), folder, auxiliaries, fixed, credits)
         kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
         kinds = {name: stacking_key(plan) for name, plan in plans.items() if benefits_from_stacking(plan)}
-        self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds)
+        self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds, server.refusals)
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
         self._expired_at = self._observe_at = 0.0
@@ -372,7 +372,7 @@ class Coordinator:
             if leave.error:
                 self._errors.append({"worker": member.name, "incarnation": member.incarnation, "error": leave.error})
                 del self._errors[:-_ERRORS_KEPT]
-                kind, reason = Refused.heard(leave.error).kind, leave.error.strip().rpartition("\n")[2]
+                kind, reason = Refused.heard(leave.error).known_kind, leave.error.strip().rpartition("\n")[2]
                 told = self._server.refusals.tell(
                     *("worker_failed", kind, reason),
                     level=logging.ERROR,

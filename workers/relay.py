@@ -23,7 +23,7 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, memory_dir, sweep
 from protocol.memory.slot_allocator import POOL
 from protocol.messages import compression
-from protocol.messages.core import Route, Status, Welcome
+from protocol.messages.core import Route, State, Status, Welcome
 from protocol.spaces import World, parse_world
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import Ports, check_bind
@@ -70,7 +70,7 @@ class Relay:
         )
         self._offers: list[Route] = []
         self._status: Status | None = None
-        self._state = "starting"
+        self._state: State = "starting"
         life.vitals.bind(lambda: self._state, self._counters)
 
     def run(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from protocol import RELEASE
 from protocol.messages import versioning
-from protocol.messages.core import Episodes, Join, Role, Route
+from protocol.messages.core import Episodes, Join, Role, Route, State
 
 __all__ = ["Report", "UnackedEpisodes", "introduction"]
 
@@ -36,7 +36,7 @@ def introduction(role: Role, name: str, node: str) -> Join:
 class Report:
     """What a worker tells with its next heartbeat."""
 
-    state: str = "starting"
+    state: State = "starting"
     routes: list[Route] = field(default_factory=list)
     counters: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)

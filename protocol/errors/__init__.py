@@ -75,6 +75,11 @@ class RookeryError(Exception):
         found = _CODED.fullmatch(coded)
         return cls._said(*found.groups()) if found else cls("unexplained", reason=coded)
 
+    @property
+    def known_kind(self) -> str:
+        """The kind, if it is one of those there are: whoever is heard may have made it up."""
+        return self.kind if self.kind in _SENTENCES else "unknown"
+
     def within(self, place: object, **facts: Any) -> Self:
         """The same error, with the `place` that it was found in before its sentence, and `facts` added or replaced."""
         return self._said(f"{place}: {self}", self.kind, **{**self.facts, **facts})

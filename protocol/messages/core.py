@@ -53,6 +53,7 @@ Span = Annotated[tuple[Count, Count], Strict(False)]
 Actor = Annotated[tuple[Name, Incarnation], Strict(False)]
 """(name, incarnation)."""
 Role = Literal["actor", "learner", "relay", "evaluator", "supervisor"]
+State = Literal["starting", "waiting", "acting", "learning", "relaying", "evaluating", "watching", "paused", "draining"]
 Command = Literal["go", "pause", "drain", "stop", "rejoin"]
 
 
@@ -261,7 +262,7 @@ class Heartbeat(Message):
     name: Name
     token: Name
     incarnation: Incarnation
-    state: Name
+    state: State
     routes: Annotated[list[Route], FailFast()] = Field(default_factory=list)
     counters: dict[Name, Finite] = Field(default_factory=dict)
     metrics: dict[Name, float] = Field(default_factory=dict)

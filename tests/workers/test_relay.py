@@ -538,7 +538,7 @@ def test_a_dead_relays_routes_lead_past_it_at_the_end_of_its_lease(tmp_path: Pat
     offer = own.model_copy(update={"node": "there", "experience": "E", "experience_relay": 1})
     for role, routes in (("learner", [own]), ("relay", [offer])):
         member = found[role]
-        heartbeat = Heartbeat(name=member.name, token=member.token, incarnation=1, state="s", routes=routes)
+        heartbeat = Heartbeat(name=member.name, token=member.token, incarnation=1, state="relaying", routes=routes)
         assert members.heartbeat(heartbeat) is member
     assert [way.experience for way in members.routes(found["actor"])] == ["E"]
     assert members.routes(found["learner"]) == members.routes(found["relay-2"]) == [route("a", "there")]

@@ -15,7 +15,9 @@ from protocol.errors import Refused
 from protocol.experience.proof import proof_of
 from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Role, Route
 from protocol.messages.file_fetch import Fetch
+from protocol.refusal_log import RefusalLog
 from workers.coordination.assignments import Assignments, Steps, StepsOf
+from workers.coordination.claims import Claims
 from workers.coordination.member_store import MemberStore, WorkerRecord
 from workers.coordination.routing import route_via_relays
 from workers.planning.data_parallel import rank_for_actor, rank_of_learner
@@ -38,8 +40,10 @@ class Membership:
         patient: bool = False,
         disk: SafeWriter | None = None,
         kinds: Mapping[str, str] | None = None,
+        refusals: RefusalLog | None = None,
     ) -> None:
-        self._run, self._played, self._patient = run, {*policies, *fixed}, patient
+        self._run, self._patient = run, patient
+        self._claims = Claims({*policies, *fixed}, refusals)
         self._places = Assignments(run, policies, kinds)
         self._ranked = self._places.ranked
         self._register = MemberStore(path, disk)
@@ -118,7 +122,8 @@ class Membership:
         member = self._of(heartbeat)
         if member is not None:
             member.seen, member.heard = time.monotonic(), True
-            member.state, member.counters, member.metrics = heartbeat.state, heartbeat.counters, heartbeat.metrics
+            member.state, member.metrics = heartbeat.state, heartbeat.metrics
+            member.counters = self._claims.counters(member, heartbeat.counters)
             if member.routes != heartbeat.routes:
                 member.routes = heartbeat.routes
                 self._routes.clear()
@@ -128,7 +133,7 @@ class Membership:
         """Notes a farewell; None if its sender is no member."""
         member = self._of(leave)
         if member is not None:
-            member.counters, member.metrics = leave.counters, leave.metrics
+            member.counters, member.metrics = self._claims.counters(member, leave.counters), leave.metrics
             if not leave.error:
                 self.clean.add((member.name, member.incarnation))
             self._end(member)
@@ -143,7 +148,8 @@ class Membership:
         fresh = []
         for entry in episodes:
             key, steps = (member.name, member.incarnation, entry[0]), entry[1]
-            if entry[0] in self._played and steps > self._register.told.get(key, -1):
+            before = self._register.told.get(key, -1)
+            if self._claims.episodes(member, entry, max(0, before), steps <= before):
                 self._register.told[key] = steps
                 fresh.append(entry)
         return fresh
@@ -213,11 +219,13 @@ class Membership:
         """Whether every actor ended and all steps of the run are made; `steps` is asked for only where that may be."""
         if self.there("actor") or not self._register.quotas:
             return False
-        counted = list(self._register.quotas)
+        made, counted = steps(), self._register.quotas
         if self._run.lockstep:  # what was made before all began anew is made again
-            counted = [(name, i) for name, i in counted if self._register.incarnations[name] == i]
-        made = steps()
-        return sum(made.get(key, 0) for key in counted) >= self._run.end
+            counted = {
+                (name, i): quota for (name, i), quota in counted.items() if self._register.incarnations[name] == i
+            }
+            return sum(made.get(key, 0) for key in counted) >= self._run.end
+        return sum(min(made.get(key, 0), quota) for key, quota in counted.items()) >= self._run.end
 
     def counters(self, role: Role) -> dict[tuple[str, int], dict[str, float]]:
         """Last known counters by (name, incarnation), for workers whose pages cannot be seen from here."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from protocol.control.heartbeat import Report
 from protocol.memory.counters import Counters
 from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
-from protocol.messages.core import Route
+from protocol.messages.core import Route, State
 from protocol.weights.publisher import WeightPublisher
 from workers.metrics import diagnostics
 
@@ -18,7 +18,7 @@ class LearnerReport:
     """Counters and the latest measurements of every policy a learner serves."""
 
     def __init__(self, counters: Counters) -> None:
-        self.state = "starting"
+        self.state: State = "starting"
         self.routes: list[Route] = []
         self.metrics: dict[str, float] = {}
         self._counters = counters

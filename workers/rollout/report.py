@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from protocol.control.heartbeat import Report
 from protocol.memory.counters import Counters
 from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
+from protocol.messages.core import State
 from protocol.weights.publisher import WeightSubscriber
 from workers.environments.base import Environment
 from workers.metrics.episode_returns import PARTS
@@ -31,7 +32,7 @@ class ActorReport:
         seats: Mapping[str, Sequence[AgentCollector | FixedCollector]],
         idle: Sequence[Collector] = (),
     ) -> None:
-        self.state = "starting"
+        self.state: State = "starting"
         self._counters = counters
         self._bin = max(1, quota // PARTS)
         self._next_bin = self._bin
