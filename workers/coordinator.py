@@ -27,7 +27,7 @@ import zmq
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
 from protocol.control.server import ControlServer, refusal
-from protocol.errors import ConfigurationError, Refused, RookeryError, disk_fault
+from protocol.errors import ConfigurationError, Refused
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Command, Heartbeat, Join, Leave, Refusal, Status, Welcome
 from protocol.messages.file_fetch import Fetch
@@ -62,6 +62,7 @@ from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
 from workers.runtime.http_server import HttpRequest, HttpServer, Response
 from workers.runtime.identity import Identity
+from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import configure_logging
 from workers.runtime.process import INCOMPLETE, lock_run_folder
 from workers.runtime.watchdog import install_stack_dump_signal
@@ -475,17 +476,8 @@ def command(
         check_bind(_host_of(bind), keys, insecure)
         context = open_context(keys, "coordinator")
         code = _run(context, config, run_dir.resolve(), bind, advertise, resident, until_end)
-    except RookeryError as fault:
-        log.error("event=failed kind=%s error=%s", fault.kind, fault)
-        click.echo(f"coordinator: {fault.coded}", err=True)
-        code = fault.exit_code
-    except OSError as fault:
-        told = disk_fault(fault)
-        if told is None:
-            raise
-        log.exception("event=failed kind=%s error=%s", told.kind, told)
-        click.echo(f"coordinator: {told.coded}", err=True)
-        code = told.exit_code
+    except Exception as fault:
+        _, code = tell_failure("coordinator", fault)
     finally:
         if context is not None:
             context.destroy(linger=0)

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -171,7 +172,8 @@ def _run(command: Callable[[], object]) -> NoReturn:
     threading._shutdown()  # type: ignore[attr-defined]  # both as the interpreter does, and in its order
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        with suppress(OSError):  # a full disk: the exit code is to be the worker's own
+            stream.flush()
     os._exit((code or 0) & 0xFF)
 
 

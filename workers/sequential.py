@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
-from protocol.errors import ConfigurationError, RookeryError, disk_fault
+from protocol.errors import ConfigurationError
 from protocol.experience.shared_obs import SharedObs
 from protocol.memory.counters import Counters
 from protocol.weights.publisher import WeightSource
@@ -64,6 +64,7 @@ from workers.rollout.lockstep import LockstepSchedule
 from workers.rollout.report import ActorReport, update_environment_counters
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
+from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import configure_logging
 from workers.runtime.process import INCOMPLETE, lock_run_folder
 from workers.runtime.seeds import seed_of
@@ -344,17 +345,8 @@ def command(config: Path, run_dir: Path) -> None:
         complete = sequential.run()
         sequential.finish(complete)
         os.close(lock)
-    except RookeryError as fault:
-        log.error("event=failed kind=%s error=%s", fault.kind, fault)
-        click.echo(f"sequential: {fault.coded}", err=True)
-        sys.exit(fault.exit_code)
-    except OSError as fault:
-        told = disk_fault(fault)
-        if told is None:
-            raise
-        log.exception("event=failed kind=%s error=%s", told.kind, told)
-        click.echo(f"sequential: {told.coded}", err=True)
-        sys.exit(told.exit_code)
+    except Exception as fault:
+        sys.exit(tell_failure("sequential", fault)[1])
     sys.exit(0 if complete else INCOMPLETE)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from launch.local.fork_client import ForkClient, ForkedProcess
 from launch.local.restart_budget import RestartBudget
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, DiskFault
 
 __all__ = [
     "FATAL",
@@ -38,6 +38,7 @@ FATAL_AT_FIRST = {6}
 """The same, as long as the command has never worked: there was room before, and may be again."""
 _MOST_LINES = 60
 """Of a traceback that is shown."""
+_SPEECHLESS = "it said nothing; see whether its disk is full"
 _CHAINED = ("During handling of the above", "The above exception was")
 
 
@@ -75,6 +76,13 @@ class Process:
     def last_words(self, lines: int = 12) -> str:
         """The end of what it wrote since it was started last."""
         return "\n".join(self._said()[-lines:])
+
+    def why(self) -> str:
+        """What it said last, in one line; what its exit code tells where it found no room to say it."""
+        said = self.last_words(1).removeprefix(f"{self.role}: ")
+        if self.code == DiskFault.exit_code and not said.endswith("]"):
+            return DiskFault("output_not_writable", file=self.output).coded
+        return said or (_SPEECHLESS if (self.code or 0) >= 0 else f"it was killed by signal {-(self.code or 0)}")
 
     def traceback(self) -> str:
         """The first traceback that it wrote since then, with those that led to it; empty without one."""

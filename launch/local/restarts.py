@@ -15,8 +15,6 @@ from protocol.errors import RookeryError
 
 __all__ = ["RestartManager", "RunFailed"]
 
-_SPEECHLESS = "it said nothing; see whether its disk is full"
-
 _IN_STEP = ("actor", "learner")
 _BESIDE = ("evaluator",)
 """Of whom training needs nothing."""
@@ -78,7 +76,7 @@ class RestartManager:
     def _plan(self, process: Process, code: int, now: float) -> None:
         why = process.fault or f"was killed by signal {-code}"
         if code > 0:
-            why = f"ended with exit code {code}: {process.last_words(1) or _SPEECHLESS}"
+            why = f"ended with exit code {code}: {process.why()}"
             if process.role not in _BESIDE:
                 self._note(process)
         restarts = process.budget.again

@@ -118,13 +118,12 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
             if process.popen.stdout is not None:
                 process.popen.stdout.close()
     if process.code not in (0, INCOMPLETE):
-        said = process.last_words(1)
-        said = said.removeprefix("sequential: ")
+        said = process.why()
         if process.code == ConfigurationError.exit_code:
             if fresh:
                 remove(folder)
             raise ConfigurationError.heard(said)
-        raise RunFailed("sequential_run_failed", reason=said or process.code, file=output)
+        raise RunFailed("sequential_run_failed", reason=said, file=output)
     return RunOutcome(process.code == 0, _summary(folder))
 
 
@@ -155,9 +154,9 @@ def _supervise(
             end = interrupt.first_at + END_SECONDS
         if coordinator.code is not None and (asked or coordinator.code >= 0):
             if coordinator.code not in (0, INCOMPLETE):
-                said = coordinator.last_words(1).removeprefix("coordinator: ")
+                said = coordinator.why()
                 revival.last_words(coordinator)
-                raise RunFailed("coordinator_failed", reason=said or coordinator.code, file=coordinator.output)
+                raise RunFailed("coordinator_failed", reason=said, file=coordinator.output)
             return
         if asked > 1 or (asked and now > end):
             return
@@ -220,10 +219,10 @@ def _address(folder: Path, coordinator: Process, interrupt: Interrupt) -> str:
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and not interrupt.count:
         if coordinator.code is not None:
-            said = coordinator.last_words(1).removeprefix("coordinator: ")
+            said = coordinator.why()
             if coordinator.code == ConfigurationError.exit_code:
                 raise ConfigurationError.heard(said)
-            raise RunFailed("coordinator_not_started", reason=said or coordinator.code, file=coordinator.output)
+            raise RunFailed("coordinator_not_started", reason=said, file=coordinator.output)
         if place.exists():
             said = json.loads(place.read_text())
             if said["pid"] == coordinator.popen.pid:

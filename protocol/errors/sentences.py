@@ -415,6 +415,7 @@ SENTENCES: dict[str, dict[str, str]] = {
     },
     "DiskFault": {
         "disk_full": "cannot write{place}: {reason}; free some room or give {other}",
+        "output_not_writable": "cannot write {file}, nor anything else to say why; free some room or give another --run-dir",
         "file_not_writable": "cannot write{place}: {reason}; make it writable or give {other}",
     },
     "EnvironmentFault": {

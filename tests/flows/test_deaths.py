@@ -152,7 +152,7 @@ def test_a_world_that_hangs_is_told_with_its_place_and_ends_its_actor_G3_G6(tmp_
     result = runs.train(data, tmp_path, "--no-progress")
     assert result.returncode == 1
     last = result.stderr.splitlines()[-1]
-    assert re.search(r"actor ended with exit code 4: actor: no turn for \d+ s: it hangs in step ", last), last
+    assert re.search(r"actor ended with exit code 4: no turn for \d+ s: it hangs in step ", last), last
     output = (tmp_path / "run" / "logs" / "actor-0.out").read_text()
     assert "(most recent call first)" in output
     assert "worlds_of_this_test.py" in output

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import TextIO
 
 from protocol.config.run import Run
 
@@ -41,11 +42,19 @@ class Json(logging.Formatter):
         return json.dumps(told)
 
 
-class _File(RotatingFileHandler):
+class _Lossy(logging.Handler):
     """Loses lines on a full disk, and no more than that."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
         """A line that could not be written; the coordinator, or a checkpoint, tells of the disk."""
+
+
+class _File(_Lossy, RotatingFileHandler):
+    pass
+
+
+class _Stderr(_Lossy, logging.StreamHandler[TextIO]):
+    pass
 
 
 def configure_logging(name: str, run: Run | None = None, folder: Path | None = None) -> None:
@@ -66,7 +75,7 @@ def configure_logging(name: str, run: Run | None = None, folder: Path | None = N
         if run.log_format != "text":
             handlers.append((_file(place / f"{name}.jsonl", run), Json(name)))
     if "ROOKERY_PARENT" not in os.environ or not handlers:
-        handlers.append((logging.StreamHandler(), lines))
+        handlers.append((_Stderr(), lines))
     for handler, formatter in handlers:
         handler.setFormatter(formatter)
         root.addHandler(handler)

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +26,7 @@ from protocol.config.run import Run
 from protocol.config.yaml_file import check_same_run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
-from protocol.errors import ConfigurationError, RookeryError, disk_fault
+from protocol.errors import ConfigurationError, RookeryError
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Role, Welcome
 from protocol.transport.node_id import node_name
@@ -36,6 +35,7 @@ from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
 from workers.runtime.http_server import HttpServer
 from workers.runtime.identity import Identity
+from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import configure_logging
 from workers.runtime.watchdog import install_stack_dump_signal, run_watchdog
 
@@ -156,20 +156,8 @@ class WorkerProcess:
             body(self)
         except StopRequested:
             log.info("event=stopped role=%s", self.role)
-        except RookeryError as fault:
-            error, code = fault.coded, fault.exit_code
-            log.error("event=failed kind=%s error=%s", fault.kind, fault)
-            print(f"{self.role}: {error}", file=sys.stderr)  # noqa: T201 - the worker's last word
         except Exception as fault:
-            told = disk_fault(fault)
-            if told is not None:
-                error, code = told.coded, told.exit_code
-                log.exception("event=failed kind=%s error=%s", told.kind, told)
-                print(f"{self.role}: {error}", file=sys.stderr)  # noqa: T201 - the worker's last word
-                return code
-            error, code = traceback.format_exc(), 1
-            log.exception("event=crashed error=%s", type(fault).__name__)
-            traceback.print_exc()
+            error, code = tell_failure(self.role, fault)
         finally:
             self._leave(error)
         return code or (128 + self._signal if self._signal else 0)
@@ -276,8 +264,7 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
         try:
             life = WorkerProcess(role, given, open_context(given.keys, role))
         except RookeryError as fault:
-            print(f"{role}: {fault.coded}", file=sys.stderr)  # noqa: T201 - the worker's last word
-            sys.exit(fault.exit_code)
+            sys.exit(tell_failure(role, fault)[1])
         code = life.run(body)
         if code == 0 and life.renewable:  # without a restart that the scheduler would count, and delay ever longer
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

@@ -17,7 +17,7 @@ from typing import Literal
 import psutil
 import pytest
 
-from launch.local import fork_client, supervisor
+from launch.local import fork_client, process, supervisor
 from launch.local.fork_client import ForkClient, ForkedProcess
 from launch.local.process import Process, end_all, python, start, start_process
 from protocol.config.run import Run
@@ -105,6 +105,10 @@ def test_a_forked_worker_is_what_one_started_by_command_line_is(
         refused = fork(forks, tmp_path, "workers.learner", "--no-such-option")
         assert refused.popen.wait(60) == 2
         assert "--no-such-option" in refused.last_words()
+        with open("/dev/full", "w") as full:
+            unheard = forks.fork([*WAITS, "--bind", "0.0.0.0:0"], process._environment(), full, full)
+        assert unheard is not None
+        assert unheard.wait(60) == 2  # whatever of its output could not be written
         assert fork(forks, tmp_path, "workers.actor").popen.wait(60) == 2  # its server's coordinator is not its own
         assert waiting.code is None
         with pytest.raises(subprocess.TimeoutExpired):

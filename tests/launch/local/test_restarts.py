@@ -9,7 +9,7 @@ import pytest
 
 from launch.local.process import Process, start_process
 from launch.local.restarts import RestartManager, RunFailed
-from tests.faults import raises
+from tests.faults import kinds_in, raises
 
 CRASHES = (
     "import sys\nprint('warming up', file=sys.stderr)\n"
@@ -80,6 +80,20 @@ def test_who_is_refused_fails_the_run_unless_nothing_is_left_for_it_to_do(script
     with raises(RunFailed, "worker_lost", peer="actor", reason=why, again="", file=refused.output):
         looked_after(RestartManager(told.append), refused)
     assert told == []
+
+
+def test_who_finds_no_room_to_say_so_has_its_exit_code_put_into_words(scripts: Path) -> None:
+    for name, said in (
+        ("nothing", ""),
+        ("half", "learner: cannot wr"),
+        ("all", "learner: cannot write: full [disk_full]"),
+    ):
+        (scripts / f"{name}.py").write_text(f"import sys\nsys.stderr.write({said!r})\nsys.exit(10)\n")
+        process = start_process("learner", [name], scripts / "logs" / f"{name}.out")
+        process.popen.wait(60)
+        kinds = ["disk_full"] if name == "all" else ["output_not_writable"]
+        assert kinds_in(process.why()) == kinds
+        assert "learner:" not in process.why()
 
 
 def test_nobody_is_started_again_while_the_run_ends(scripts: Path) -> None:

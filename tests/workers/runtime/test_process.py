@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
+from launch.local.process import python
 from protocol.config.run import Run
 from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError, DiskFault, EnvironmentFault, Timeout, disk_fault
@@ -105,7 +108,9 @@ def test_the_runs_folder_counts_only_if_it_holds_this_run(tmp_path: Path) -> Non
     assert run_dir_of(welcome) is None
 
 
-def test_a_full_disk_is_one_sentence_and_any_other_os_error_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_one_sentence_and_any_other_os_error_is_not(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     def body(_: WorkerProcess) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/runs/a")
 
@@ -115,7 +120,22 @@ def test_a_full_disk_is_one_sentence_and_any_other_os_error_is_not(capsys: pytes
     assert kinds_in(said) == ["disk_full"]
     assert {"/runs/a", "--run-dir"} <= words_in(said)
     assert "No space left on device" in said
+    assert "Traceback" not in caplog.text  # nor anywhere else
     assert disk_fault(ConnectionResetError(errno.ECONNRESET, "reset")) is None
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_where_nothing_can_be_written_the_exit_code_says_so(tmp_path: Path) -> None:
+    """A coordinator whose disk is full, and whose output lies there: what waits to be written changes no code."""
+    (tmp_path / "config.yaml").write_text("environment: {id: matrix_game}\n")
+    command = [*python("workers.coordinator", str(tmp_path / "config.yaml"), "--run-dir"), str(tmp_path / "run")]
+
+    def fill() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    with open("/dev/full", "w") as full:
+        code = subprocess.call(command, stdout=full, stderr=full, preexec_fn=fill)
+    assert code == DiskFault.exit_code
 
 
 def test_a_folder_serves_one_run_at_a_time_and_one_configuration(tmp_path: Path) -> None:
