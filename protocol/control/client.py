@@ -70,7 +70,7 @@ class ControlClient:
             if isinstance(answer, Welcome):
                 return self._enter(answer)
             if answer is not None:
-                refused = Refused.heard(answer.reason)
+                refused = Refused.heard(answer.reason, field=answer.field, value=answer.value, limit=answer.limit)
                 if not answer.retry:
                     raise refused
                 time.sleep(min(0.2, max(0.0, end - time.monotonic())))

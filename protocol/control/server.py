@@ -27,6 +27,8 @@ _APART = 0.005
 """Seconds, at least, from one look for requests to the next: those of a crowd are taken several at a time."""
 _FAULTS = 20
 """Refused messages after which a peer is quarantined."""
+_QUOTED = 200
+"""Characters of a fact that is told."""
 _PEERS = 1000
 """Peers whose faults are remembered."""
 
@@ -105,9 +107,8 @@ class ControlServer:
         if self._faults[peer] == _FAULTS:
             self.quarantined_peers += 1
             fault = Refused("connection_quarantined", count=_FAULTS, reason=reason)
-            reason = fault.coded
-            self.refusals.tell("peer_quarantined", fault.kind, reason, host=host)
-        self.answer(peer, Refusal(reason=reason))
+            self.refusals.tell("peer_quarantined", fault.kind, fault.coded, host=host)
+        self.answer(peer, refusal(fault))
 
 
 def _request(frames: list[zmq.Frame]) -> Join | Heartbeat | Leave | Fetch:
@@ -145,4 +146,16 @@ def check_schemas(join: Join) -> Refused | None:
 
 def refusal(fault: RookeryError, retry: bool = False) -> Refusal:
     """What a worker is told that is refused something. `retry`: not yet."""
-    return Refusal(reason=fault.coded, retry=retry)
+    return Refusal(
+        reason=fault.coded,
+        retry=retry,
+        kind=fault.kind,
+        field=_fact(fault, "field", "key"),
+        value=_fact(fault, "value", "peer", "count"),
+        limit=_fact(fault, "limit", "expected", "choices"),
+    )
+
+
+def _fact(fault: RookeryError, *names: str) -> str:
+    """The first of its facts that is called so; empty for none."""
+    return next((str(fault.facts[name])[:_QUOTED] for name in names if name in fault.facts), "")

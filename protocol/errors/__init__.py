@@ -70,10 +70,10 @@ class RookeryError(Exception):
         return f"{self} [{self.kind}]"
 
     @classmethod
-    def heard(cls, coded: str) -> Self:
-        """The error that another process told as `coded`; of its facts the sentence is left."""
+    def heard(cls, coded: str, **facts: Any) -> Self:
+        """The error that another process told as `coded`; of its facts, those that it told are left."""
         found = _CODED.fullmatch(coded)
-        return cls._said(*found.groups()) if found else cls("unexplained", reason=coded)
+        return cls._said(*found.groups(), **facts) if found else cls("unexplained", reason=coded)
 
     @property
     def known_kind(self) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import zmq
 
+from protocol.errors import RookeryError
 from protocol.memory.counters import Counters
 from protocol.messages.codec import around, packed
 from protocol.messages.core import Ack
@@ -30,6 +31,8 @@ _BEACON_SECONDS = 1.0
 _AT_MOST = 0.005
 """Seconds that an acknowledgement is owed, as long as nothing takes long meanwhile."""
 _AT_ONCE = 1000
+_LONGEST = 400
+"""Characters of a reason: an acknowledgement stays small."""
 
 
 def ack_topic(policy: str, actor: str, incarnation: int) -> bytes:
@@ -87,6 +90,8 @@ class AckSender:
         self._owed: set[tuple[str, Key]] = set()
         self._said: dict[tuple[str, Key], tuple[bytes, bytes, bytes]] = {}
         """The topic, and what of a message comes before and behind the number of what is settled."""
+        self._refused: dict[tuple[str, Key], tuple[int, str]] = {}
+        """Messages of it that were refused, and why the newest was."""
         self.listeners: dict[str, dict[Key, int]] = {}
         """policy -> actor incarnations that are listened for, and by how many: its actor, a relay, or both; and for a
         moment once more by one that connects anew, whose old connection may end after the new one began."""
@@ -114,6 +119,12 @@ class AckSender:
             flight.owed_since = time.monotonic()
             self._owed.add((policy, key))
 
+    def refused(self, policy: str, key: Key, fault: RookeryError) -> None:
+        """A message of this actor incarnation was refused: the next acknowledgement, a beacon at the latest, tells."""
+        count, _ = self._refused.get((policy, key), (0, ""))
+        self._refused[policy, key] = count + 1, f"{str(fault)[:_LONGEST]} [{fault.kind}]"
+        self._said.pop((policy, key), None)
+
     def answer(self) -> None:
         """Tells what is owed: what comes next takes long."""
         for owed in list(self._owed):
@@ -123,6 +134,8 @@ class AckSender:
         """This actor incarnation is gone."""
         self._flights.pop((policy, key), None)
         self._owed.discard((policy, key))
+        self._refused.pop((policy, key), None)
+        self._said.pop((policy, key), None)
 
     def send(self, policy: str, key: Key) -> None:
         """Tells one actor incarnation how far its segments of `policy` are."""
@@ -142,12 +155,15 @@ class AckSender:
             self._counters.add("acks_full")
 
     def _describe(self, policy: str, key: Key) -> tuple[bytes, bytes, bytes]:
+        refused, reason = self._refused.get((policy, key), (0, ""))
         ack = Ack(
             schema_number=OF_TOPICS,
             policy=policy,
             learner_incarnation=self._incarnation,
             actor=key[0],
             incarnation=key[1],
+            refused=refused,
+            reason=reason,
             acknowledged=0,
             announced=0,
         )

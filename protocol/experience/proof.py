@@ -36,8 +36,7 @@ class ProofCheck:
         """WireError for one that somebody else made, or of another run."""
         if header.run != self._run:
             raise WireError("segments_of_other_run", value=header.run, expected=self._run)
-        said = (header.actor, header.incarnation, header.proof)
-        if said in self._known:
+        if self.holds(header):
             return
         number = header.proof.partition(".")[0]
         granted = int(number) if number.isascii() and number.isdecimal() and len(number) <= 8 else 0
@@ -46,4 +45,8 @@ class ProofCheck:
             raise WireError("segments_not_proven", peer=header.actor, incarnation=header.incarnation)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known.add(said)
+        self._known.add((header.actor, header.incarnation, header.proof))
+
+    def holds(self, header: Segments) -> bool:
+        """Whether its proof was found right before."""
+        return (header.actor, header.incarnation, header.proof) in self._known

@@ -99,6 +99,7 @@ class ExperienceReceiver:
             frames = try_receive(self._pull, copy=False) if copied < _BYTES_AT_ONCE else None
             if frames is None:
                 break
+            header: Segments | None = None
             try:
                 header, after = self._opener.open(frames)
                 way = (header.policy, header.actor, header.incarnation)
@@ -114,7 +115,7 @@ class ExperienceReceiver:
                     pile = piles.setdefault(way, HeaderBatch(header)) if pile is None else pile
                     pile.add(after, frames)
             except RookeryError as fault:
-                self._quarantine(fault, peer_host(frames[0]))
+                self._quarantine(fault, peer_host(frames[0]), header)
         return count + sum(self._take(pile) for pile in piles.values())
 
     def arrivals(self, policy: str) -> deque[Arrival]:
@@ -216,7 +217,7 @@ class ExperienceReceiver:
             try:
                 count += self._intake_of(pile.header).accept(HeaderBatch(pile.header, [after], [frames]))
             except RookeryError as fault:
-                self._quarantine(fault, peer_host(frames[0]))
+                self._quarantine(fault, peer_host(frames[0]), pile.header)
         return count
 
     def _intake_of(self, header: Segments) -> PolicyInbox:
@@ -248,6 +249,9 @@ class ExperienceReceiver:
         except RookeryError as fault:
             self._quarantine(fault)
 
-    def _quarantine(self, fault: RookeryError, host: str = "here") -> None:
+    def _quarantine(self, fault: RookeryError, host: str = "here", header: Segments | None = None) -> None:
+        """Counts and logs it; an actor is told, of what it was itself that sent."""
         self._counters.add("quarantined_messages")
+        if header is not None and header.policy in self._intakes and self._proven.holds(header):
+            self._acks.refused(header.policy, (header.actor, header.incarnation), fault)
         self._refusals.tell("message_refused", fault.kind, fault.coded, host=host)

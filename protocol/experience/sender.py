@@ -76,7 +76,7 @@ class ExperienceSender:
         self._pace = ActorPacer(time.monotonic()) if credit.paced else None
         self._blocks = BlockWriter(ring, credit, block)
         self._counters = counters
-        kinds = ("produced", "backlog", "flight", *(f"dropped.{cause}" for cause in credit.dropped))
+        kinds = ("produced", "backlog", "flight", "refused_messages", *(f"dropped.{cause}" for cause in credit.dropped))
         self._named = {kind: f"{kind}.{policy}" for kind in kinds}
         self._compress = list(compress)
         self._common = common
@@ -95,6 +95,8 @@ class ExperienceSender:
         self._looked_at = 0.0
         self._patience = 0.0
         self._refusals = RefusalLog()
+        self._refused = (0, 0)
+        """The learner's incarnation that told it last, and how many messages that one has refused."""
         self._header: Segments | None = None
         self._said: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
         """What comes before and behind `after` in a header, by its `count` and `resent`."""
@@ -322,6 +324,7 @@ class ExperienceSender:
             blocks = self._credit.acknowledge(newest.acknowledged)
             if self._pace is not None:
                 self._pace.heard(self._looked_at, blocks)
+            self._note_refusals(newest)
             self._recover(newest.announced)
             self._announce_new()
             if not self._held.waits:
@@ -341,6 +344,15 @@ class ExperienceSender:
             self._refusals.tell("message_refused", fault.kind, fault.coded, policy=self._policy)
             return None
         return ack
+
+    def _note_refusals(self, ack: Ack) -> None:
+        """Counts what the learner refused, and tells each reason once."""
+        before = self._refused[1] if self._refused[0] == ack.learner_incarnation else 0
+        self._refused = ack.learner_incarnation, max(before, ack.refused)
+        if ack.refused > before:
+            self._counters.add(self._named["refused_messages"], ack.refused - before)
+            kind = WireError.heard(ack.reason).kind
+            self._refusals.tell("segments_refused", kind, ack.reason, policy=self._policy)
 
     def _recover(self, heard: int) -> None:
         """Announces again what, as acknowledgements keep saying for longer than a beacon takes, never arrived."""

@@ -159,6 +159,10 @@ class Ack(Message):
     learner_incarnation: Incarnation
     actor: Label
     incarnation: Incarnation
+    refused: Count = 0
+    """Messages of this actor incarnation that this learner refused."""
+    reason: Text = ""
+    """Why the newest of them was, in one sentence with its kind."""
     acknowledged: Count
     announced: Count
     """The highest number whose header has arrived."""
@@ -253,6 +257,12 @@ class Refusal(Message):
     reason: Text
     retry: bool = False
     """True: not yet; ask again."""
+    kind: Claim = ""
+    """The reason's, by which programs tell one from another."""
+    field: Text = ""
+    value: Text = ""
+    limit: Text = ""
+    """What of the message is wrong, what it holds there, and what it may hold, as far as there is such a thing."""
 
 
 class Heartbeat(Message):

@@ -163,6 +163,7 @@ class Learner:
         self.held: dict[int, list[bytes]] = {}  # segments not settled, by number
         self.produced = self.announced = self.settled = self.last = self.heard = 0  # numbers
         self.resent = self.refused = self.torn = 0  # segments, acknowledgements, weights
+        self.denied, self.reasons = dict[int, int](), set[str]()  # messages, by incarnation of the learner; why
 
     def reach(self, route: Map, now: float) -> None:
         """Goes, over new connections, where the learner is; announces again what is not there or not settled."""
@@ -187,6 +188,10 @@ class Learner:
                 self.refused += 1
                 continue
             self.settled = max(self.settled, ack["acknowledged"])
+            self.denied[ack["learner_incarnation"]] = ack.get("refused", 0)
+            if ack.get("reason", "") not in {"", *self.reasons}:
+                self.reasons.add(ack["reason"])
+                sys.stderr.write(f"the learner refused segments: {ack['reason']}\n")
             late = ack["learner_incarnation"] == self.route["incarnation"] and self._late(ack["announced"], now)
         self.held = {number: frames for number, frames in self.held.items() if number > self.settled}
         if late:
@@ -303,6 +308,7 @@ class Actor:
         self.told, self.sent = len(self.returns), len(self.untold)
         counters = {"agent_steps": self.steps, "env_steps": self.steps, "refused_acks": way.refused}
         counters |= {f"produced.{policy}": way.produced, f"backlog.{policy}": way.produced - way.announced}
+        counters |= {f"refused_messages.{policy}": sum(way.denied.values())}
         counters |= {f"flight.{policy}": way.announced - way.settled, f"resent.{policy}": way.resent}
         totals = {name: float(total) for name, total in counters.items()} | {f"waits.credit.{policy}": self.waited}
         said: Map = {"counters": totals, "episodes": self.untold}

@@ -150,7 +150,14 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
     ring = f"/dev/shm/rookery-{RUN}-{ACTOR}.1-{POLICY}.ring"
     return {
         "join": (Join(role="actor", token=TOKEN, release="0.1.0", host="node-7", pid=4242, node="node-7"), []),
-        "refusal": (Refusal(reason="all actors of this run are there; raise actors or stop one of them"), []),
+        "refusal": (
+            Refusal(
+                reason="all actors of this run are there; raise actors or stop one of them [all_places_taken]",
+                kind="all_places_taken",
+                field="actors",
+            ),
+            [],
+        ),
         "welcome": (
             Welcome(
                 run=RUN,

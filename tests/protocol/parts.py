@@ -134,7 +134,7 @@ def right(arrival: Arrival) -> bool:
 
 def sender_counters(path: Path | None = None, policies: Sequence[str] = (POLICY,)) -> Counters:
     """The counters that senders keep."""
-    kinds = ("produced", "resent", "backlog", "flight", "dropped.overwritten", "dropped.no_credit")
+    kinds = ("produced", "resent", "refused_messages", "backlog", "flight", "dropped.overwritten", "dropped.no_credit")
     names = [f"{kind}.{policy}" for kind in kinds for policy in policies]
     waits = [f"waits.{kind}.{policy}" for kind in ("credit", "drain") for policy in policies]
     return Counters(path, ["push_full", "refused_acks", *names], waits)

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 import zmq
 
+from protocol.experience.ack_publisher import ack_topic
 from protocol.experience.proof import ProofCheck, proof_of
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.validation import ActionCheck
-from protocol.messages.codec import encode
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Ack
 from tests.faults import kinds_in
 from tests.protocol.golden_vectors import LAYOUT, PROOF, RUN, SECRET, WORLD, columns, messages, record
 from tests.protocol.parts import Learner
@@ -128,6 +130,36 @@ def test_nobody_announces_in_anothers_name(
 def test_whoever_comes_after_an_actor_may_send_what_that_one_left(stranger: Stranger) -> None:
     stranger.send(1, "actor-0", 1, proof_of(SECRET, RUN, "actor-0", 3))
     assert stranger.receives() == 1
+
+
+def test_a_refused_actor_learns_why_and_not_of_what_others_sent_in_its_name(stranger: Stranger) -> None:
+    acks = stranger.learner.context.socket(zmq.SUB)
+    acks.subscribe(ack_topic(POLICY, "actor-0", 1))
+    acks.connect(stranger.learner.addresses[3])
+    until(lambda: stranger.learner.listen() or acks.poll(0))
+    for _ in range(2):
+        stranger.send(1, reward=np.nan)
+        stranger.receives()
+    stranger.send(1, "actor-0", 1, "1.guessed", reward=np.nan)
+    stranger.receives()
+    stranger.send(1)
+    assert stranger.receives() == 1
+    stranger.learner.receiver._acks.send(POLICY, ("actor-0", 1))
+    found: list[Ack] = []
+
+    def heard() -> bool:
+        ack, _ = decode(acks.recv_multipart()[1:])
+        assert isinstance(ack, Ack)
+        found.append(ack)
+        return ack.announced == 1
+
+    until(heard)
+    acks.close(linger=0)
+    assert found[0].refused == 0
+    assert found[0].reason == ""
+    assert found[-1].refused == 2
+    assert kinds_in(found[-1].reason) == ["segment_field_not_finite"]
+    assert stranger.refused == 3
 
 
 def test_segments_far_beyond_the_credit_are_refused_before_memory_ends(stranger: Stranger) -> None:

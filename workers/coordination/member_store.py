@@ -70,6 +70,12 @@ class WorkerRecord:
     """Command and `checkpoints` of the newest answer to it; None: it had none."""
 
     @property
+    def overdue(self) -> bool:
+        """Whether it missed a heartbeat, or a coordinator that came back has not heard of it: its place may get free
+        when its lease ends."""
+        return not self.heard or time.monotonic() - self.seen > self.lease / 2
+
+    @property
     def dead(self) -> bool:
         """Whether the member's process on this machine has ended; False when it cannot be known."""
         if self.host != platform.node():

@@ -360,11 +360,11 @@ class Membership:
         if join.role == "relay":  # it takes over when that one has ended, or its lease has
             return refusal(Refused("relay_there_already", node=join.node, pid=holder.pid), True)
         taken = Refused("identity_in_use", peer=holder.name, host=holder.host, pid=holder.pid)
-        return refusal(taken, self._patient or not holder.heard)
+        return refusal(taken, self._patient or holder.overdue)
 
     def _full(self, role: Role) -> Refusal:
         holders = self.members(role)
-        retry = self._patient or not all(holder.heard for holder in holders)  # one may have died with the run
+        retry = self._patient or any(holder.overdue for holder in holders)
         if role == "actor" and len(holders) < self._run.actors:
             return refusal(Refused("nothing_left_to_do"), retry)
         return refusal(Refused("all_places_taken", role=role, key=_KEY[role]), retry)

@@ -71,6 +71,7 @@ class ActorReport:
                 for kind in (
                     "produced",
                     "resent",
+                    "refused_messages",
                     "backlog",
                     "flight",
                     "dropped.overwritten",

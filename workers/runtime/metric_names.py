@@ -81,6 +81,7 @@ METRICS: dict[str, Metric] = {
     "weights_relayed": _grows("weights_relayed", "versions that a relay passed on", "policy"),
     "relayed": _grows("segments_relayed", "segments that a relay passed on", "policy"),
     "repeated": _grows("segments_repeated", "that a relay received again", "policy"),
+    "refused_messages": _grows("segment_messages_refused", "messages of an actor that its learner refused", "policy"),
     "refused": _grows("segments_refused", "that the learner behind a relay refused", "policy"),
     "repeated_headers": _grows("repeated_headers", "segments announced again"),
     "out_of_order": _grows("out_of_order", "segments announced before one that is missing"),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zmq
 
+from protocol.errors import WireError
 from protocol.experience import ack_publisher, receiver, sender
 from protocol.experience.ack_publisher import ack_topic
 from protocol.experience.flow_control import Block
@@ -24,6 +25,7 @@ from protocol.messages.codec import encode
 from protocol.messages.core import Ack, Refusal, Segments
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.transport.sockets import connect
+from tests.faults import kinds_in
 from tests.protocol.parts import (
     BLOCK,
     LAYOUT,
@@ -836,3 +838,32 @@ def test_Z2_an_acknowledgement_that_cannot_be_queued_is_counted_and_said_again(m
         assert silent.poll(60_000)
         for socket in (silent, acks):
             socket.close(linger=0)
+
+
+@pytest.mark.usefixtures("quick_beacons")
+def test_an_actor_logs_once_why_its_segments_are_refused_and_counts_how_often(
+    memory_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It announces them again, as they do not arrive; another learner counts anew."""
+
+    def refuse(*_: object) -> None:
+        raise WireError("segment_field_not_finite", field="reward")
+
+    learner, actor = Learner(check=refuse), Actor(None)  # type: ignore[arg-type]
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline=True)
+        actor.write()
+
+        def told() -> bool:
+            learner.listen()
+            actor.sender.pump()
+            return actor.counters[f"refused_messages.{POLICY}"] >= 2
+
+        until(told)
+        lines = [one.message for one in caplog.records if "event=segments_refused" in one.message]
+        assert [kinds_in(one) for one in lines] == [["segment_field_not_finite"]]
+        ack = Ack(policy=POLICY, learner_incarnation=2, actor="actor-0", incarnation=1, acknowledged=0, announced=0)
+        before = actor.counters[f"refused_messages.{POLICY}"]
+        for count in (1, 1, 3):
+            actor.sender._note_refusals(ack.model_copy(update={"refused": count, "reason": lines[0]}))
+        assert actor.counters[f"refused_messages.{POLICY}"] == before + 3

@@ -292,7 +292,21 @@ def test_a_place_of_one_not_yet_heard_of_is_not_refused_for_good(tmp_path: Path)
     assert refused(second, join("actor", "y")).retry
     assert refused(second, join("actor", "y", "actor-0")).retry
     second.heartbeat(Heartbeat(name="actor-0", token="x", incarnation=1, state="acting"))
-    assert not refused(second, join("actor", "y")).retry
+    told = refused(second, join("actor", "y"))
+    assert not told.retry
+    assert (told.kind, told.field) == ("all_places_taken", "actors")
+
+
+def test_a_place_of_one_that_missed_heartbeats_is_not_refused_for_good(tmp_path: Path) -> None:
+    """It gets free within half a lease; whoever takes a refusal for the last word would never ask again."""
+    members = members_of(tmp_path)
+    holder = admitted(members, join("actor", "x"))
+    assert not refused(members, join("actor", "y", "actor-0")).retry
+    holder.seen -= 0.6 * holder.lease
+    told = refused(members, join("actor", "y", "actor-0"))
+    assert told.retry
+    assert (told.kind, told.value) == ("identity_in_use", "actor-0")
+    assert refused(members, join("actor", "y")).retry
 
 
 def test_Z4_a_release_without_a_common_schema_is_refused_and_the_next_one_taken(tmp_path: Path) -> None:
