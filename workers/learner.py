@@ -27,7 +27,8 @@ from protocol.memory.shared_file import PREFIX, memory_dir
 from protocol.messages import compression
 from protocol.messages.core import Route, Status, Welcome
 from protocol.spaces import World, parse_world
-from protocol.transport.sockets import Ports, check_bind, poll
+from protocol.transport.byte_guard import experience_limits
+from protocol.transport.sockets import SUBSCRIPTIONS, Ports, check_bind, poll
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
 from workers import freeze_startup_objects
 from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
@@ -79,12 +80,15 @@ class Learner:
         life.vitals.bind(lambda: self._report.state, self._counters)
         host, base = life.options.host_and_base
         check_bind(host, life.options.keys, life.options.insecure)
-        self._ports = Ports(life.context, host, base, life.options.advertise)
+        self._ports = Ports(life.context, host, base, life.options.advertise, refusals=life.vitals.refusals)
         common = plan_common({name: plans[name] for name in policies}, world)
         frames = [(plans[name].layout, plans[name].pool_slots) for name in policies]
         largest = max(largest_frame(*each) for each in [*frames, *([(common.layout, 1)] if common else [])])
         kinds: dict[int, int] = {_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB, _ACKS: zmq.XPUB}
-        self._addresses = self._ports.bind(kinds, {_EXPERIENCE: largest})
+        pools = sum(plans[name].layout.offsets(plans[name].pool_slots)[1] for name in policies)
+        pools += common.layout.offsets(common.pool)[1] if common else 0
+        waiting = {_EXPERIENCE: experience_limits(pools), _WEIGHTS: SUBSCRIPTIONS, _ACKS: SUBSCRIPTIONS}
+        self._addresses = self._ports.bind(kinds, {_EXPERIENCE: largest}, bytes_waiting=waiting)
         sockets = self._ports.sockets
         self._size = max((plans[name].ranks for name in policies), default=1)
         self._rank = rank_of_learner(welcome.name, self._size)
@@ -98,10 +102,10 @@ class Learner:
             welcome.incarnation,
             self._counters,
         )
-        self._receiver = ExperienceReceiver(*receives, self._owns_actor)
+        self._receiver = ExperienceReceiver(*receives, self._owns_actor, self._ports.guard, life.vitals.refusals)
         if common is not None:
             self._receiver.add_common(common.layout, common.pool)
-        self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters)
+        self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters, self._ports.guard)
         self._status: Status | None = None
         self._league = plan_league(run, world)
         self._plans, self._every, self._world = [plans[name] for name in policies], plans, world

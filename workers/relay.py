@@ -25,8 +25,9 @@ from protocol.memory.slot_allocator import POOL
 from protocol.messages import compression
 from protocol.messages.core import Route, State, Status, Welcome
 from protocol.spaces import World, parse_world
+from protocol.transport.byte_guard import experience_limits
 from protocol.transport.node_id import node_name
-from protocol.transport.sockets import Ports, check_bind
+from protocol.transport.sockets import SUBSCRIPTIONS, Ports, check_bind
 from protocol.weights.publisher import WeightPublisher
 from workers import freeze_startup_objects
 from workers.planning.auxiliary_plan import plan_learners
@@ -57,17 +58,20 @@ class Relay:
         self._counters = Counters(page, _names(list(plans)))
         host, base = life.options.host_and_base
         check_bind(host, life.options.keys, life.options.insecure)
-        self._ports = Ports(life.context, host, base, life.options.advertise)
+        self._ports = Ports(life.context, host, base, life.options.advertise, refusals=life.vitals.refusals)
         common = plan_common(plans, world)
         frames = [(plan.layout, plan.pool_slots) for plan in plans.values()]
         largest = max(largest_frame(*each) for each in [*frames, *([(common.layout, 1)] if common else [])])
-        self._addresses = self._ports.bind({_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB}, {_EXPERIENCE: largest})
+        pools = sum(plan.layout.offsets(plan.pool_slots)[1] for plan in plans.values())
+        pools += common.layout.offsets(common.pool)[1] if common else 0
+        kinds: dict[int, int] = {_EXPERIENCE: zmq.PULL, _WEIGHTS: zmq.XPUB}
+        waiting = {_EXPERIENCE: experience_limits(pools), _WEIGHTS: SUBSCRIPTIONS}
+        self._addresses = self._ports.bind(kinds, {_EXPERIENCE: largest}, bytes_waiting=waiting)
         pull, xpub = self._ports.sockets[_EXPERIENCE], self._ports.sockets[_WEIGHTS]
-        self._publisher = WeightPublisher(xpub, self._counters)
+        self._publisher = WeightPublisher(xpub, self._counters, self._ports.guard)
         self._weights: dict[str, WeightRelay] = {}
-        self._experience = SegmentRelay(
-            life.context, pull, welcome.run, welcome.secret, self._pool_path, common, self._counters
-        )
+        ends = life.context, pull, welcome.run, welcome.secret, self._pool_path, common, self._counters
+        self._experience = SegmentRelay(*ends, self._ports.guard, life.vitals.refusals)
         self._offers: list[Route] = []
         self._status: Status | None = None
         self._state: State = "starting"

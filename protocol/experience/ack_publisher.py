@@ -19,6 +19,7 @@ from protocol.memory.counters import Counters
 from protocol.messages.codec import around, packed
 from protocol.messages.core import Ack
 from protocol.messages.versioning import OF_TOPICS
+from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import send_nowait, try_receive
 
 __all__ = ["AckSender", "Key", "Window", "ack_topic"]
@@ -81,7 +82,9 @@ class AckSender:
         incarnation: int,
         state: Callable[[str, Key], tuple[int, int] | None],
         counters: Counters,
+        guard: ByteGuard,
     ) -> None:
+        self._guard = guard
         self._socket, self._incarnation, self._state, self._counters = socket, incarnation, state, counters
         socket.setsockopt(zmq.XPUB_NODROP, 1)
         self._beacon_at = 0.0
@@ -187,10 +190,11 @@ class AckSender:
     def subscriptions(self) -> None:
         """A new subscriber gets its current acknowledgement at once; what is no topic of ours is counted."""
         for _ in range(_AT_ONCE):
-            frames = try_receive(self._socket)
+            frames = try_receive(self._socket, copy=False)
             if frames is None:
                 return
-            event = frames[0]
+            self._guard.subscription(frames[0])
+            event = frames[0].bytes
             topic = _TOPIC.fullmatch(event, 1)
             policy = topic[1].decode() if topic is not None else ""
             key = (topic[2].decode(), int(topic[3])) if topic is not None else ("", 0)

@@ -31,6 +31,7 @@ from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.memory.slot_allocator import POOL, SlotPool
 from protocol.messages.core import Segments
 from protocol.refusal_log import RefusalLog
+from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import peer_host, try_receive
 
 __all__ = ["Arrival", "ExperienceReceiver"]
@@ -55,15 +56,18 @@ class ExperienceReceiver:
         incarnation: int,
         counters: Counters,
         concerns: Callable[[str], bool] = lambda actor: True,
+        guard: ByteGuard | None = None,
+        refusals: RefusalLog | None = None,
     ):
+        self._guard = guard or ByteGuard()
         self._pull, self._counters, self._proven = pull, counters, ProofCheck(secret, run)
-        self._acks = AckSender(acks, incarnation, self._state, counters)
+        self._acks = AckSender(acks, incarnation, self._state, counters, self._guard)
         self.sockets = [pull, acks]
         """What to wait on."""
         self._intakes: dict[str, PolicyInbox] = {}
         self._roll = MemberTracker(run, concerns)
         self._shelf = SharedObsStore(run)
-        self._refusals = RefusalLog()
+        self._refusals = refusals or RefusalLog()
         self._opener = HeaderDecoder()
 
     def add_policy(
@@ -99,6 +103,7 @@ class ExperienceReceiver:
             frames = try_receive(self._pull, copy=False) if copied < _BYTES_AT_ONCE else None
             if frames is None:
                 break
+            self._guard.took(frames)
             header: Segments | None = None
             try:
                 header, after = self._opener.open(frames)

@@ -18,6 +18,8 @@ import zmq
 from zmq.backend import Socket as Bare
 
 from protocol.errors import ConfigurationError
+from protocol.refusal_log import RefusalLog
+from protocol.transport.byte_guard import ByteGuard
 
 if TYPE_CHECKING:
     from protocol.transport.curve import Keys
@@ -30,6 +32,7 @@ __all__ = [
     "LAST_BASE",
     "MEETING",
     "REQUESTS",
+    "SUBSCRIPTIONS",
     "BlockingReceiver",
     "Handshakes",
     "Ports",
@@ -60,9 +63,13 @@ HIGH_WATER = 100_000
 """Messages a socket may queue for one peer; beyond it a message would be lost, so credits are refused that reach it."""
 REQUESTS = 500
 """Messages of one peer that wait where requests are answered; whoever sends more waits himself."""
-LARGEST: dict[int, int] = {zmq.ROUTER: 4 * 2**20, zmq.DEALER: 4 * 2**20, zmq.XPUB: 4096}
+LARGEST: dict[int, int] = {zmq.ROUTER: 4 * 2**20, zmq.DEALER: 4 * 2**20, zmq.XPUB: 512}
 """Bytes of the largest frame that is taken in by sockets of a type (XPUB: subscriptions). A peer that sends a larger
 one is disconnected before its memory is found. What PULL and SUB take in depends on their policies."""
+QUEUED: dict[int, int] = {zmq.PULL: 1_000, zmq.XPUB: 1_000}
+"""Messages of one peer that wait at a bound socket of a type at most; its others wait in the kernel and where it is."""
+SUBSCRIPTIONS = 2**20, 64 * 2**20
+"""Bytes that the topics of one subscriber, and of all of a socket, may take: a relay for 1,000 actors needs 200 KiB."""
 _DEAD_AFTER = 5_000
 """Milliseconds without an answer to a packet after which a connection is given up and made anew. The kernel counts
 packets, so that a large message on a slow network is not taken for silence."""
@@ -109,12 +116,15 @@ class Ports:
         base: int,
         advertise: str = "",
         doors: Mapping[int, str] = _DOORS,
+        refusals: RefusalLog | None = None,
     ) -> None:
         self._context, self._doors = context, doors
         self._host = host
         self._advertise = advertise or host
         self._chosen = base
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
+        self.guard = ByteGuard(refusals, _keys_of(context) is not None)
+        """To be told of what is read from sockets whose bytes are bounded."""
         self.http: system.socket | None = None
         """Listens at base + 9, if asked for."""
 
@@ -124,11 +134,14 @@ class Ports:
         largest: dict[int, int] | None = None,
         waiting: int = HIGH_WATER,
         http: bool = False,
+        bytes_waiting: Mapping[int, tuple[int, int]] | None = None,
     ) -> dict[int, str]:
         """One socket of type `kinds[offset]` at base + offset; returns the addresses to tell others.
 
         `largest[offset]`: bytes of the largest frame that is taken in there, if other than `LARGEST` says. `waiting`:
         most messages of one peer that wait, in each direction. `http`: besides, a plain socket at base + 9.
+        `bytes_waiting[offset]`: how many bytes of one peer, and of all, may wait there; whoever reads there tells
+        `guard`.
         """
         if self._chosen > LAST_BASE:  # ZeroMQ would bind another port instead
             raise ConfigurationError("port_out_of_range", value=self._chosen + BLOCK - 1, limit=LAST_BASE)
@@ -137,7 +150,10 @@ class Ports:
             try:
                 for offset, kind in kinds.items():
                     socket = self._open_one(kind, self._doors.get(offset, ""), (largest or {}).get(offset), waiting)
+                    if offset in (bytes_waiting or {}):
+                        self.guard.watch(socket, self._doors.get(offset, "?"), *(bytes_waiting or {})[offset])
                     self.sockets[offset] = self._bind_one(socket, base + offset)
+                self.guard.start()
                 if http:
                     self.http = _listen(self._host, base + HTTP)
                     return {**self._addresses(kinds, base), HTTP: f"http://{bracketed(self._advertise)}:{base + HTTP}"}
@@ -152,6 +168,7 @@ class Ports:
 
     def close(self) -> None:
         """Closes all sockets without waiting for peers."""
+        self.guard.close()
         for socket in self.sockets.values():
             socket.close(linger=0)
         self.sockets.clear()
@@ -166,7 +183,7 @@ class Ports:
         socket = self._context.socket(kind)
         _set_options(socket, kind, largest)
         socket.setsockopt(zmq.SNDHWM, waiting)
-        socket.setsockopt(zmq.RCVHWM, waiting)
+        socket.setsockopt(zmq.RCVHWM, min(waiting, QUEUED.get(kind, waiting)))
         keys = _keys_of(self._context)
         if keys is not None:
             keys.serve(socket, door)

@@ -22,6 +22,7 @@ from protocol.errors import SharedMemoryError, WireError
 from protocol.memory import futex
 from protocol.memory.counters import Counters
 from protocol.messages.core import Beacon, Route, Weights
+from protocol.transport.byte_guard import ByteGuard
 from protocol.weights.manifest import Manifest, Wire
 from protocol.weights.publisher_thread import Publication, Published
 from protocol.weights.shared_snapshot import SharedSnapshot
@@ -44,10 +45,10 @@ class WeightPublisher:
     """Requests answered, bytes sent for them, answers put off for the next publication, subscriptions refused, and
     publications from a device that a newer one replaced before they arrived."""
 
-    def __init__(self, socket: zmq.Socket[bytes], counters: Counters) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], counters: Counters, guard: ByteGuard | None = None) -> None:
         self._counters = counters
         self._policies: dict[str, Published] = {}
-        self._publication = Publication(socket, self._policies, counters)
+        self._publication = Publication(socket, self._policies, counters, guard or ByteGuard())
         self._newest: dict[str, Version] = {}
 
     def add_policy(

@@ -27,6 +27,7 @@ from protocol.memory.counters import Counters
 from protocol.messages.codec import encode
 from protocol.messages.core import Beacon, Weights
 from protocol.messages.versioning import OF_TOPICS
+from protocol.transport.byte_guard import ByteGuard
 from protocol.weights.manifest import Manifest, Wire
 from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import NOTHING, Version
@@ -39,6 +40,9 @@ _BEACON_SECONDS = 1.0
 _END_SECONDS = 5.0
 _AT_ONCE = 1_000
 """Subscriptions taken in before beacons and answers get their turn."""
+_UNREAD = 32
+"""Messages of a policy that wait for one subscriber: each may be a snapshot, of which there are ever new ones. What is
+not sent is asked for again."""
 _ASKING = 10_000
 """Requests of a policy that may wait for an answer."""
 _TOPIC = re.compile(rb"(b)/([\w.-]{1,128})/|(w)/([\w.-]{1,128})/([0-9a-f]{1,32})/([0-9]{1,18})/")
@@ -68,8 +72,10 @@ class Published:
 class Publication:
     """Serves `policies`, which only grows, on `socket` (XPUB) until `close`."""
 
-    def __init__(self, socket: zmq.Socket[bytes], policies: Mapping[str, Published], counters: Counters) -> None:
-        self._socket, self._policies, self._counters = socket, policies, counters
+    def __init__(
+        self, socket: zmq.Socket[bytes], policies: Mapping[str, Published], counters: Counters, guard: ByteGuard
+    ) -> None:
+        self._socket, self._policies, self._counters, self._guard = socket, policies, counters, guard
         self._stopping = threading.Event()
         self._fault: BaseException | None = None
         self._beacon_at = 0.0
@@ -116,7 +122,11 @@ class Publication:
         poller = zmq.Poller()
         for socket in (self._there, self._socket):
             poller.register(socket, zmq.POLLIN)
+        served = 0
         while not self._stopping.is_set():
+            if served != len(self._policies):
+                served = len(self._policies)
+                self._socket.setsockopt(zmq.SNDHWM, served * _UNREAD)
             left = self._beacon_at + _BEACON_SECONDS - time.monotonic()
             ready = dict(poller.poll(max(0, math.ceil(left * 1000))))
             if self._there in ready:
@@ -152,9 +162,11 @@ class Publication:
     def _listen(self) -> None:
         for _ in range(_AT_ONCE):
             try:
-                event = self._socket.recv(zmq.NOBLOCK)
+                frame = self._socket.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
+            self._guard.subscription(frame)
+            event = frame.bytes
             self._subscription(event[:1], event[1:])
 
     def _subscription(self, kind: bytes, topic: bytes) -> None:

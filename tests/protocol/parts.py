@@ -25,7 +25,8 @@ from protocol.experience.sender import ExperienceSender
 from protocol.experience.validation import ActionCheck
 from protocol.memory.counters import Counters
 from protocol.messages.core import Route
-from protocol.transport.sockets import Ports
+from protocol.transport.byte_guard import experience_limits
+from protocol.transport.sockets import SUBSCRIPTIONS, Ports
 from tests.tools import ROOT
 
 LAYOUT = Layout(
@@ -202,11 +203,18 @@ class Learner:
     ) -> None:
         self.context = zmq.Context(1)
         self.ports = Ports(self.context, "127.0.0.1", base)
-        self.addresses = self.ports.bind({1: zmq.PULL, 3: zmq.XPUB})
+        limits = {1: experience_limits(layout.offsets(pool)[1]), 3: SUBSCRIPTIONS}
+        self.addresses = self.ports.bind({1: zmq.PULL, 3: zmq.XPUB}, bytes_waiting=limits)
         self.counters = Counters(None, LEARNER_COUNTERS)
         self.incarnation = incarnation
         self.receiver = ExperienceReceiver(
-            self.ports.sockets[1], self.ports.sockets[3], RUN, SECRET, incarnation, self.counters
+            self.ports.sockets[1],
+            self.ports.sockets[3],
+            RUN,
+            SECRET,
+            incarnation,
+            self.counters,
+            guard=self.ports.guard,
         )
         self.receiver.add_policy(POLICY, layout, ReceiptLog(ledger), pool, check, window)
         self.got: list[tuple[str, int, int]] = []

@@ -20,6 +20,7 @@ from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.messages.codec import decode
 from protocol.messages.core import Route, Segments
 from protocol.refusal_log import RefusalLog
+from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import peer_host, try_receive
 from workers.planning.policy_plan import TrainingPlan
 from workers.planning.shared_observation_plan import SharedObservationPlan
@@ -46,14 +47,17 @@ class SegmentRelay:
         path_of: Callable[[str], Path],
         common: SharedObservationPlan | None,
         counters: Counters,
+        guard: ByteGuard | None = None,
+        refusals: RefusalLog | None = None,
     ) -> None:
+        self._guard = guard or ByteGuard()
         self._context, self._pull, self._path_of, self._proven = context, pull, path_of, ProofCheck(secret, run)
         self._counters = counters
         self._lanes: dict[str, PolicySegmentRelay] = {}
         self._shelf = SharedObsStore(run, path_of(COMMON))
         if common is not None:
             self._shelf.expect(common.layout, common.pool)
-        self._refusals = RefusalLog()
+        self._refusals = refusals or RefusalLog()
 
     @property
     def sockets(self) -> list[zmq.Socket[bytes]]:
@@ -93,6 +97,7 @@ class SegmentRelay:
             frames = try_receive(self._pull, copy=False)
             if frames is None:
                 return False
+            self._guard.took(frames)
             try:
                 copied += self._accept(frames)
             except WireError as fault:

@@ -817,7 +817,7 @@ def test_Z2_an_acknowledgement_that_cannot_be_queued_is_counted_and_said_again(m
         acks = actor.context.socket(zmq.XPUB)
         acks.set_hwm(1)
         silent.connect(f"tcp://127.0.0.1:{acks.bind_to_random_port('tcp://127.0.0.1')}")
-        sender = ack_publisher.AckSender(acks, 1, lambda *_: (5, 5), learner.counters)
+        sender = ack_publisher.AckSender(acks, 1, lambda *_: (5, 5), learner.counters, learner.ports.guard)
 
         def listened_to() -> bool:
             sender.subscriptions()

@@ -178,7 +178,8 @@ def test_Z2_all_that_is_published_waits_for_readers_that_do_not_look(context: zm
         reader.setsockopt(zmq.SUBSCRIBE, b"")
         assert publisher.poll(60_000)
         assert publisher.recv() == b"\x01"
-    for end in (publisher, *readers):
+    assert publisher.getsockopt(zmq.SNDHWM) == HIGH_WATER
+    for end in readers:
         assert end.getsockopt(zmq.SNDHWM) == end.getsockopt(zmq.RCVHWM) == HIGH_WATER
     for number in range(count):
         publisher.send(number.to_bytes(4, "big") + text, zmq.NOBLOCK)

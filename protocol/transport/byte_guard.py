@@ -1,0 +1,218 @@
+"""How many bytes a peer may have waiting at a bound socket.
+
+ZeroMQ's high-water mark counts messages, and only whole ones: the parts of a message that never ends, or topics that
+are subscribed to for ever, have no bound there. The kernel knows how many bytes came over each connection, and whoever
+reads the socket knows how many it took. What lies between lies in ZeroMQ's memory.
+
+In flows: accepted connections (the sockets' monitors), the kernel's counts, what was taken. Out flow: connections that
+are shut down, at which ZeroMQ lets go of what came over them. Where the kernel is not Linux nothing is watched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket as system
+import struct
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from protocol.refusal_log import RefusalLog
+
+__all__ = ["ByteGuard", "experience_limits"]
+
+_LOOK_MS, _LOOK_OFTEN_MS = 200, 20
+"""Milliseconds between two looks; the shorter while anybody uses more than a quarter of what it may."""
+_RECEIVED_AT, _INFO_BYTES = 128, 136
+"""Of tcpi_bytes_received in Linux's tcp_info, and bytes of it that are asked for."""
+_SOURCE = int(zmq.SRCFD)
+_SHORT_FRAME = 256
+_SEALED = 33
+"""Bytes that CURVE adds to a frame."""
+_TOPIC_COMMAND, _TOPIC_MEMORY = 24 + _SEALED, 128
+"""Bytes besides the topic that a subscription has at most on the wire, and takes in memory at least."""
+_SLACK, _SLACK_A_SECOND = 65_536, 256
+"""Bytes that are nobody's message: the handshake, heartbeats."""
+_TRIM_SECONDS = 1.0
+
+
+def experience_limits(pools: int) -> tuple[int, int]:
+    """Bytes of one peer and of all that may wait where segments come in, if `pools` bytes are what all actors may have
+    in flight: who keeps to his credit is never the one who has most once there are more."""
+    return 2 * pools + 16 * 2**20, 2 * pools + 16 * 2**20
+
+
+@dataclass(slots=True)
+class _Connection:
+    descriptor: int
+    inode: int
+    host: str
+    since: float
+    before: int
+    """Bytes that had come when it was first seen: whether they were taken by then is not known."""
+    taken_before: int
+    waiting: int = 0
+    cut: bool = False
+
+
+@dataclass(slots=True)
+class _Door:
+    monitor: zmq.Socket[bytes]
+    name: str
+    share: int
+    total: int
+    connections: dict[int, _Connection] = field(default_factory=dict)
+    """By descriptor."""
+
+
+class ByteGuard:
+    """Of all sockets that a worker binds. Its thread sleeps but for a few looks a second; it touches no socket itself,
+    so that whoever reads one may do so in a thread of its own."""
+
+    def __init__(self, refusals: RefusalLog | None = None, sealed: bool = False) -> None:
+        self._refusals = refusals or RefusalLog()
+        self._sealed = _SEALED if sealed else 0
+        self._doors: list[_Door] = []
+        self._taken: dict[int, int] = {}
+        """Descriptor -> bytes of what was taken from it, by whichever connection had it."""
+        self._topics: dict[int, set[bytes]] = {}
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._trim_at = 0.0
+        self.cut = 0
+        """Connections that were."""
+
+    def watch(self, socket: zmq.Socket[bytes], name: str, share: int, total: int) -> None:
+        """Before `bind`: one connection may have `share` bytes waiting there, all together `total`."""
+        if sys.platform == "linux":
+            self._doors.append(_Door(socket.get_monitor_socket(zmq.EVENT_ACCEPTED), name, share, total))
+
+    def start(self) -> None:
+        """Once all are bound."""
+        if self._doors and self._thread is None:
+            self._closing.clear()
+            self._thread = threading.Thread(target=self._run, name="byte_guard", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Before the sockets are closed."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        for door in self._doors:
+            door.monitor.close(linger=0)
+        self._doors.clear()
+
+    def took(self, frames: list[zmq.Frame]) -> None:
+        """A whole message was read."""
+        count = 0
+        for frame in frames:
+            size = len(frame) + self._sealed
+            count += size + (2 if size < _SHORT_FRAME else 9)
+        source = int(frames[0].get(_SOURCE))
+        self._taken[source] = self._taken.get(source, 0) + count
+
+    def subscription(self, frame: zmq.Frame) -> None:
+        """An event of an XPUB socket was read: the topic stays in ZeroMQ's memory until it is unsubscribed from."""
+        try:
+            source = int(frame.get(_SOURCE))
+        except (zmq.ZMQError, ValueError):  # made here, where a connection ended
+            return
+        event = frame.bytes
+        self._taken[source] = self._taken.get(source, 0) + len(event) + _TOPIC_COMMAND
+        topics = self._topics.setdefault(source, set())
+        (topics.add if event[:1] == b"\1" else topics.discard)(event[1:])
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        for door in self._doors:
+            poller.register(door.monitor, zmq.POLLIN)
+        patience, look_at = _LOOK_MS, 0.0
+        while not self._closing.is_set():
+            ready = dict(poller.poll(patience))
+            for door in self._doors:
+                if door.monitor in ready:
+                    self._admit(door)
+            now = time.monotonic()
+            if now >= look_at:
+                close = [self._look(door, now) for door in self._doors]
+                patience = _LOOK_OFTEN_MS if any(close) else _LOOK_MS
+                look_at = now + patience / 1000
+            if self._trim_at and now >= self._trim_at:
+                self._trim_at = 0.0
+                with suppress(AttributeError):  # a C library that has none gives back by itself
+                    ctypes.CDLL(None).malloc_trim(0)
+
+    def _admit(self, door: _Door) -> None:
+        while door.monitor.poll(0):
+            descriptor = int(parse_monitor_message(door.monitor.recv_multipart())["value"])
+            with suppress(OSError):  # it ended already
+                inode, connection = os.fstat(descriptor).st_ino, system.socket(fileno=os.dup(descriptor))
+                with connection:
+                    host = str(connection.getpeername()[0]).removeprefix("::ffff:")
+                self._topics[descriptor] = set()
+                taken = self._taken.get(descriptor, 0)
+                came = _received(descriptor)
+                door.connections[descriptor] = _Connection(descriptor, inode, host, time.monotonic(), came, taken)
+
+    def _look(self, door: _Door, now: float) -> bool:
+        """Whether somebody may soon have too much waiting; whoever has is cut."""
+        for one in list(door.connections.values()):
+            came = _received_of(one)
+            if came is None:
+                del door.connections[one.descriptor]
+                continue
+            taken = self._taken.get(one.descriptor, 0)
+            between = came - one.before - (taken - one.taken_before) - _SLACK_A_SECOND * (now - one.since)
+            if between < 0:  # what is not owed now is no credit for later
+                one.taken_before += int(between)
+            topics = self._topics.get(one.descriptor, ())
+            held = sum(map(len, tuple(topics))) + _TOPIC_MEMORY * len(topics)
+            one.waiting = max(0, int(between) - _SLACK) + held
+        living = [one for one in door.connections.values() if not one.cut]
+        together = sum(one.waiting for one in living)
+        for one in sorted(living, key=lambda one: -one.waiting):
+            if one.waiting <= door.share and together <= door.total:
+                break
+            self._cut(door, one, together)
+            together -= one.waiting
+        return together > door.total / 4 or any(one.waiting > door.share / 4 for one in living)
+
+    def _cut(self, door: _Door, one: _Connection, together: int) -> None:
+        one.cut = True
+        self.cut += 1
+        with suppress(OSError), system.socket(fileno=os.dup(one.descriptor)) as connection:
+            if os.fstat(connection.fileno()).st_ino == one.inode:
+                connection.shutdown(system.SHUT_RDWR)
+        reason = (
+            f"{one.waiting} bytes of it wait or belong to a message that has not ended, of {together} of all; "
+            f"{door.share} and {door.total} may"
+        )
+        self._refusals.tell("connection_cut", "bytes_waiting", reason, at=door.name, host=one.host)
+        self._trim_at = time.monotonic() + _TRIM_SECONDS
+
+
+def _received_of(one: _Connection) -> int | None:
+    """None where it ended: the number may be another's by now."""
+    try:
+        return _received(one.descriptor) if os.fstat(one.descriptor).st_ino == one.inode else None
+    except OSError:
+        return None
+
+
+def _received(descriptor: int) -> int:
+    """Bytes that came over the connection since it began; OSError if it is none."""
+    connection = system.socket(system.AF_INET, system.SOCK_STREAM, 0, descriptor)
+    try:
+        info: Any = connection.getsockopt(system.IPPROTO_TCP, system.TCP_INFO, _INFO_BYTES)
+    finally:
+        connection.detach()  # it is ZeroMQ's
+    return int(struct.unpack_from("Q", info, _RECEIVED_AT)[0])
