@@ -205,9 +205,12 @@ class AckSender:
                 listeners[key] = listeners.get(key, 0) + 1
                 self.send(policy, key)
             else:
-                self._leave(self.listeners.get(policy, {}), key)
+                self._leave(policy, key)
 
-    def _leave(self, listeners: dict[Key, int], key: Key) -> None:
+    def _leave(self, policy: str, key: Key) -> None:
+        listeners = self.listeners.get(policy, {})
         left = listeners.pop(key, 0) - 1
         if left > 0:
             listeners[key] = left
+        else:
+            self._said.pop((policy, key), None)

@@ -28,7 +28,7 @@ from protocol.refusal_log import RefusalLog
 
 __all__ = ["ByteGuard", "experience_limits"]
 
-_LOOK_MS, _LOOK_OFTEN_MS = 200, 20
+_LOOK_MS, _LOOK_OFTEN_MS = 100, 20
 """Milliseconds between two looks; the shorter while anybody uses more than a quarter of what it may."""
 _RECEIVED_AT, _INFO_BYTES = 128, 136
 """Of tcpi_bytes_received in Linux's tcp_info, and bytes of it that are asked for."""
@@ -40,7 +40,8 @@ _TOPIC_COMMAND, _TOPIC_MEMORY = 24 + _SEALED, 128
 """Bytes besides the topic that a subscription has at most on the wire, and takes in memory at least."""
 _SLACK, _SLACK_A_SECOND = 65_536, 256
 """Bytes that are nobody's message: the handshake, heartbeats."""
-_TRIM_SECONDS = 1.0
+_TRIM_SECONDS, _TRIMS = 1.0, 10
+"""How often, and how many times, memory is given back after a cut: ZeroMQ lets go of it bit by bit."""
 
 
 def experience_limits(pools: int) -> tuple[int, int]:
@@ -85,7 +86,7 @@ class ByteGuard:
         self._topics: dict[int, set[bytes]] = {}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
-        self._trim_at = 0.0
+        self._trim_at, self._trims = 0.0, 0
         self.cut = 0
         """Connections that were."""
 
@@ -146,8 +147,8 @@ class ByteGuard:
                 close = [self._look(door, now) for door in self._doors]
                 patience = _LOOK_OFTEN_MS if any(close) else _LOOK_MS
                 look_at = now + patience / 1000
-            if self._trim_at and now >= self._trim_at:
-                self._trim_at = 0.0
+            if self._trims and now >= self._trim_at:
+                self._trim_at, self._trims = now + _TRIM_SECONDS, self._trims - 1
                 with suppress(AttributeError):  # a C library that has none gives back by itself
                     ctypes.CDLL(None).malloc_trim(0)
 
@@ -197,7 +198,7 @@ class ByteGuard:
             f"{door.share} and {door.total} may"
         )
         self._refusals.tell("connection_cut", "bytes_waiting", reason, at=door.name, host=one.host)
-        self._trim_at = time.monotonic() + _TRIM_SECONDS
+        self._trims = _TRIMS
 
 
 def _received_of(one: _Connection) -> int | None:

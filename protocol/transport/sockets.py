@@ -68,7 +68,7 @@ LARGEST: dict[int, int] = {zmq.ROUTER: 4 * 2**20, zmq.DEALER: 4 * 2**20, zmq.XPU
 one is disconnected before its memory is found. What PULL and SUB take in depends on their policies."""
 QUEUED: dict[int, int] = {zmq.PULL: 1_000, zmq.XPUB: 1_000}
 """Messages of one peer that wait at a bound socket of a type at most; its others wait in the kernel and where it is."""
-SUBSCRIPTIONS = 2**20, 64 * 2**20
+SUBSCRIPTIONS = 2**20, 16 * 2**20
 """Bytes that the topics of one subscriber, and of all of a socket, may take: a relay for 1,000 actors needs 200 KiB."""
 _DEAD_AFTER = 5_000
 """Milliseconds without an answer to a packet after which a connection is given up and made anew. The kernel counts
