@@ -7,6 +7,7 @@ first traceback that any of them left told before it.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Sequence
 
@@ -75,12 +76,15 @@ class RestartManager:
 
     def _plan(self, process: Process, code: int, now: float) -> None:
         why = process.fault or f"was killed by signal {-code}"
+        if code == -signal.SIGBUS:
+            why += " (SIGBUS): shared memory that it had mapped was made shorter, or is on a full or broken disk"
         if code > 0:
             why = f"ended with exit code {code}: {process.why()}"
             if process.role not in _BESIDE:
                 self._note(process)
         restarts = process.budget.again
-        fatal = code in FATAL or (code in FATAL_AT_FIRST and not restarts)
+        broken = process.last_words(1).endswith("[shared_memory_truncated]")  # it worked until then
+        fatal = code in FATAL or (code in FATAL_AT_FIRST and not restarts and not broken)
         pause = None if fatal else process.budget.died(now)
         if pause is None:
             again = "" if fatal else f" again, after {restarts} restarts"

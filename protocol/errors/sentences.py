@@ -646,6 +646,9 @@ SENTENCES: dict[str, dict[str, str]] = {
         "mailbox_damaged": "{file} is damaged; remove it with `rookery clean`",
         "mailbox_of_another_network": "{file} holds weights of another network; start all workers with the same configuration and release",
         "memory_folder_missing": "ROOKERY_MEMORY is {file!r}, which is no folder; create it or unset the variable",
+        "memory_folder_of_others": (
+            "{file} is no folder of this user's alone (its mode is {mode:o}); remove it, or set ROOKERY_MEMORY to a folder"
+        ),
         "memory_not_the_announced": "{file} is not the memory that was announced; set transport: tcp",
         "memory_of_another_writer": "{file} is not the memory that {peer} writes; set transport: tcp",
         "no_room_for_shared_memory": "{file} has no room for {size:.1f} MiB of shared memory; {remedy}",
@@ -665,6 +668,9 @@ SENTENCES: dict[str, dict[str, str]] = {
         "shared_memory_just_removed": "shared memory {file} was just removed, as its owner has ended; start it again",
         "shared_memory_locked": "{file} is locked by another process for {seconds:g} s; stop that process",
         "shared_memory_not_plain_file": "{file} is no plain file and cannot be shared memory; remove it",
+        "shared_memory_truncated": (
+            "{file} was made shorter while it was in use, by another process of this user; stop that process"
+        ),
         "shared_memory_unopenable": "cannot open shared memory {file}: {reason}; its owner may have ended: start it again",
     },
     "SimulatorFault": {

@@ -214,6 +214,7 @@ class PolicyInbox:
         """The actor's, or that of a relay, which many actors share; each has an attachment of its own."""
         known = self.rings.get(key)
         if known is not None and known.nonce == header.nonce:
+            known.check_whole()
             return known
         path = Path(header.ring)
         if not path.name.startswith(PREFIX):

@@ -161,8 +161,23 @@ class Ring:
             memory.close()
             raise
 
+    def check_whole(self) -> None:
+        """SharedMemoryError where somebody made the file shorter since it was mapped: from then on nothing in it is
+        intact."""
+        if not self._is_whole():
+            raise SharedMemoryError("shared_memory_truncated", file=self.path)
+
+    def _is_whole(self) -> bool:
+        memory = self._memory
+        if not isinstance(memory, SharedFile):
+            return True
+        if memory.mend():
+            memory.buffer[: len(_MAGIC)] = bytes(len(_MAGIC))  # for the writer, too, and whoever maps it later
+        return bytes(memory.buffer[: len(_MAGIC)]) == _MAGIC
+
     def reading(self) -> AbstractContextManager[None]:
         """Around copying and `intact`: in a locked ring no slot changes meanwhile. Timeout where it cannot be had."""
+        self._is_whole()
         return _UNLOCKED if self._lock is None else self._lock.reading()
 
     def begin(self, slots: slice | NDArray[np.int64]) -> None:
@@ -243,7 +258,7 @@ class Ring:
         With checksums the memory must also still have the announced one. A copy can only be torn by what is there now:
         whatever the order in which a processor shows stores, no later reading of a word goes back behind an earlier.
         """
-        same = self.current(records)
+        same = self.current(records) & self._is_whole()
         if self.checksums:
             for i in np.flatnonzero(same):
                 same[i] = self.checksum(int(records["slot"][i])) == int(records["checksum"][i])

@@ -113,6 +113,7 @@ class ExperienceSender:
     def take(self, on_wait: Callable[[], None]) -> slice:
         """The slots of a block to write. Without credit it waits (flow `block`, and in replay for as long as its
         learner is heard of), calling `on_wait` at least twenty times a second, which may raise to end the waiting."""
+        self.ring.check_whole()
         if self._credit.short or time.monotonic() - self._looked_at > _LOOK_EVERY:
             self._receive_acks(0)
         if self._pace is not None and self._credit.backlog:

@@ -25,12 +25,14 @@ PREFIX = "rookery-"
 _REMEDY = (
     "enlarge it, set ROOKERY_MEMORY to a larger file system, or lower environment.copies, credits or buffer_capacity"
 )
+_OURS = 0o700
 _LOCK_SECONDS = 1.0
 """How long to wait for a shared lock; a sweep holds the exclusive one for an instant."""
 
 
 def memory_dir() -> Path:
-    """Where shared memory lives: `ROOKERY_MEMORY`, else /dev/shm, else the folder for temporary files."""
+    """Where shared memory lives: `ROOKERY_MEMORY`, else a folder of this user's alone in /dev/shm, or where there is
+    none in the folder for temporary files. SharedMemoryError where it is somebody else's."""
     given = os.environ.get("ROOKERY_MEMORY")
     if given:
         path = Path(given)
@@ -38,7 +40,13 @@ def memory_dir() -> Path:
             raise SharedMemoryError("memory_folder_missing", file=given, key="ROOKERY_MEMORY")
         return path
     shm = Path("/dev/shm")
-    return shm if shm.is_dir() and os.access(shm, os.W_OK) else Path(tempfile.gettempdir())
+    parent = shm if shm.is_dir() and os.access(shm, os.W_OK) else Path(tempfile.gettempdir())
+    path = parent / f"rookery.{os.geteuid()}"
+    path.mkdir(mode=_OURS, exist_ok=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != _OURS:
+        raise SharedMemoryError("memory_folder_of_others", file=path, mode=stat.S_IMODE(status.st_mode))
+    return path
 
 
 class SharedFile:
@@ -106,6 +114,14 @@ class SharedFile:
         except BaseException:
             os.close(descriptor)
             raise
+
+    def mend(self) -> bool:
+        """Where somebody made the file shorter, reading what is mapped beyond its end would kill the process: then it
+        gets its size back, with zeros, and it is told."""
+        if os.fstat(self._descriptor).st_size >= self.size:
+            return False
+        os.ftruncate(self._descriptor, self.size)
+        return True
 
     def close(self) -> None:
         """Unmaps and gives up the lock; may be called twice."""

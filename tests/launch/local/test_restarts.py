@@ -21,6 +21,7 @@ CRASHES = (
 @pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "crashes.py").write_text(CRASHES)
+    (tmp_path / "bus.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGBUS)\n")
     (tmp_path / "gives_up.py").write_text("import sys\nsys.exit('gives_up: the sentence')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return tmp_path
@@ -52,6 +53,18 @@ def test_a_crashed_worker_is_started_again_and_its_first_traceback_is_shown_last
     assert "KeyError: 'the cause'" in told[1]
     assert told[1].endswith("ValueError: what came of it")
     assert "warming up" not in told[1]
+
+
+def test_a_worker_whose_shared_memory_was_cut_short_is_started_again_and_that_is_said(scripts: Path) -> None:
+    told: list[str] = []
+    process = start_process("learner", ["bus"], scripts / "logs" / "bus.out", restarts=1)
+    revival = RestartManager(told.append)
+    looked_after(revival, process)
+    assert "was killed by signal 7 (SIGBUS): shared memory that it had mapped was made shorter" in told[0]
+    time.sleep(max(0.0, process.again_at - time.monotonic()))
+    revival.poll(process, stopping=False)
+    assert process.budget.again == 1
+    process.popen.wait(60)
 
 
 def test_a_run_goes_on_without_an_evaluation_that_cannot_be_kept_alive_and_says_so(scripts: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -324,7 +325,9 @@ def test_the_folder_is_the_one_named_or_shared_memory(monkeypatch: pytest.Monkey
     monkeypatch.delenv("ROOKERY_MEMORY")
     if not os.access("/dev/shm", os.W_OK):
         skip_or_fail("/dev/shm cannot be written")
-    assert memory_dir() == Path("/dev/shm")
+    folder = memory_dir()
+    assert folder == Path(f"/dev/shm/rookery.{os.geteuid()}")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert PREFIX == "rookery-"
 
 
@@ -337,7 +340,12 @@ def test_where_there_is_no_dev_shm_files_lie_in_the_temporary_folder_and_are_res
     monkeypatch.delattr(os, "posix_fallocate")
     monkeypatch.delenv("ROOKERY_MEMORY")
     monkeypatch.setattr(tempfile, "tempdir", str(memory_dir))
-    assert shared_file.memory_dir() == memory_dir
+    folder = memory_dir / f"rookery.{os.geteuid()}"
+    assert shared_file.memory_dir() == folder
+    folder.chmod(0o755)
+    with raises(SharedMemoryError, "memory_folder_of_others", file=folder, mode=0o755):
+        shared_file.memory_dir()
+    folder.chmod(0o700)
     size = (1 << 20) + 5_000
     made = SharedFile.create(memory_dir / "rookery-r-a", size)
     seen = SharedFile.attach(made.path)
