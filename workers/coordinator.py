@@ -517,7 +517,7 @@ def _run(
     configure_logging("coordinator", run, folder)
     coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]), resident)
     assert ports.http is not None
-    page = Dashboard(folder, run, coordinator.controls, coordinator.view, coordinator.history, host)
+    page = Dashboard(folder, run, coordinator.controls, coordinator.view, coordinator.history)
     routes = {**coordinator.vitals.routes(), **page.routes(), ("GET", "/metrics"): coordinator.metrics}
     server = HttpServer(ports.http, routes, coordinator.vitals.refusals)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -84,7 +84,8 @@ def compare(preset: str, rounds: int, seconds: float) -> dict[str, Any]:
 def _moment(way: str, folder: Path, launcher: psutil.Process, seconds: float) -> Rates:
     """Agent steps as the actor's own counters say."""
     coordinator, over = json.loads((folder / "coordinator.json").read_text()), threading.Event()
-    watching = [threading.Thread(target=_watch, args=(coordinator["http"], over))]
+    token = (folder / "token").read_text().strip()
+    watching = [threading.Thread(target=_watch, args=(coordinator["http"], token, over))]
     watching += [threading.Thread(target=_scrape, args=(url, over)) for url in _http(folder)]
     if way == "alone":
         os.kill(coordinator["pid"], signal.SIGSTOP)
@@ -112,10 +113,12 @@ def _used(coordinator: psutil.Process, launcher: psutil.Process) -> tuple[float,
     return spent[coordinator.pid], sum(spent.values())
 
 
-def _watch(url: str, over: threading.Event) -> None:
+def _watch(url: str, token: str, over: threading.Event) -> None:
     """As the page does: listens to events, and asks for curves once."""
-    urllib.request.urlopen(f"{url}/api/curves?measure=return", timeout=10).read()
-    with urllib.request.urlopen(f"{url}/api/events", timeout=10) as events:
+    right = {"Authorization": f"Bearer {token}"}
+    curves, follow = (urllib.request.Request(f"{url}/api/{what}", headers=right) for what in ("curves", "events"))
+    urllib.request.urlopen(curves, timeout=10).read()
+    with urllib.request.urlopen(follow, timeout=10) as events:
         while not over.is_set():
             events.readline()
 

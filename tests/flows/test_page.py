@@ -19,7 +19,7 @@ def test_a_run_is_watched_paused_saved_and_ended_from_its_page(tmp_path: Path, m
         assert f"{url}/#token={token}" in worker.said
 
         def view() -> dict[str, Any]:
-            return dict(ask(f"{url}/api/view").json)
+            return dict(ask(f"{url}/api/view", Authorization=f"Bearer {token}").json)
 
         def order(what: str) -> Answer:
             return ask(f"{url}/api/{what}", b"", Authorization=f"Bearer {token}")

@@ -32,8 +32,9 @@ def announce(folder: Path, url: str, run_id: str = "0123abcd") -> None:
     (folder / "run_id").write_text(run_id)
 
 
-def test_a_run_that_goes_on_is_shown_as_its_coordinator_sees_it(run_dir: Path) -> None:
+def test_a_run_that_goes_on_is_shown_as_its_coordinator_sees_it(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with shown(run_dir) as (run, url):
+        monkeypatch.setenv("ROOKERY_TOKEN", run.token)
         assert "nothing is known of it yet" in status(url).output
         run.look()
         view = run.look()
@@ -48,8 +49,9 @@ def test_a_run_that_goes_on_is_shown_as_its_coordinator_sees_it(run_dir: Path) -
             assert word in said
 
 
-def test_watching_ends_with_the_run(run_dir: Path) -> None:
+def test_watching_ends_with_the_run(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with shown(run_dir) as (run, url):
+        monkeypatch.setenv("ROOKERY_TOKEN", run.token)
         run.look()
         run.stage = "ended"
         assert "1,000 of 1,000,000 agent steps" in status(url, "--watch").output
@@ -70,7 +72,7 @@ def test_a_run_that_is_over_is_told_by_its_folder_even_if_another_has_its_port(r
 
 
 def test_the_token_is_asked_for_in_a_sentence(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with shown(run_dir, host="0.0.0.0") as (run, url):
+    with shown(run_dir) as (run, url):
         run.look()
         refused = status(url)
         assert (refused.exit_code, refused.exception.__class__) == (3, SystemExit)
@@ -108,7 +110,8 @@ def test_no_proxy_sees_the_token(run_dir: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.setattr("urllib.request._opener", None)  # it remembers the environment of its first use
-    with shown(run_dir) as (_, url):
+    with shown(run_dir) as (run, url):
+        monkeypatch.setenv("ROOKERY_TOKEN", run.token)
         assert "nothing is known of it yet" in status(url).output
 
 

@@ -1,12 +1,9 @@
 """The page of a run, and what it is made from: the live view, curves, logs, the configuration; and three buttons.
 
 In flows: requests; the coordinator's view. Out flows: answers, and as server-sent events every new view
-(https://html.spec.whatwg.org/multipage/server-sent-events.html). Who may ask:
-
-    read      on loopback everybody on this machine, otherwise who has the run's token
-    act       who has the token: `Authorization: Bearer TOKEN`, or the cookie that the page got for it
-
-The token is `ROOKERY_TOKEN` or made for the run and kept in its folder, readable by its owner alone.
+(https://html.spec.whatwg.org/multipage/server-sent-events.html). Who has the run's token may look and act, on loopback
+too, where all users of the machine come by: `Authorization: Bearer TOKEN`, or the cookie that the page got for it. The
+token is `ROOKERY_TOKEN` or made for the run and kept in its folder, readable by its owner alone.
 """
 
 from __future__ import annotations
@@ -27,7 +24,6 @@ import yaml
 
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
-from protocol.transport.sockets import is_loopback
 from workers.coordination.controls import Controls
 from workers.metrics.history import History
 from workers.runtime.http_server import HttpRequest, Response, Routes
@@ -50,7 +46,7 @@ _POLICY = (
 
 
 class Dashboard:
-    """Of one run. `told` and `history` may be asked from any thread; `host`: where the server is bound."""
+    """Of one run. `told` and `history` may be asked from any thread."""
 
     def __init__(
         self,
@@ -59,10 +55,8 @@ class Dashboard:
         controls: Controls,
         told: Callable[[], Mapping[str, Any]],
         history: History,
-        host: str,
     ) -> None:
         self._folder, self._run, self._controls, self._told, self._history = folder, run, controls, told, history
-        self._open = is_loopback(host)
         self._token = token_of(folder)
         self._last: tuple[object, object, bytes] = (None, None, b"{}")
 
@@ -87,15 +81,13 @@ class Dashboard:
             **{("GET", path): _file(_ASSETS / name) for path, name in files.items()},
             ("GET", "/plotly.min.js"): _plotly,
             ("POST", "/api/session"): self._session,
-            **{("GET", path): self._guarded(function, self._open) for path, function in reading.items()},
-            **{("POST", path): self._guarded(_order(function), False) for path, function in acting.items()},
+            **{("GET", path): self._guarded(function) for path, function in reading.items()},
+            **{("POST", path): self._guarded(_order(function)) for path, function in acting.items()},
         }
 
-    def _guarded(
-        self, function: Callable[[HttpRequest], Response], everybody: bool
-    ) -> Callable[[HttpRequest], Response]:
+    def _guarded(self, function: Callable[[HttpRequest], Response]) -> Callable[[HttpRequest], Response]:
         def answer(request: HttpRequest) -> Response:
-            if not everybody and not self._has_token(request):
+            if not self._has_token(request):
                 return _refused(401, f"give the run's token; it is in {self._folder / 'token'}, or ROOKERY_TOKEN")
             return function(request)
 

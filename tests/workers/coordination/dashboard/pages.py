@@ -30,6 +30,16 @@ class Shown:
         self.league: dict[str, Any] = {}
         self._workers = [self._worker(i) for i in range(workers)]
 
+    @property
+    def right(self) -> str:
+        """The `Authorization` of who has the run's token."""
+        return f"Bearer {self.token}"
+
+    @property
+    def token(self) -> str:
+        """The run's."""
+        return (self.folder / "token").read_text().strip()
+
     def look(self) -> dict[str, Any]:
         """Half a second goes on; the new view."""
         self.looks, self.made = self.looks + 1, self.made + 1_000
@@ -58,10 +68,10 @@ class Shown:
 
 
 @contextmanager
-def shown(folder: Path, policies: int = 2, workers: int = 3, host: str = "127.0.0.1") -> Iterator[tuple[Shown, str]]:
-    """The made-up run and its page's URL. `host`: where the server believes to be."""
+def shown(folder: Path, policies: int = 2, workers: int = 3) -> Iterator[tuple[Shown, str]]:
+    """The made-up run and its page's URL."""
     folder.mkdir()
     run = Shown(folder, policies, workers)
-    page = Dashboard(folder, Run(steps=1_000_000), run.controls, run.told, run.books.history, host)
+    page = Dashboard(folder, Run(steps=1_000_000), run.controls, run.told, run.books.history)
     with closing(run.books), serving(page.routes()) as url:
         yield run, url

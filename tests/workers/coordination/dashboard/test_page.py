@@ -34,6 +34,11 @@ HELD_BACK = """
 def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, run_dir: Path) -> None:
     with shown(run_dir) as (run, url), browser(tmp_path, width=420, height=900, dark=True) as window:
         window.open(url)
+        window.until("return document.getElementById('ask').open")
+        window.press("wrong" + ENTER)
+        window.until("return document.getElementById('refused').textContent !== ''")
+        window.do("document.getElementById('token').value = ''")
+        window.press(run.token + ENTER)
         run.stalled = "nothing moved for 60 s: actor-0 waits for credit"
         run.league = LEAGUE
         view = run.look()
@@ -80,12 +85,6 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
 
         window.do("document.getElementById('pause').focus()")  # all by keyboard from here
         window.press(ENTER)
-        window.until("return document.getElementById('ask').open")
-        window.press("wrong" + ENTER)
-        window.until("return document.getElementById('refused').textContent !== ''")
-        assert run.controls.paused is False
-        window.do("document.getElementById('token').value = ''")
-        window.press((run_dir / "token").read_text().strip() + ENTER)
         window.until("return document.getElementById('stage').textContent === 'paused'")
         assert run.controls.paused is True
         window.do("document.getElementById('checkpoint').click()")
@@ -109,7 +108,7 @@ def test_a_hundred_workers_and_a_hundred_thousand_points_stay_quick(tmp_path: Pa
             run.books.history.add(step, {f"{policy}/return": float(step) for policy in run.policies})
         run.made = 10_000
         run.look()
-        window.open(url)
+        window.open(f"{url}/#token={run.token}")
         window.until("return document.querySelectorAll('#workers tbody tr').length === 100")
         window.until("return Curves.points() > 100000 && document.querySelector('#curves .scatterlayer')")
         took = [1_000.0]
