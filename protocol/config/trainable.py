@@ -38,6 +38,8 @@ class Trainable(ConfigModel):
     """How float32 weights travel to other nodes: exactly, or rounded to half the bytes. Memory is exact always."""
     publish_interval: int = Field(default=10, ge=1)
     """Train steps from one publication of weights to the next."""
+    largest_number: float = Field(default=1e12, gt=0, le=1e18)
+    """Size of a reward, an observation or another number in a segment, beyond which its learner rejects the segment."""
 
 
 Learners = Literal["process", "cohort", "auto"] | dict[Label, Annotated[tuple[Label, ...], Field(min_length=1)]]

@@ -23,7 +23,7 @@ from protocol.experience.layout import Layout
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.ring_buffer import RECORD, Place, Ring, copied, place_of
 from protocol.experience.shared_obs import SharedObs
-from protocol.experience.validation import ActionCheck, check_final_rows, check_finite, read_columns, read_records
+from protocol.experience.validation import ActionCheck, check_final_rows, read_columns, read_records
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX
 from protocol.memory.shared_obs_store import Lease, SharedObsStore
@@ -152,9 +152,7 @@ class PolicyInbox:
             return 0
         room = not self.waiting_for_room and self.pool.free >= len(fresh)
         if room:
-            stored = self.pool.store(fresh, columns, checked=False)
-        else:
-            check_finite(columns, fresh, self.layout)
+            stored = self.pool.store(fresh, columns)
         last = self.announced[key] = int(fresh["number"][-1])
         self.acks.came(self.name, key, (last,))
         lease = None if common is None else self.shelf.lend(key, columns, fresh, self.layout)
@@ -169,7 +167,7 @@ class PolicyInbox:
         count = 0
         while self.waiting_for_room and self.pool.free >= len(self.waiting_for_room[0].records):
             parcel = self.waiting_for_room.popleft()
-            stored = self.pool.store(parcel.records, parcel.columns, checked=True)
+            stored = self.pool.store(parcel.records, parcel.columns)
             count += self._stored(parcel.key, stored, parcel.common, parcel.lease)
         return count
 

@@ -6,8 +6,7 @@ Legend: `n` segments of a message.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,7 @@ __all__ = [
     "check_final_rows",
     "check_finite",
     "check_rows",
-    "check_rows_finite",
     "largest_frame",
-    "may_be_nonfinite",
     "observed_rows",
     "read_columns",
     "read_frame",
@@ -120,34 +117,10 @@ def check_final_rows(final_row: NDArray, layout: Layout) -> None:
 
 
 def check_finite(columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> None:
-    """WireError if a row of segments [n] that is real has a number that is not finite; what is not a row may hold any.
-
-    One number tells it of a whole field; only where that is not finite is looked at every row.
-    """
-    with np.errstate(invalid="ignore", over="ignore"):
-        check_rows_finite(
-            [f.name for f in layout.forms if f.real and may_be_nonfinite(columns[f.name])], columns, records, layout
-        )
-
-
-def check_rows_finite(
-    names: Collection[str], columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout
-) -> None:
-    """`check_finite` of these fields, row by row."""
-    if not names:
-        return
-    for field in layout.fields:
-        if field.name in names and not np.isfinite(columns[field.name][_real(field, columns, records, layout)]).all():
+    """WireError if a real row of segments [n] has a number that is not finite; what is not a row may hold any."""
+    for field, form in zip(layout.fields, layout.forms, strict=True):
+        if form.real and not np.isfinite(columns[field.name][_real(field, columns, records, layout)]).all():
             raise WireError("segment_field_not_finite", field=field.name)
-
-
-def may_be_nonfinite(column: NDArray) -> bool:
-    """Whether any number in `column` may be one that is not finite: one is, or they are large. The squares of wide
-    numbers are added up a few times as fast as the numbers themselves; those of narrow ones soon grow too large."""
-    if column.dtype.itemsize < 4:
-        return not math.isfinite(column.sum(dtype=np.float64))
-    flat = column.reshape(-1)
-    return not math.isfinite(flat.dot(flat))
 
 
 def _real(field: Field, columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:
@@ -171,20 +144,18 @@ class ActionCheck:
     def __init__(self, place: Place) -> None:
         self._ranges: list[tuple[str, Any, Any, bool]] = []
         """A leaf's first and last index, and whether these are one number for all its elements."""
-        self._numbers: list[str] = []
         self._masked: list[tuple[str, str, Any, tuple[int, ...]]] = []
         masks = {leaf.name: leaf for leaf in (place.masked.leaves if place.masked is not None else ())}
         for leaf in place.acted.leaves:
             space = leaf.space
             if isinstance(space, Box) and space.dtype.startswith("float"):
-                self._numbers.append(leaf.name)
-                continue
+                continue  # numbers are judged with all others (workers/learning/buffers/segment_check.py)
             low, high, sizes = _range(space)
             self._ranges.append((leaf.name, low, high, np.ndim(low) == 0 and np.ndim(high) == 0))
             mask = leaf.name.replace("action", "action_mask", 1)
             if mask in masks:
                 self._masked.append((leaf.name, mask, low, sizes))
-        self.columns = (*(name for name, *_ in self._ranges), *self._numbers, *masks)
+        self.columns = (*(name for name, *_ in self._ranges), *masks)
 
     def __call__(self, columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> None:
         """WireError unless every action in a valid row of segments [n] is one that there is, and was legal."""
@@ -203,9 +174,6 @@ class ActionCheck:
                 outside = bool(((action < low) | (action > high)).any())
             if outside:
                 raise WireError("segment_action_outside_space", field=name, expected=_span(low, high))
-        for name in self._numbers:
-            if not np.isfinite(taken(name)).all():
-                raise WireError("segment_action_not_finite", field=name)
         for name, mask, low, sizes in self._masked:
             legal = taken(mask)
             index = (taken(name) - low).reshape(*legal.shape[:-1], len(sizes))

@@ -7,7 +7,6 @@ run that is long enough is taken, which keeps the memory in use small and warm.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from itertools import pairwise
@@ -16,17 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import WireError
 from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import FINISHED, Ring, copied
-from protocol.experience.validation import check_rows_finite, may_be_nonfinite
 
 __all__ = ["POOL", "SlotPool"]
 
 _EVEN = np.uint64(1)
 """What an odd sequence word lacks."""
-_PIECE = 1 << 18
-"""Bytes that are copied at a time where they are looked at as well: with their copy less than a core's own cache."""
 POOL = ".pool"
 """End of the name of a relay's pool, which is a ring that many actors' segments lie in."""
 
@@ -50,31 +45,24 @@ class SlotPool:
             self._ring = Ring.create(self._path, self._layout, self.slots, self._checksums)
         return self._ring
 
-    def store(self, records: NDArray[np.void], columns: Mapping[str, NDArray], checked: bool) -> NDArray[np.void]:
+    def store(self, records: NDArray[np.void], columns: Mapping[str, NDArray]) -> NDArray[np.void]:
         """Copies `columns` ([n, ...] by field) to free slots, of which there must be n; the records [n] as they lie
-        there. Not `checked` before: WireError where `check_finite` would raise one, and then nothing is taken."""
+        there."""
         ring, at = self.ring, 0
         stored = copied(records)
         stored["state"] = FINISHED
         stored["checksum"] = 0
-        doubts: set[str] = set()
-        pieces = self._take(len(records))
-        for slots in pieces:
+        for slots in self._take(len(records)):
             part = slice(at, at + slots.stop - slots.start)
             ring.begin(slots)
-            doubts |= self._copy(slots, columns, part, checked)
+            for name, column in ring.columns.items():
+                column[slots] = columns[name][part]
             stored["slot"][part] = ring.fields["slot"][slots]
             stored["sequence"][part] = ring.fields["sequence"][slots] + _EVEN
             if ring.checksums:
                 stored["checksum"][part] = [ring.checksum(slot) for slot in range(slots.start, slots.stop)]
             ring.put(slots, stored[part])
             at = part.stop
-        try:
-            check_rows_finite(doubts, columns, records, self._layout)
-        except WireError:
-            for slots in pieces:
-                self._insert(slots.start, slots.stop)
-            raise
         return stored
 
     def give_back(self, slots: NDArray[np.uint32]) -> None:
@@ -91,16 +79,6 @@ class SlotPool:
         """Lets the memory go; a file is unlinked unless another process still holds it."""
         if self._ring is not None:
             self._ring.remove()
-
-    def _copy(self, slots: slice, columns: Mapping[str, NDArray], part: slice, checked: bool) -> set[str]:
-        """Copies that part of `columns` to `slots`; the fields in which, if not `checked`, something is doubtful."""
-        targets = self.ring.columns
-        with np.errstate(invalid="ignore", over="ignore"):
-            return {
-                form.name
-                for form in self._layout.forms
-                if _copy(targets[form.name][slots], columns[form.name][part], look=form.real and not checked)
-            }
 
     def _take(self, n: int) -> list[slice]:
         """`n` slots as one run if there is such a one, else as several."""
@@ -146,17 +124,3 @@ class SlotPool:
         else:
             self._starts.insert(i, start)
             self._stops.insert(i, stop)
-
-
-def _copy(target: NDArray, source: NDArray, look: bool) -> bool:
-    """Copies; with `look`, tells whether any of it `may_be_nonfinite`: piece by piece, while in cache."""
-    if not look or source.nbytes <= _PIECE or source.dtype.itemsize < 4:
-        target[...] = source
-        return look and may_be_nonfinite(source)
-    to, of, step = target.reshape(-1), source.reshape(-1), _PIECE // source.dtype.itemsize
-    squares = 0.0
-    for start in range(0, len(of), step):
-        piece = of[start : start + step]
-        to[start : start + step] = piece
-        squares += float(piece.dot(piece))
-    return not math.isfinite(squares)

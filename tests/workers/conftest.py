@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.late.cuda import late_cuda
+from workers.learning.buffers.segment_check import SegmentCheck
 
 _HASTY = pytest.param("hasty", marks=pytest.mark.slow)
 
@@ -20,3 +21,9 @@ def cuda(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         return
     with late_cuda(hasty=request.param == "hasty"):
         yield torch.device("cuda")
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a batch is made of is believed, as if its check had overlooked something."""
+    monkeypatch.setattr(SegmentCheck, "numbers", lambda *_: [])

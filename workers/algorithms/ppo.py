@@ -36,6 +36,10 @@ from workers.runtime.torch_setup import FLOAT32, Precision
 
 __all__ = ["Objective", "PPOUpdate", "entropy_weight_of", "objective", "policy_gradient"]
 
+_LARGEST_LOG_RATIO = 20.0
+"""e^20: a row whose action was less likely than that when it was chosen was not made by the policy that it names; the
+exponential of what it claims may be infinite, and no loss with it finite."""
+
 
 class Objective(NamedTuple):
     """What a minibatch is worth: the loss to descend, scalars for the metrics, the value targets [T, b], and what its
@@ -73,7 +77,7 @@ def objective(
     log_probability, uncertainty = log_prob_and_entropy(outputs[:, :rows], policy.heads, log_std, action, amount, legal)
     log_ratio = log_probability.view(shape) - batch.log_probability
     # rows that are not real have log-probability 0, which would give them an arbitrary ratio
-    ratio = (log_ratio * batch.mask).exp()
+    ratio = (log_ratio * batch.mask).clamp(max=_LARGEST_LOG_RATIO).exp()
     with torch.no_grad():
         until, many = rows + shape[1], batch.members
         final = torch.zeros_like(whole[:until])

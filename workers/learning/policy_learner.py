@@ -105,8 +105,8 @@ class PolicyLearner:
         self._source, self._curious = source, curious
         self._published_step = self._steps_counted = 0
         self._batch: Learnable | None = None
-        """Taken for an update that is not settled yet, with so many whole segments to use up."""
-        self._segments = 0
+        """Taken for an update that is not settled yet, with so many whole segments to use up; those of refused ones."""
+        self._segments = self._refused = 0
         self._rows_before = rows_before
         self._refusals = RefusalLog()
         self._faults = self._withheld = 0
@@ -238,6 +238,8 @@ class PolicyLearner:
         started = time.monotonic()
         self._health.arrived(self._source.arrivals(self.name))
         self._batch, self._segments = self._next_batch()
+        if self.rounds is not None and self._counters[f"rejected.{self.name}"] > self._refused:
+            raise TrainingFault("lockstep_segment_refused", policy=self.name)
         if self._batch is None:
             self._health.on_no_data()
             if self.rounds is not None and self.rounds.used:
@@ -356,7 +358,7 @@ class PolicyLearner:
                 pass
         else:
             assert self._replay is not None
-            self._replay.insert(everything=True)
+            self._replay.insert(everything=True, now=self.version)
         if self._rows and not self.update.train_steps:
             self._health.find("never_a_batch", f"rows={self._rows}")
         if self.update.train_steps > self._published_step:
@@ -383,11 +385,12 @@ class PolicyLearner:
                 (self._stage.take_batch(), self._plan.batch_segments) if self._stage.fill(self.version) else (None, 0)
             )
         assert self._replay is not None
-        self._replay.insert()
+        self._replay.insert(now=self.version)
         return self._replay.sample(self.version, self.progress), 0
 
     def _refuse(self, batch: Learnable, fault: TrainingFault) -> None:
         self._counters.add(f"rejected.{self.name}", self._segments)
+        self._refused += self._segments
         if self._health.refused(batch):
             self._telling.keep(batch, str(fault), self.update.train_steps, self.version)
         self._failed(fault)

@@ -53,6 +53,13 @@ FINDINGS = _table(
         "look at what the world's step returns (the segments are kept in the run's folder under refused/)",
     ),
     Diagnostic(
+        "segments_refused",
+        "data",
+        "note",
+        "segments that nothing can be learned from were refused; the others are trained on",
+        "look in the learner's log which actor sent them, and why (event=segments_refused), and mend that actor",
+    ),
+    Diagnostic(
         "observation_zero",
         "data",
         "fault",

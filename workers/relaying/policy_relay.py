@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import WireError
 from protocol.experience.ack_publisher import Key
-from protocol.experience.validation import check_finite, read_columns, read_records
+from protocol.experience.validation import read_columns, read_records
 from protocol.memory.counters import Counters
 from protocol.memory.shared_obs_store import Lease, SharedObsStore
 from protocol.memory.slot_allocator import SlotPool
@@ -176,7 +176,6 @@ class PolicySegmentRelay:
         records = read_records(frames[0], header.count, layout)
         packed = unpacked(frames[1 : 1 + fields], header.compressed, header.count, layout)
         columns = read_columns(packed, header.count, layout)
-        check_finite(columns, records, layout)
         if self._check is not None:
             self._check(columns, records, layout)
         common = self._shelf.put((header.actor, header.incarnation), header.common, frames[1 + fields :])
@@ -209,7 +208,7 @@ class PolicySegmentRelay:
 
     def _store(self, line: _ActorState, parcel: _Parcel) -> int:
         count, ring = len(parcel.records), self._pool.ring
-        stored = self._pool.store(parcel.records, parcel.columns, checked=True)
+        stored = self._pool.store(parcel.records, parcel.columns)
         header = parcel.header.model_copy(update={"ring": str(ring.path), "nonce": ring.nonce})
         block = line.held[int(stored["number"][-1])] = _Block(header, stored, parcel.lease)
         self._announce(block, header.after, header.resent)

@@ -10,11 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocol.errors import WireError
 from protocol.experience.ring_buffer import FINISHED, RECORD
-from protocol.memory import slot_allocator as pools
 from protocol.memory.slot_allocator import SlotPool
-from tests.faults import raises
 from tests.protocol.parts import LAYOUT, content
 
 
@@ -74,10 +71,10 @@ def _segments(first: int, n: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 def test_segments_lie_whole_where_their_records_say_also_in_several_runs() -> None:
     pool = SlotPool(LAYOUT, 8)
-    first = pool.store(*_segments(1, 4), checked=True)
-    pool.store(*_segments(5, 4), checked=False)
+    first = pool.store(*_segments(1, 4))
+    pool.store(*_segments(5, 4))
     pool.give_back(first["slot"][[0, 2]])
-    again = pool.store(*_segments(9, 2), checked=False)
+    again = pool.store(*_segments(9, 2))
     assert again["slot"].tolist() == [0, 2]
     assert again["number"].tolist() == [9, 10]
     assert (again["state"] == FINISHED).all()
@@ -92,10 +89,10 @@ def test_a_message_gets_one_run_where_there_is_one_and_the_same_memory_again() -
     """So that a message is one slice assignment a field, into memory that is warm."""
     pool = SlotPool(LAYOUT, 64)
     for _ in range(10):
-        records = pool.store(*_segments(1, 4), checked=False)
+        records = pool.store(*_segments(1, 4))
         assert records["slot"].tolist() == [0, 1, 2, 3]
         pool.give_back(records["slot"])
-    first, second, third = (pool.store(*_segments(1, 4), checked=False)["slot"] for _ in range(3))
+    first, second, third = (pool.store(*_segments(1, 4))["slot"] for _ in range(3))
     for slots in (first, third, second):  # the last one closes a gap
         pool.give_back(slots)
     assert len(pool._take(64)) == 1
@@ -103,28 +100,4 @@ def test_a_message_gets_one_run_where_there_is_one_and_the_same_memory_again() -
 
 def test_more_than_is_free_is_an_error() -> None:
     with pytest.raises(ValueError, match="3 slots of a pool with 2 free ones"):
-        SlotPool(LAYOUT, 2).store(*_segments(1, 3), checked=True)
-
-
-@pytest.mark.parametrize("piece", [1 << 18, 16], ids=["at once", "in pieces"])
-@pytest.mark.parametrize("field", ["observation", "reward"])
-def test_what_is_not_finite_is_refused_while_it_is_copied_and_takes_no_slot_H1(
-    monkeypatch: pytest.MonkeyPatch, piece: int, field: str
-) -> None:
-    monkeypatch.setattr(pools, "_PIECE", piece)
-    pool = SlotPool(LAYOUT, 8)
-    pool.store(*_segments(1, 2), checked=False)
-    for value in (np.nan, np.inf, -np.inf):
-        records, columns = _segments(3, 3)
-        columns[field][2, LAYOUT.rows - 2] = value
-        with raises(WireError, "segment_field_not_finite", field=field):
-            pool.store(records, columns, checked=False)
-        assert pool.free == 6
-    records, columns = _segments(3, 3)
-    records["valid"][2] = 1
-    columns[field][2, LAYOUT.rows - 1] = np.nan  # no row
-    columns["reward"][0] = np.finfo(np.float32).max
-    stored = pool.store(records, columns, checked=False)
-    assert stored["slot"].tolist() == [2, 3, 4]
-    for name, column in columns.items():
-        assert np.array_equal(pool.ring.columns[name][2:5], column, equal_nan=column.dtype.kind == "f")
+        SlotPool(LAYOUT, 2).store(*_segments(1, 3))

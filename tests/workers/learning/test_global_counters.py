@@ -61,6 +61,7 @@ def test_schedules_follow_the_steps_of_all_incarnations_X7() -> None:
     assert bench.member.step()
     assert bench.member.progress == (500 + 4 * COPIES) / 1_000
     half = Bench(with_keys(until=250))
+    half.member.resume(None, Version(0, 0))
     half.feed(1)
     assert half.member.step()
     assert half.member.progress == 4 * COPIES / 1_000

@@ -182,6 +182,7 @@ def test_a_checkpoint_of_another_network_stops_the_learner_with_a_sentence(tmp_p
         second.member.resume(None, Version(0, 0))
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
 def test_an_update_that_is_refused_is_counted_and_the_third_in_a_row_ends_the_learner_U15() -> None:
     bench = Bench(run_of(STREAM))

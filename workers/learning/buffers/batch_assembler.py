@@ -9,7 +9,7 @@ continuous dimensions.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +22,10 @@ from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import LUMP, RECORD, Place, place_of
 from protocol.experience.validation import observed_rows
 from protocol.memory.counters import Counters
-from protocol.weights.version import Version, lag
+from protocol.weights.version import Version, lag, pack
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch
 from workers.learning.buffers.device_transfer import DeviceTransfer
+from workers.learning.buffers.segment_check import LARGEST, Fault, SegmentCheck
 from workers.learning.diagnostics.refused_batches import Origin
 from workers.learning.source import SegmentSource, drain
 from workers.policies.interface import Interface
@@ -41,6 +42,7 @@ _ELSE = ("state", "privileged", "final_privileged")
 class BatchAssembler:
     """A pre-allocated batch that fills up. Memory is pinned where a GPU reads it. Segments with a row more than
     `max_lag` versions old are dropped, unless they were made with the newest weights that are seen to be in use.
+    Segments with numbers larger than `largest`, or otherwise unfit, are left out once there is a whole batch.
     `privileged`: what a central critic sees."""
 
     def __init__(
@@ -54,11 +56,13 @@ class BatchAssembler:
         device: torch.device,
         max_lag: int | None = None,
         privileged: ObservationEncoding | None = None,
+        largest: float = LARGEST,
     ) -> None:
-        self._max_lag, self._in_use, self._privileged = max_lag, np.uint64(0), privileged
+        self._max_lag, self._in_use, self._newest, self._privileged = max_lag, np.uint64(0), np.uint64(0), privileged
         self._policy, self._source, self._counters = policy, source, counters
         self._carrier = DeviceTransfer(device)
         self._layout, self._length, self._capacity = layout, layout.length, segments
+        self._check = SegmentCheck(policy, layout, largest, counters)
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
         self._shown, self._actions, self._many = (
@@ -78,6 +82,7 @@ class BatchAssembler:
             self._tensors[name], self._arrays[name] = tensor, tensor.numpy()
         self._tensors["valid"] = self._carrier.pin(torch.zeros(segments, dtype=torch.int64))
         self._valid = self._tensors["valid"].numpy()
+        self._all_fit = self._check.watch(self._arrays)
         self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
         self._lumps = self._records.view(LUMP)
         self._batch = self._segments(self._tensors) if device.type == "cpu" else None
@@ -86,7 +91,8 @@ class BatchAssembler:
         """A full batch that is on its way to the device."""
         self._origins: list[Origin] | None = None
         """Of the batch that was taken, where the next one is assembled meanwhile."""
-        self.count = 0
+        self.count = self._judged = 0
+        """Segments there are, and how many of them are known to be fit."""
 
     @property
     def full(self) -> bool:
@@ -96,15 +102,20 @@ class BatchAssembler:
     def fill(self, now: Version) -> bool:
         """Copies what has arrived until the batch is full; True if it is. `now` is the policy's newest version."""
         arrivals = self._source.arrivals(self._policy)
+        self._newest = np.uint64(pack(now))
         if self._max_lag is not None:
-            self._in_use = max([self._in_use, *(one.records["version_max"].max() for one in arrivals)])
+            seen = (one.records["version_max"] for one in arrivals)
+            self._in_use = max([self._in_use, *(one[one <= self._newest].max(initial=0) for one in seen)])
 
         def copy(arrival: Arrival, chunk: NDArray[np.void]) -> None:
-            fresh = chunk if self._max_lag is None else self._fresh(chunk, now, self._max_lag)
+            made = self._made(arrival, chunk, now)
+            fresh = made if self._max_lag is None else self._fresh(made, now, self._max_lag)
             if len(fresh):
                 self._copy(arrival, fresh, now)
 
         drain(self._source, self._policy, lambda: self._capacity - self.count, copy)
+        while self.full and self._leave_out():
+            drain(self._source, self._policy, lambda: self._capacity - self.count, copy)
         self._counters.set(f"held.{self._policy}", self.count)
         if self.full:
             self._source.flush_acks()
@@ -112,7 +123,8 @@ class BatchAssembler:
 
     def take_batch(self) -> SegmentBatch:
         """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
-        self.count, self._origins = 0, None
+        self.count = self._judged = 0
+        self._origins = None
         if self._batch is not None:
             return self._batch
         sent, self._sent = self._sent or self._carrier.send(self._tensors), None
@@ -206,19 +218,26 @@ class BatchAssembler:
                     self._arrays[name][at : at + n] = columns[name][source]
                 else:
                     np.take(columns[name], source, axis=0, out=self._arrays[name][at : at + n])
-            versions = columns["version"][records["slot"][mixed], : self._length] if mixed.any() else None
+            versions = columns["version"][records["slot"][mixed], : self._length] if np.count_nonzero(mixed) else None
             there = self._read(arrival, records, source, slice(at, at + n)) if self._needs_conversion else None
             intact = arrival.ring.intact(records)
         if there is not None:
             intact &= there
-        if not intact.all():
+        if np.count_nonzero(intact) < n:
             versions = None if versions is None else versions[intact[mixed]]
             self._compact(at, n, intact)
             torn = n - int(intact.sum())
             self._counters.add(f"torn.{self._policy}", torn)
             self._counters.add(f"dropped.recycled.{self._policy}", torn)
             n -= torn
-            records = records[intact]
+            records, mixed = records[intact], mixed[intact]
+        self._counters.add(f"received.{self._policy}", n)
+        faults = None if versions is None else self._check.row_versions(versions, records[mixed], now)
+        if faults:
+            made = ~self._check.refuse(_among(mixed, faults), records, [(arrival.actor, arrival.incarnation)] * n)
+            self._compact(at, n, made)
+            assert versions is not None
+            versions, records, n = versions[made[mixed]], records[made], int(made.sum())
         valid = self._valid[at : at + n]
         valid[:] = records["valid"]
         self._lumps[at : at + n] = records.view(LUMP)
@@ -226,8 +245,16 @@ class BatchAssembler:
         rows = int(valid.sum())
         self._count_lag(records, valid, rows, versions, now)
         self.count += n
-        self._counters.add(f"received.{self._policy}", n)
         self._counters.add(f"rows_received.{self._policy}", rows)
+
+    def _made(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> NDArray[np.void]:
+        """Those of segments [n] that weights can have made which are published; the others are received and refused."""
+        if not np.count_nonzero(records["version_max"] > self._newest):
+            return records
+        faults = self._check.versions(records, now)
+        unfit = self._check.refuse(faults, records, [(arrival.actor, arrival.incarnation)] * len(records))
+        self._counters.add(f"received.{self._policy}", int(unfit.sum()))
+        return records[~unfit]
 
     def _fresh(self, records: NDArray[np.void], now: Version, most: int) -> NDArray[np.void]:
         """Those of segments [n] whose oldest row is at most `most` versions old, or whose newest was made with the
@@ -271,10 +298,17 @@ class BatchAssembler:
         arrays["observation"][~found] = np.nan
         return np.asarray((found | ~observed_rows(records, self._layout)).all(1))
 
+    def _leave_out(self) -> bool:
+        """What was copied since the last time and is unfit makes room; whether there is some."""
+        new = slice(self._judged, self.count)
+        if new.start == new.stop or (new.start == 0 and self._all_fit()):
+            self._judged = new.stop
+            return False
+        self._judged = self.count = _fit(self._check, new, self._arrays, self._valid, self._records, self._actors)
+        return self.count < new.stop
+
     def _compact(self, at: int, n: int, intact: NDArray[np.bool_]) -> None:
-        for target in self._arrays.values():
-            kept = target[at : at + n][intact]
-            target[at : at + len(kept)] = kept
+        _keep(self._arrays.values(), slice(at, at + n), intact)
 
     def _count_lag(
         self,
@@ -307,10 +341,17 @@ class ObservationAssembler:
     """A pre-allocated batch of `segments` segments that fills up. Memory is pinned where a GPU reads it."""
 
     def __init__(
-        self, name: str, layout: Layout, segments: int, source: SegmentSource, counters: Counters, device: torch.device
+        self,
+        name: str,
+        layout: Layout,
+        segments: int,
+        source: SegmentSource,
+        counters: Counters,
+        device: torch.device,
+        largest: float = LARGEST,
     ) -> None:
         self._name, self._source, self._counters, self._carrier = name, source, counters, DeviceTransfer(device)
-        self._capacity = segments
+        self._capacity, self._check = segments, SegmentCheck(name, layout, largest, counters)
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
         for field in layout.fields:
@@ -319,13 +360,16 @@ class ObservationAssembler:
             self._tensors[field.name], self._arrays[field.name] = tensor, tensor.numpy()
         self._tensors["valid"] = self._carrier.pin(torch.zeros(segments, dtype=torch.int64))
         self._valid = self._tensors["valid"].numpy()
+        self._all_fit = self._check.watch(self._arrays)
         self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
-        self.count = 0
+        self.count = self._judged = 0
 
     def fill(self, now: Version) -> bool:
         """Copies what has arrived until the batch is full; True if it is. What was seen does not grow old: `now`
         decides nothing."""
         drain(self._source, self._name, lambda: self._capacity - self.count, self._copy)
+        while self.count == self._capacity and self._leave_out():
+            drain(self._source, self._name, lambda: self._capacity - self.count, self._copy)
         self._counters.set(f"held.{self._name}", self.count)
         full = self.count == self._capacity
         if full:
@@ -334,7 +378,7 @@ class ObservationAssembler:
 
     def take_batch(self) -> ObservationBatch:
         """The full batch on the device; empty afterwards, and its memory reused by the next `fill`."""
-        self.count = 0
+        self.count = self._judged = 0
         sent = self._carrier.send(self._tensors)
         self._carrier.synchronize(sent)
         return ObservationBatch(**sent)
@@ -342,6 +386,15 @@ class ObservationAssembler:
     def provenance(self) -> list[Origin]:
         """Where each segment of the batch that was taken last came from; to be asked before the next `fill`."""
         return [Origin.of(actor, record) for actor, record in zip(self._actors, self._records, strict=True)]
+
+    def _leave_out(self) -> bool:
+        """As a policy's batch does."""
+        new = slice(self._judged, self.count)
+        if new.start == new.stop or (new.start == 0 and self._all_fit()):
+            self._judged = new.stop
+            return False
+        self._judged = self.count = _fit(self._check, new, self._arrays, self._valid, self._records, self._actors)
+        return self.count < new.stop
 
     def _copy(self, arrival: Arrival, records: NDArray[np.void]) -> None:
         self._carrier.wait()
@@ -352,9 +405,7 @@ class ObservationAssembler:
             intact = arrival.ring.intact(records)
         if not intact.all():
             torn = len(records) - int(intact.sum())
-            for target in self._arrays.values():
-                kept = target[at : at + len(records)][intact]
-                target[at : at + len(kept)] = kept
+            _keep(self._arrays.values(), slice(at, at + len(records)), intact)
             self._counters.add(f"torn.{self._name}", torn)
             self._counters.add(f"dropped.recycled.{self._name}", torn)
             records = records[intact]
@@ -365,3 +416,40 @@ class ObservationAssembler:
         self.count += n
         self._counters.add(f"received.{self._name}", n)
         self._counters.add(f"rows_received.{self._name}", int(records["valid"].sum()))
+
+
+def _fit(
+    check: SegmentCheck,
+    new: slice,
+    arrays: Mapping[str, NDArray],
+    valid: NDArray[np.int64],
+    records: NDArray[np.void],
+    actors: list[tuple[str, int]],
+) -> int:
+    """Leaves those of the segments in places `new` out that nothing can be learned from; where the others end."""
+    faults = check.numbers({name: array[new] for name, array in arrays.items()}, records[new])
+    if not faults:
+        return int(new.stop)
+    fit = ~check.refuse(faults, records[new], actors[new])
+    _keep([*arrays.values(), valid, records], new, fit)
+    left = [actor for actor, kept in zip(actors[new], fit, strict=True) if kept]
+    end: int = new.start + len(left)
+    actors[new.start : end] = left
+    return end
+
+
+def _keep(arrays: Iterable[NDArray], places: slice, kept: NDArray[np.bool_]) -> None:
+    """Moves what is `kept` of `places` to their beginning."""
+    for array in arrays:
+        some = array[places][kept]
+        array[places.start : places.start + len(some)] = some
+
+
+def _among(mixed: NDArray[np.bool_], faults: Sequence[Fault]) -> list[Fault]:
+    """Faults of those segments that are `mixed` [n], as faults of all."""
+    found = []
+    for fault, wrong in faults:
+        of_all = np.zeros(len(mixed), np.bool_)
+        of_all[mixed] = wrong
+        found.append((fault, of_all))
+    return found

@@ -21,13 +21,13 @@ def build_buffer(
 ) -> BatchAssembler | ObservationAssembler | ReplayBuffer:
     """The stage of a policy that uses each segment once, as an auxiliary uses what was sighted, or the replay of one
     that samples them: of the newest that actors sent, at the rate limiter's pace, or of a whole dataset."""
-    algorithm = plan.config.algorithm
+    algorithm, largest = plan.config.algorithm, plan.config.largest_number
     if isinstance(algorithm, Streamed):
         shape = plan.interface, plan.layout, plan.batch_segments
         privileged = plan.interface.privileged if algorithm.central_critic else None
-        return BatchAssembler(plan.name, *shape, source, counters, device, algorithm.max_lag, privileged)
+        return BatchAssembler(plan.name, *shape, source, counters, device, algorithm.max_lag, privileged, largest)
     if isinstance(algorithm, RND):
-        return ObservationAssembler(plan.name, plan.layout, plan.batch_segments, source, counters, device)
+        return ObservationAssembler(plan.name, plan.layout, plan.batch_segments, source, counters, device, largest)
     rows, blocks, block, rate_limiter = plan.kept_rows, plan.kept_blocks, plan.block, None
     if isinstance(source, DatasetSource):
         rows, blocks, block = source.ring.slots * plan.layout.length, source.ring.slots, 1
@@ -35,4 +35,4 @@ def build_buffer(
         rate_limiter = plan.rate_limiter()
     seed = seed_of(run.seed, "replay", plan.name, 1 if run.lockstep else incarnation)
     form = plan.interface, plan.layout, algorithm
-    return ReplayBuffer(plan.name, *form, source, counters, rate_limiter, seed, rows, blocks, block, device)
+    return ReplayBuffer(plan.name, *form, source, counters, rate_limiter, seed, rows, blocks, block, device, largest)

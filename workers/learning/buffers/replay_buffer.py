@@ -7,7 +7,7 @@ Legend: `b` transitions of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from protocol.config.run import Sampled
 from protocol.experience.layout import Layout
-from protocol.experience.ring_buffer import RECORD, Ring
+from protocol.experience.receiver import Arrival
+from protocol.experience.ring_buffer import RECORD, Ring, place_of
 from protocol.memory.counters import Counters
 from protocol.weights.version import Version, lag
 from workers.algorithms.common.batches import TransitionBatch
@@ -33,6 +34,7 @@ from workers.learning.buffers.replay_checkpoint import (
     set_random_state,
 )
 from workers.learning.buffers.ring_table import RingTable
+from workers.learning.buffers.segment_check import LARGEST, Fault, SegmentCheck
 from workers.learning.buffers.segment_index import SegmentIndex
 from workers.learning.diagnostics.refused_batches import Origin
 from workers.learning.source import SegmentSource
@@ -98,7 +100,12 @@ class ReplayBuffer:
         ring_blocks: int,
         block: int = 1,
         device: torch.device = _HOST,
+        largest: float = LARGEST,
     ) -> None:
+        self._check = SegmentCheck(policy, layout, largest, counters)
+        judged = ("version", "truncated", "terminated", "final_row")
+        self._judged = [form.name for form in layout.forms if form.real or form.name in judged]
+        """Columns that are looked at before a segment is admitted."""
         self._policy, self._interface, self._layout, self._config = policy, interface, layout, config
         self._capacity = capacity
         self._source, self._counters, self._carrier = source, counters, DeviceTransfer(device)
@@ -126,8 +133,9 @@ class ReplayBuffer:
         """Rows that may be sampled."""
         return self._all.rows
 
-    def insert(self, everything: bool = False) -> None:
-        """Takes in what has arrived as far as the rate limiter lets it, or (at the end) all of it. Where what is here
+    def insert(self, everything: bool = False, now: Version | None = None) -> None:
+        """Takes in what has arrived as far as the rate limiter lets it, or (at the end) all of it, except what nothing
+        can be learned from; `now` is the policy's newest version, if versions are its own. Where what is here
         makes no batch, more comes in all the same: segments may be so short, and both sides would wait for each other.
         So it does where most was written over while this learner was away: else a few rows would be replayed over and
         over.
@@ -145,12 +153,17 @@ class ReplayBuffer:
             if len(arrival.records) == 0:
                 arrivals.popleft()
             with ring.reading():
+                faults = self._faults(ring, records, now)
                 intact = ring.intact(records)
             if not intact.all():
                 torn = len(intact) - int(intact.sum())
                 self._counters.add(f"torn.{self._policy}", torn)
                 self._counters.add(f"dropped.recycled.{self._policy}", torn)
-            self._count(int(intact.sum()), self._all.append(records[intact], arrival))
+            fit = records[intact]
+            if faults:
+                faults = [(fault, wrong & intact) for fault, wrong in faults]  # who is overwritten did nothing wrong
+                fit = records[intact & ~self._refuse(faults, arrival, records)]
+            self._count(len(fit), self._all.append(fit, arrival))
             self._source.acknowledge(self._policy, arrival, int(records["number"][-1]), len(records))
         self._source.flush_acks()
         self._counters.set(f"rate_limited.{self._policy}", sum(len(arrival.records) for arrival in arrivals))
@@ -282,6 +295,25 @@ class ReplayBuffer:
     def uses(self, ring: Ring) -> bool:
         """Whether anything of `ring` may still be sampled."""
         return self._all.uses(ring)
+
+    def _faults(self, ring: Ring, records: NDArray[np.void], now: Version | None) -> list[Fault]:
+        """What is wrong with segments [n] of `ring`."""
+        place = place_of(records["slot"])
+        columns = {name: ring.columns[name][place] for name in self._judged}
+        faults = self._check.numbers(columns, records)
+        if now is not None and self._rate_limiter is not None:
+            rows = slice(self._layout.before, self._layout.before + self._layout.length)
+            faults += self._check.versions(records, now)
+            faults += self._check.row_versions(columns["version"][:, rows], records, now)
+        return faults
+
+    def _refuse(self, faults: Sequence[Fault], arrival: Arrival, records: NDArray[np.void]) -> NDArray[np.bool_]:
+        """[n]: which segments of `arrival` are not admitted."""
+        unfit = self._check.refuse(faults, records, [(arrival.actor, arrival.incarnation)] * len(records))
+        self._counters.add(f"received.{self._policy}", int(unfit.sum()))
+        if arrival.owned:
+            self._source.release(self._policy, records["slot"][unfit])
+        return unfit
 
     def _count(self, segments: int, rows: int) -> None:
         if self._rate_limiter is not None:

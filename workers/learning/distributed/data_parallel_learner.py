@@ -75,7 +75,8 @@ class DataParallelLearner(PolicyLearner):
             self._rows_before += max(0, at_least - int(rows))
         self._all_rows = max(int(rows), int(told[0, 1]))
         self._align()
-        self.version = Version(self.version.incarnation, int(told[:, 0].max()))
+        # of the first rank, which publishes: by it all others know what was published
+        self.version = Version(next(iter(self._met.values())), int(told[:, 0].max()))
         self._begin_here()
 
     def step(self) -> bool:

@@ -43,6 +43,7 @@ def opened(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any], list[di
     return tensors, json.loads(told["facts"]), json.loads(told["origins"])
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_the_segment_at_fault_and_no_other_is_kept_with_its_origin_H1(tmp_path: Path) -> None:
     bench = bench_of(STREAM, tmp_path)
     sender = scripted.acted(bench.plan.config, 2, COPIES)
@@ -81,6 +82,7 @@ def test_the_segment_at_fault_and_no_other_is_kept_with_its_origin_H1(tmp_path: 
     assert facts["environment"]["copies"] == COPIES
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_of_replayed_rows_the_segments_and_rows_at_fault_are_kept_H1(tmp_path: Path) -> None:
     bench = bench_of(REPLAY, tmp_path)
     sender = scripted.acted(bench.plan.config, 4, COPIES)
@@ -207,6 +209,7 @@ def test_of_rows_from_several_rings_each_has_its_own_origin(tmp_path: Path) -> N
     assert len(set(expected)) == 3
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_a_bounded_number_of_files_is_kept(tmp_path: Path) -> None:
     bench = bench_of(STREAM, tmp_path)
     for _ in range(MOST_FILES + 2):

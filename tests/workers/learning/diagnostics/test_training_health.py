@@ -146,6 +146,7 @@ def test_arrays_instead_of_tensors_fail_in_the_computation_H1() -> None:
     assert case.member.update.train_steps == 0
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
 @pytest.mark.parametrize(("algorithm", "value"), [(STREAM, np.nan), (REPLAY, np.inf)], ids=["stream", "replay"])
 def test_numbers_that_are_not_finite_fail_in_the_data_H1(algorithm: PPO | IQN, value: float) -> None:

@@ -133,6 +133,7 @@ def test_ranks_end_together_when_none_has_a_batch_any_more(pair: Pair, tmp_path:
     assert [path.name for path in (tmp_path / "checkpoints" / "one").iterdir()] == ["2"]
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_what_is_no_number_on_one_rank_is_refused_by_all(pair: Pair) -> None:
     first, second = pair.ranks
     before = first.parameters.clone()
