@@ -96,6 +96,7 @@ class Coordinator:
         kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
         kinds = {name: stacking_key(plan) for name, plan in plans.items() if benefits_from_stacking(plan)}
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds, server.refusals)
+        server.counts = self._members.refused  # goes on with what an earlier coordinator counted
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
         self._expired_at = self._observe_at = 0.0
@@ -198,11 +199,10 @@ class Coordinator:
             self._tally.restarts(self._learned),
             (self._baselines or BaselineMeasurement(self._run, self._world)).by_policy(complete),
             complete,
+            gave_up=self._members.gave_up,
         )
         summary["refused"] = {
-            "requests": self._server.refused_messages,
-            "quarantined_peers": self._server.quarantined_peers,
-            "quarantined_requests": self._server.quarantined_messages,
+            **self._server.counts,
             "segments": sum_counters(self._tally.learners().values(), "quarantined_messages"),
             "acknowledgements": sum_counters(self._tally.actors().values(), "refused_acks"),
         }

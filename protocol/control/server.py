@@ -40,11 +40,8 @@ class ControlServer:
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an answer to a peer that is gone is an error, not silence
         self._socket = socket
-        self.refused_messages = 0
-        """What was no message or no request."""
-        self.quarantined_peers = 0
-        self.quarantined_messages = 0
-        """What quarantined peers sent since."""
+        self.counts = {"requests": 0, "quarantined_peers": 0, "quarantined_requests": 0}
+        """Messages that were none or no requests, peers not listened to any more, and what those sent since."""
         self.refusals = RefusalLog()
         self._faults: dict[bytes, int] = {}
         """peer -> messages that were refused."""
@@ -70,7 +67,7 @@ class ControlServer:
             identity, *frames = received
             peer = identity.bytes
             if self._faults.get(peer, 0) >= _FAULTS:
-                self.quarantined_messages += 1
+                self.counts["quarantined_requests"] += 1
                 continue
             try:
                 message = _request(frames)
@@ -98,14 +95,14 @@ class ControlServer:
         return True
 
     def _refuse(self, identity: zmq.Frame, peer: bytes, fault: RookeryError) -> None:
-        self.refused_messages += 1
+        self.counts["requests"] += 1
         if len(self._faults) >= _PEERS and peer not in self._faults:
             del self._faults[next(iter(self._faults))]  # the one known longest
         self._faults[peer] = self._faults.get(peer, 0) + 1
         reason, host = fault.coded, peer_host(identity)
         self.refusals.tell("message_refused", fault.kind, reason, host=host)
         if self._faults[peer] == _FAULTS:
-            self.quarantined_peers += 1
+            self.counts["quarantined_peers"] += 1
             fault = Refused("connection_quarantined", count=_FAULTS, reason=reason)
             self.refusals.tell("peer_quarantined", fault.kind, fault.coded, host=host)
         self.answer(peer, refusal(fault))

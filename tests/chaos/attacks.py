@@ -277,7 +277,7 @@ def forged(target: Target) -> Sent:
             (target.victim, 1, 10**9),
             (target.victim, 1 + turn % 1000, 1),
             (target.victim, 1 + turn % 1000, 2**63 - 1),
-            (f"actor-{turn}", 1, 1),
+            (f"stranger-{turn}", 1, 1),
         ):
             peer.send(*_segment(target, number, actor=actor, incarnation=incarnation))
         yield 4

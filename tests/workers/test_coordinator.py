@@ -54,7 +54,7 @@ def server() -> SimpleNamespace:
         answers.append(message)
         return bool(made.there)
 
-    made = SimpleNamespace(gone=set(), there=True, answers=answers, answer=answer, refusals=RefusalLog())
+    made = SimpleNamespace(gone=set(), there=True, answers=answers, answer=answer, refusals=RefusalLog(), counts={})
     return made
 
 
@@ -313,3 +313,13 @@ def test_what_ends_a_stage_is_told_at_once(tmp_path: Path, free_port_block: int)
         assert [one.command for one in server.said[asked:] if isinstance(one, Status)] == ["pause", "drain"]
         client.leave()
     assert coordinator.view()["stage"] == "ended"
+
+
+def test_what_earlier_coordinators_refused_is_counted_on(tmp_path: Path, server: Any) -> None:
+    first = coordinator_of(tmp_path, server)
+    server.counts["requests"] += 3
+    first._members.save()
+    first.close()
+    second = coordinator_of(tmp_path, server)
+    assert second.finish()["refused"]["requests"] == 3
+    second.close()

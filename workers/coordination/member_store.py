@@ -108,6 +108,10 @@ class MemberStore:
         """(name, incarnation) -> the last counters."""
         self.clean: set[tuple[str, int]] = set()
         """(name, incarnation) of those that said farewell without an error."""
+        self.gave_up: set[tuple[str, int]] = set()
+        """(name, incarnation) of those that said farewell with one."""
+        self.refused = {"requests": 0, "quarantined_peers": 0, "quarantined_requests": 0}
+        """Messages to all coordinators of the run that were refused, and peers."""
         self.restarts: dict[str, int] = {}
         self.tokens: dict[str, str] = {}
         """name -> token of the process that had its newest incarnation."""
@@ -135,6 +139,8 @@ class MemberStore:
             "told": [[*key, steps] for key, steps in self.told.items()],
             "ended": [[*key, counters] for key, counters in self.ended.items()],
             "clean": sorted(self.clean),
+            "gave_up": sorted(self.gave_up),
+            "refused": self.refused,
             "restarts": self.restarts,
             "members": [_to_plain(member) for member in self.members.values()],
         }
@@ -148,6 +154,8 @@ class MemberStore:
         self.told = {(name, inc, policy): steps for name, inc, policy, steps in state["told"]}
         self.ended = {(name, inc): counters for name, inc, counters in state["ended"]}
         self.clean = {(name, inc) for name, inc in state["clean"]}
+        self.gave_up = {(name, inc) for name, inc in state["gave_up"]}
+        self.refused = dict(state["refused"])
         self.restarts = dict(state["restarts"])
         self.restarts["coordinator"] = self.restarts.get("coordinator", 0) + 1
         self.members = {plain["name"]: _from_plain(plain) for plain in state["members"]}

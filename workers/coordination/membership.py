@@ -53,7 +53,8 @@ class Membership:
         self._routes: dict[tuple[str, str, str], list[Route]] = {}
         """What members were told since a route changed, by role and, for actors, by what theirs depend on."""
         self.run_id = self._register.run_id
-        self.clean = self._register.clean
+        self.clean, self.gave_up = self._register.clean, self._register.gave_up
+        self.refused = self._register.refused
         self.restarts = self._register.restarts
         self.learners_wanted = self._places.learners
         self.complete = False
@@ -134,8 +135,7 @@ class Membership:
         member = self._of(leave)
         if member is not None:
             member.counters, member.metrics = self._claims.counters(member, leave.counters), leave.metrics
-            if not leave.error:
-                self.clean.add((member.name, member.incarnation))
+            (self.gave_up if leave.error else self.clean).add((member.name, member.incarnation))
             self._end(member)
             del self._register.tokens[member.name]
         return member

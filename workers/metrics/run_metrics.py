@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -158,6 +158,7 @@ class RunMetrics:
         baselines: Mapping[str, Any],
         complete: bool,
         seconds: float | None = None,
+        gave_up: Collection[tuple[str, int]] = (),
     ) -> dict[str, Any]:
         """What `summary.json` says."""
         seconds = max(1e-9, self.seconds if seconds is None else seconds)
@@ -185,7 +186,7 @@ class RunMetrics:
             "returns": {policy: curve.summary() for policy, curve in self._returns.items()},
             "environments": environment_books(self._played, self._members, actors),
             "baselines": dict(baselines),
-            "segments": segment_balance(self._learned, actors, learners, self._ledgers(), clean),
+            "segments": segment_balance(self._learned, actors, learners, self._ledgers(), clean, gave_up),
             "rows_trained_per_row_made": sum_counters(pages, *(f"rows_trained.{p}" for p in self._policies))
             / max(1, agent_steps - sum_counters(actors.values(), "fixed_steps") + rows_read),
             "rows": {p: {k: sum_counters(pages, f"rows_{k}.{p}") for k in ("read", "trained")} for p in self._policies},

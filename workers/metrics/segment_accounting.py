@@ -78,6 +78,7 @@ def segment_balance(
     learners: Pages,
     ledgers: Mapping[str, Mapping[tuple[str, int], tuple[int, int]]],
     clean: set[tuple[str, int]],
+    gave_up: Collection[tuple[str, int]] = (),
 ) -> dict[str, Any]:
     """The `segments` part of a run's summary.
 
@@ -85,9 +86,9 @@ def segment_balance(
     learners' counters do not agree on is `unexplained`, which is 0 in a sound run and breaks the first identity if not.
 
     `ledgers`: policy -> (actor, incarnation) -> (highest settled number, segments settled); `clean`: worker
-    incarnations that left in order. What a lost actor had finished and no ledger knows is `dropped.actor_lost`, and
-    `dropped.undelivered` where it left in order and waited for a learner in vain; what a lost learner had received and
-    not trained is `lost_in_learner`.
+    incarnations that left in order; `gave_up`: those that said farewell with an error. What a lost actor had finished
+    and no ledger knows is `dropped.actor_lost`, and `dropped.undelivered` what one that said farewell still had; what a
+    lost learner had received and not trained is `lost_in_learner`.
     """
     books: dict[str, Any] = dict.fromkeys(
         (
@@ -108,9 +109,8 @@ def segment_balance(
     for policy in policies:
         settled = ledgers.get(policy)
         for key, page in actors.items():
-            _enter_actor(
-                books, dropped, page, policy, None if settled is None else settled.get(key, (0, 0)), key in clean
-            )
+            known = None if settled is None else settled.get(key, (0, 0))
+            _enter_actor(books, dropped, page, policy, known, key in clean, key in gave_up)
         arrived = 0
         for key, page in learners.items():
             arrived += _enter_learner(books, dropped, page, policy, key in clean)
@@ -131,6 +131,7 @@ def _enter_actor(
     policy: str,
     settled: tuple[int, int] | None,
     left: bool,
+    gave_up: bool,
 ) -> None:
     made = int(page.get(f"produced.{policy}", 0))
     gone = 0
@@ -141,7 +142,7 @@ def _enter_actor(
     level = int(page.get(f"backlog.{policy}", 0)) + int(page.get(f"flight.{policy}", 0))
     books["produced"] += made
     if settled is None:  # no ledger to be seen from here: the actor's own levels
-        dropped["undelivered" if left else "actor_lost"] += level
+        dropped["undelivered" if left or gave_up else "actor_lost"] += level
         return
     open_ = made - gone - settled[1]
     if left:  # its last acknowledgement may have been lost: no more than its own level can be open
@@ -151,7 +152,9 @@ def _enter_actor(
     else:
         # Killed between finishing segments and counting them, while the learner took them from its ring.
         books["produced"] -= min(0, open_)
-        dropped["actor_lost"] += max(0, open_)
+        undelivered = min(max(0, open_), level) if gave_up else 0
+        dropped["undelivered"] += undelivered
+        dropped["actor_lost"] += max(0, open_) - undelivered
 
 
 def _enter_learner(books: dict[str, int], dropped: dict[str, int], page: Page, policy: str, left: bool) -> int:

@@ -95,8 +95,8 @@ class Coordinator:
                 answer = self.answer(message)
                 if answer is not None:
                     server.answer(peer, answer)
-            self.refused = server.refused_messages
-            self.quarantined = (server.quarantined_peers, server.quarantined_messages)
+            self.refused = server.counts["requests"]
+            self.quarantined = (server.counts["quarantined_peers"], server.counts["quarantined_requests"])
 
 
 @contextmanager
@@ -535,7 +535,7 @@ def test_however_many_are_refused_the_log_stays_short(free_port_block: int, capl
     for stranger in strangers:
         for _ in range(20):
             stranger.send(b"\xc1garbage")
-    until(lambda: server.requests(20) or server.refused_messages == 600)
+    until(lambda: server.requests(20) or server.counts["requests"] == 600)
     for _ in range(300):
         server.answer(b"nobody", Status(command="go"))
     lines = [line for line in caplog.messages if line.startswith("event=")]

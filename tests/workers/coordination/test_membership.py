@@ -167,6 +167,7 @@ def test_a_farewell_with_an_error_is_no_clean_one(tmp_path: Path) -> None:
     for token, error, clean in (("x", "it broke", set()), ("y", "", {("learner-a", 2)})):
         members.leave(leave(admitted(members, join("learner", token)), error))
         assert members.clean == clean
+    assert members.gave_up == {("learner-a", 1)}
 
 
 def test_a_process_that_asked_often_has_one_incarnation_however_late_it_is_heard_G2(tmp_path: Path) -> None:

@@ -21,11 +21,12 @@ class History:
     learners: dict[Key, dict[str, float]] = field(default_factory=dict)
     ledger: dict[Key, tuple[int, int]] = field(default_factory=dict)
     clean: set[Key] = field(default_factory=set)
+    gave_up: set[Key] = field(default_factory=set)
 
     def books(self, ledgers: bool = True) -> dict[str, Any]:
         """The summary's part."""
         known = {"p": self.ledger} if ledgers else {}
-        return segment_balance(["p"], self.actors, self.learners, known, self.clean)
+        return segment_balance(["p"], self.actors, self.learners, known, self.clean, self.gave_up)
 
 
 @st.composite
@@ -121,6 +122,13 @@ def test_what_a_lost_actor_finished_and_nobody_knows_is_lost_with_it() -> None:
     history.clean.add(("actor-0", 1))
     books = history.books()
     assert (books["dropped"]["undelivered"], books["dropped"]["actor_lost"], books["in_flight"]) == (4, 0, 0)
+    history.clean.remove(("actor-0", 1))
+    history.gave_up.add(("actor-0", 1))
+    books = history.books()
+    assert (books["dropped"]["undelivered"], books["dropped"]["actor_lost"], books["unexplained"]) == (4, 0, 0)
+    history.actors["actor-0", 1]["flight.p"] = 1  # an error came between finishing and counting
+    books = history.books()
+    assert (books["dropped"]["undelivered"], books["dropped"]["actor_lost"], books["unexplained"]) == (1, 3, 0)
     history.clean.remove(("learner-p", 1))
     assert (history.books()["held"], history.books()["lost_in_learner"]) == (0, 2)
 
