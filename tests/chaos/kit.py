@@ -6,6 +6,7 @@ In flows: minutes, a seed. Out flow: a report, whose findings are empty where al
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import time
@@ -17,7 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.audit import audit_books, audit_descriptors, audit_notes, audit_returns, left_over, read_notes
+from tests.chaos.audit import (
+    Point,
+    audit_books,
+    audit_descriptors,
+    audit_notes,
+    audit_returns,
+    left_over,
+    read_curve,
+    read_notes,
+)
 from tests.chaos.ground import Ground, ground
 from tests.chaos.plan import KINDS, ROLES, Fault, faults
 from tests.chaos.scene import Scene
@@ -27,6 +37,8 @@ __all__ = ["Report", "audit", "chaos"]
 
 _LONGEST = 6.0
 """Seconds that a fault lasts at most: longer than a lease."""
+_UNDISTURBED = 3
+"""Runs of a world, whose returns spread between seeds."""
 _PART = 0.6
 """Of a run's steps, after which it is left in peace until it ends: it shall still have learnt, whatever was done."""
 
@@ -43,7 +55,7 @@ class Report:
     restarts: Counter[str] = field(default_factory=Counter)
     ended_early: Counter[str] = field(default_factory=Counter)
     returns: dict[str, list[float]] = field(default_factory=dict)
-    """World -> mean returns at the end: undisturbed, then of each run under faults."""
+    """World -> mean returns at the end: the lowest undisturbed, then of each run under faults."""
     segments: int = 0
     missing: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
@@ -96,7 +108,7 @@ def chaos(
     between them on average."""
     report, began, peace = Report(seed), time.monotonic(), 0.0
     chosen = list(worlds) or list(WORLDS)
-    undisturbed: dict[str, dict[str, Any]] = {}
+    undisturbed: dict[str, list[list[Point]]] = {}
     try:
         while not report.runs or time.monotonic() - began - peace < 60 * minutes:
             number = sum(report.runs.values())
@@ -105,15 +117,19 @@ def chaos(
             if learn and world not in undisturbed:
                 peace_from = time.monotonic()
                 say(f"{world}, undisturbed")
-                undisturbed[world] = _one(report, world, steps, seed, None, say, keep)
-                report.returns[world] = [_mean(undisturbed[world])]
+                count = _UNDISTURBED if WORLDS[world][2].least is None else 1
+                every = [_one(report, world, steps, seed + 1000 * i, None, say, keep) for i in range(count)]
+                undisturbed[world] = [curve for curve in every if curve]
+                report.returns[world] = [min((curve[-1][1] for curve in undisturbed[world]), default=math.nan)]
                 peace += time.monotonic() - peace_from
             say(f"{world}, run {number} of seed {seed}")
             plan = partial(faults, f"{seed}-{number}", longest=_LONGEST, pause=pause)
-            returns = _one(report, world, steps, seed + number, plan, say, keep, number, seconds)
-            if learn and returns:
-                report.returns[world].append(_mean(returns))
-                found = audit_returns(returns, undisturbed[world], WORLDS[world][2])
+            curve = _one(report, world, steps, seed + number, plan, say, keep, number, seconds)
+            if learn and curve and undisturbed[world]:
+                updates, reached = curve[-1]
+                report.returns[world].append(reached)
+                drops = WORLDS[world][0]["policy"].get("flow", "block") != "block"
+                found = audit_returns(reached, updates if drops else None, undisturbed[world], WORLDS[world][2])
                 report.findings += [f"{world} {number}: {one}" for one in found]
             report.runs[world] += 1
     except KeyboardInterrupt:
@@ -132,8 +148,9 @@ def _one(
     keep: str | None,
     number: int = 0,
     seconds: float = 0.0,
-) -> dict[str, Any]:
-    """One run, undisturbed without a `plan` for the kinds of faults that are possible, and its audit; its returns."""
+) -> list[Point]:
+    """One run, undisturbed without a `plan` for the kinds of faults that are possible, and its audit; its returns as it
+    went on, if it came to its end."""
     with ground() as place:
         report.missing = place.missing
         kinds = [kind for kind in KINDS if kind in ("kill", "stop", "clock", "hostile", "kill_all", *place.kinds)]
@@ -154,7 +171,7 @@ def _one(
         report.segments += summary.get("segments", {}).get("produced", 0)
         if found and keep is not None:
             _keep(place, Path(keep) / f"{world}-{report.seed}-{number}")
-        return {} if scene.over else dict(summary.get("returns", {}))
+        return [] if scene.over or not summary else read_curve(scene.folder)
 
 
 def audit(scene: Scene, steps: int) -> tuple[list[str], dict[str, Any]]:
@@ -184,10 +201,6 @@ def _keep(place: Ground, folder: Path) -> None:
         if (place.folder / name).exists():
             shutil.copy(place.folder / name, folder / name)
     os.sync()
-
-
-def _mean(returns: dict[str, Any]) -> float:
-    return sum(curve["last"] for curve in returns.values()) / max(1, len(returns))
 
 
 def _counts(counts: Counter[str]) -> str:

@@ -106,14 +106,19 @@ def test_books_that_do_not_balance_are_found() -> None:
 
 
 def test_returns_that_are_not_reached_are_found() -> None:
-    def told(reached: float, before: float, goal: Goal) -> list[str]:
-        there, here = ({"a": {"last": value - 5}, "b": {"last": value + 5}} for value in (reached, before))
-        return audit_returns(there, here, goal)
+    def told(reached: float, before: float, goal: Goal, trained: int | None = None) -> list[str]:
+        return audit_returns(reached, trained, [[(10, 2.0), (90, 50.0), (200, before)], [(5, -1.0), (180, 500)]], goal)
 
     assert told(91, 100, Goal()) == told(475, 476, Goal(least=475)) == []
     assert told(89, 100, Goal()) == ["return 89.0, undisturbed 100.0, to be reached 90.0"]
     assert told(474, 500, Goal(least=475)) == ["return 474.0, undisturbed 500.0, to be reached 475.0"]
     assert told(500, 470, Goal(least=475))
+    assert told(89, 100, Goal(), trained=200) == told(89, 100, Goal(), trained=210) == told(89, 100, Goal())
+    assert told(46, 100, Goal(), trained=185) == []
+    assert told(44, 100, Goal(), trained=185) == ["return 44.0, undisturbed 50.0, to be reached 45.0"]
+    assert told(-1.05, 100, Goal(), trained=30) == []
+    assert told(-1.2, 100, Goal(), trained=30)
+    assert told(100, 100, Goal(), trained=19) == ["19 updates, undisturbed 200"]
 
 
 def test_what_lasts_ends_in_time_and_a_disk_answers_before_it_is_emptied() -> None:

@@ -163,6 +163,17 @@ def test_links_lead_to_files_and_headings_that_are_there() -> None:
             assert not anchor or anchor in anchors(str(where.relative_to(ROOT))), f"{path}: {target}"
 
 
+def test_tests_that_documents_name_are_there() -> None:
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    known = {
+        *re.findall(r"^ *def (test_\w+)", code, re.M),
+        *(path.stem for path in (ROOT / "tests").rglob("test_*.py")),
+    }
+    named = {name for path in DOCUMENTS for name in re.findall(r"`[^`\n]*?\b(test_\w+)", path.read_text("utf-8"))}
+    assert named - known == set()
+    assert named
+
+
 @cache
 def anchors(document: str) -> set[str]:
     """What a link into it may end with."""
