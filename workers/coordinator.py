@@ -26,14 +26,15 @@ import zmq
 
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
-from protocol.control.server import ControlServer, refusal
+from protocol.control.heartbeat import MAX_REQUEST
+from protocol.control.server import WAITING, ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Command, Heartbeat, Join, Leave, Refusal, Status, Welcome
 from protocol.messages.file_fetch import Fetch
 from protocol.refusal_log import one_line
 from protocol.spaces import World
-from protocol.transport.sockets import HTTP, REQUESTS, Ports, check_bind, open_context
+from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
 from workers import freeze_startup_objects
 from workers.coordination.controls import Controls
 from workers.coordination.curriculum import curriculum_of
@@ -126,7 +127,7 @@ class Coordinator:
         """Answers until the run has ended, or is left to the next coordinator; True if it reached its end."""
         while not self._stages.over:
             self.vitals.tick()
-            for peer, message in self._server.requests(30):
+            for peer, message in self._server.requests(30, self._members.knows):
                 if isinstance(message, Join):
                     self._join(peer, message)
                 elif isinstance(message, Heartbeat):
@@ -354,7 +355,7 @@ class Coordinator:
     def _serve_file(self, peer: bytes, wanted: Fetch) -> None:
         """A part of a member of the league's library."""
         told = {} if self._standing is None else self._standing.instructions.get("files", {})
-        self._server.answer(peer, *serve_chunk(self._folder, told, wanted, self._members.knows(wanted)))
+        self._server.answer(peer, *serve_chunk(self._folder, told, wanted))
 
     def _view(self) -> dict[str, Any]:
         """The books', with what a supervisor must know to tell a worker that hangs from one that has left."""
@@ -512,7 +513,7 @@ def _run(
     if run.evaluation is not None:
         environments_of(run.environment, 1)
     ports = Ports(context, host, int(port), advertise)
-    addresses = ports.bind({0: zmq.ROUTER}, waiting=REQUESTS, http=True)
+    addresses = ports.bind({0: zmq.ROUTER}, {0: MAX_REQUEST}, WAITING, http=True)
     lock = lock_run_folder(run, folder)
     configure_logging("coordinator", run, folder)
     coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]), resident)

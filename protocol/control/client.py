@@ -15,10 +15,10 @@ from typing import Literal
 
 import zmq
 
-from protocol.control.heartbeat import Report, UnackedEpisodes, introduction
+from protocol.control.heartbeat import MAX_REQUEST, Report, UnackedEpisodes, introduction
 from protocol.errors import Refused, Timeout, WireError
 from protocol.messages.codec import decode, encode
-from protocol.messages.core import Heartbeat, Leave, Message, Refusal, Role, Status, Welcome
+from protocol.messages.core import Episodes, Heartbeat, Leave, Message, Refusal, Role, Status, Welcome
 from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import Handshakes, connect, poll, try_receive
 
@@ -133,7 +133,12 @@ class ControlClient:
             self._thread = None
         if not hasattr(self, "welcome") or self._socket.closed:
             return
-        last = self._report()
+        end, last = time.monotonic() + seconds, self._report()
+        episodes = self._unheard.with_new(last.episodes)
+        while self._unheard.more and self._send(self._beat(last, episodes)):  # whoever leaves has no next heartbeat
+            self._unheard.told(sent=True)
+            self._unheard.answered(known=True)
+            episodes = self._unheard.with_new([])
         leave = Leave(
             schema_number=self.welcome.schema_number,
             name=self.welcome.name,
@@ -141,10 +146,9 @@ class ControlClient:
             incarnation=self.welcome.incarnation,
             counters=last.counters,
             metrics=last.metrics,
-            episodes=self._unheard.with_new(last.episodes),
+            episodes=episodes,
             error=error[-60_000:],
         )
-        end = time.monotonic() + seconds
         while not self._send(leave):
             if time.monotonic() >= end:
                 return
@@ -212,7 +216,11 @@ class ControlClient:
 
     def _heartbeat(self) -> str:
         report = self._report()
-        heartbeat = Heartbeat(
+        self._unheard.told(self._send(self._beat(report, self._unheard.with_new(report.episodes))))
+        return report.state
+
+    def _beat(self, report: Report, episodes: list[Episodes]) -> Heartbeat:
+        return Heartbeat(
             schema_number=self.welcome.schema_number,
             name=self.welcome.name,
             token=self._join.token,
@@ -221,10 +229,8 @@ class ControlClient:
             routes=report.routes,
             counters=report.counters,
             metrics=report.metrics,
-            episodes=self._unheard.with_new(report.episodes),
+            episodes=episodes,
         )
-        self._unheard.told(self._send(heartbeat))
-        return report.state
 
     def _receive(self) -> Message | None:
         try:
@@ -266,9 +272,11 @@ class ControlClient:
         self.changed.set()
 
     def _send(self, message: Message) -> bool:
-        """False while the coordinator is away: the next heartbeat says the same."""
+        """False while the coordinator is away: the next heartbeat says the same. WireError if it is too large."""
+        if len(raw := encode(message)) > MAX_REQUEST:
+            raise WireError("header_too_large", count=len(raw), limit=MAX_REQUEST)
         try:
-            self._socket.send(encode(message), zmq.NOBLOCK)
+            self._socket.send(raw, zmq.NOBLOCK)
         except zmq.Again:
             if not self._away:
                 log.warning("event=not_sent type=%s reason=coordinator_away", message.type)

@@ -11,7 +11,13 @@ from protocol import RELEASE
 from protocol.messages import versioning
 from protocol.messages.core import Episodes, Join, Role, Route, State
 
-__all__ = ["Report", "UnackedEpisodes", "introduction"]
+__all__ = ["EPISODES", "MAX_REQUEST", "Report", "UnackedEpisodes", "introduction"]
+
+MAX_REQUEST = 2**19
+"""Bytes of the largest request. A learner of 100 policies tells 300 KiB; a traceback, 1000 entries about episodes with
+names of 20 letters and the counters of an actor are 150 KiB."""
+EPISODES = 1000
+"""Entries about episodes in one heartbeat; the others wait for the next."""
 
 _KEPT = 10_000
 """Entries about episodes that are kept while the coordinator is away; the oldest are forgotten."""
@@ -52,13 +58,18 @@ class UnackedEpisodes:
         """How many of these, the oldest, the last heartbeat told."""
 
     def with_new(self, episodes: list[Episodes]) -> list[Episodes]:
-        """All there is to tell now, the oldest first."""
+        """What is to be told now, the oldest first: as much as a heartbeat may hold."""
         self._entries = [*self._entries, *episodes][-_KEPT:]
-        return self._entries
+        return self._entries[:EPISODES]
+
+    @property
+    def more(self) -> bool:
+        """Whether there is more than a heartbeat may hold."""
+        return len(self._entries) > EPISODES
 
     def told(self, sent: bool) -> None:
-        """A heartbeat with all of them was sent, or not."""
-        self._told = len(self._entries) if sent else 0
+        """A heartbeat with them was sent, or not."""
+        self._told = min(EPISODES, len(self._entries)) if sent else 0
 
     def answered(self, known: bool) -> None:
         """An answer came; `known`: the coordinator took in what it was told."""

@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import zmq
 
 from protocol import SCHEMA
+from protocol.control.heartbeat import MAX_REQUEST
 from protocol.errors import Refused, RookeryError, WireError
 from protocol.messages import versioning
-from protocol.messages.codec import decode, encode
-from protocol.messages.core import Heartbeat, Join, Leave, Message, Refusal
+from protocol.messages.codec import decode, encode, first_keys
+from protocol.messages.core import Heartbeat, Join, Leave, Message, Refusal, Status
 from protocol.messages.file_fetch import Fetch
 from protocol.messages.versioning import Schemas
 from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import peer_host, poll, send_nowait, try_receive
 
-__all__ = ["ControlServer", "check_schemas", "refusal"]
+__all__ = ["WAITING", "ControlServer", "check_schemas", "refusal"]
 
-_AT_ONCE = 1000
+WAITING = 50
+"""Requests of one peer that wait: with `MAX_REQUEST`, what its connection can take of this process's memory."""
+_AT_ONCE = 0.01
+"""Seconds after which requests have to wait until the rest of the coordinator's loop had its turn."""
 _APART = 0.005
 """Seconds, at least, from one look for requests to the next: those of a crowd are taken several at a time."""
 _FAULTS = 20
@@ -31,6 +37,12 @@ _QUOTED = 200
 """Characters of a fact that is told."""
 _PEERS = 1000
 """Peers whose faults are remembered."""
+_MAX_JOIN = 4096
+"""Bytes of the largest request of one that may be no member: a `join`, or what does not say first who sends it."""
+_SHARE, _LEAST = 4 * 2**20, 4096
+"""Bytes that one peer may have read in a second, and what a message counts for at least."""
+_FROM_MEMBERS = ("heartbeat", "leave", "fetch")
+_SENDER = dict.fromkeys(("name", "token", "incarnation")).keys()
 
 
 class ControlServer:
@@ -47,37 +59,73 @@ class ControlServer:
         """peer -> messages that were refused."""
         self._numbers: dict[bytes, int] = {}
         """peer -> the schema its request is answered in."""
-        self._looked_at = 0.0
+        self._looked_at = self._second = 0.0
+        self._spent: dict[bytes, int] = {}
+        """peer -> bytes that it sent in this second."""
         self.gone: set[bytes] = set()
         """Peers of the newest requests that could not be answered: they have ended."""
 
-    def requests(self, milliseconds: int) -> list[tuple[bytes, Message]]:
-        """Waiting requests as (peer, message), a bounded number at once; waits at most `milliseconds` for the first."""
-        found: list[tuple[bytes, Message]] = []
+    def requests(
+        self, milliseconds: int, known: Callable[[Any, Any, Any], bool] = lambda *_sender: True
+    ) -> Iterator[tuple[bytes, Message]]:
+        """Waiting requests as (peer, message), one by one, for a bounded time; waits at most `milliseconds` for the
+        first. Of what a member sends nothing is read before its (name, token, incarnation) is `known`."""
         if (early := self._looked_at + _APART - time.monotonic()) > 0:
             time.sleep(early)
         self._numbers.clear()
         self.gone.clear()
         if not poll([self._socket], milliseconds):
-            return found
-        self._looked_at = time.monotonic()
-        for _ in range(_AT_ONCE):  # a flood of garbage must not keep members from being answered
-            if (received := try_receive(self._socket, copy=False)) is None:
-                break
+            return
+        self._looked_at = now = time.monotonic()
+        if now - self._second >= 1:
+            self._second = now
+            self._spent.clear()
+        while (received := try_receive(self._socket, copy=False)) is not None:
             identity, *frames = received
-            peer = identity.bytes
-            if self._faults.get(peer, 0) >= _FAULTS:
-                self.counts["quarantined_requests"] += 1
-                continue
-            try:
-                message = _request(frames)
-                _check_role(message, identity)
-            except WireError as fault:
-                self._refuse(identity, peer, fault)
-                continue
-            self._numbers[peer] = _number(message)
-            found.append((peer, message))
-        return found
+            if (message := self._taken(identity, identity.bytes, frames, known)) is not None:
+                self._numbers[identity.bytes] = _number(message)
+                yield identity.bytes, message
+            if time.monotonic() - now > _AT_ONCE:  # no flood keeps the coordinator from the rest of its work
+                break
+
+    def _taken(
+        self, identity: zmq.Frame, peer: bytes, frames: list[zmq.Frame], known: Callable[[Any, Any, Any], bool]
+    ) -> Message | None:
+        """The request in `frames`; None where it was answered here, or is not listened to."""
+        if self._faults.get(peer, 0) >= _FAULTS:
+            self.counts["quarantined_requests"] += 1
+            return None
+        before = self._spent.get(peer, 0)
+        self._spent[peer] = before + max(_LEAST, sum(map(len, frames)))
+        if self._spent[peer] > _SHARE:
+            fault = Refused("share_spent", limit=_SHARE)
+            self.refusals.tell("not_read", fault.kind, str(fault), host=peer_host(identity))
+            if before <= _SHARE:
+                self.answer(peer, refusal(fault, retry=True))
+            return None
+        try:
+            first = _first_keys(frames)
+            if _tells_sender(first) and not known(*(first[key] for key in _SENDER)):
+                self._turn_away(identity, peer, first)
+                return None
+            message = _request(frames)
+            _check_role(message, identity)
+        except WireError as fault:
+            self._refuse(identity, peer, fault)
+            return None
+        return message
+
+    def _turn_away(self, identity: zmq.Frame, peer: bytes, first: dict[str, Any]) -> None:
+        """Answers who is no member; its request is not read."""
+        kind = first["type"]
+        self.refusals.tell("not_a_member", kind, "unknown sender", level=logging.INFO, host=peer_host(identity))
+        number, (oldest, newest) = first.get("schema_number"), versioning.SPOKEN
+        if isinstance(number, int) and oldest <= number <= newest:
+            self._numbers[peer] = number
+        if kind == "fetch":
+            self.answer(peer, refusal(Refused("asker_not_in_run"), retry=True))
+        else:
+            self.answer(peer, Status(command="rejoin" if kind == "heartbeat" else "stop"))
 
     def answer(self, peer: bytes, message: Message, *frames: bytes) -> bool:
         """Sends `message` to `peer`, in the schema of its request if it is one of the newest; False, and no error, if
@@ -106,6 +154,21 @@ class ControlServer:
             fault = Refused("connection_quarantined", count=_FAULTS, reason=reason)
             self.refusals.tell("peer_quarantined", fault.kind, fault.coded, host=host)
         self.answer(peer, refusal(fault))
+
+
+def _first_keys(frames: list[zmq.Frame]) -> dict[str, Any]:
+    """What the header says first; WireError if it is larger than one that says that may be."""
+    if not frames:
+        return {}
+    first = first_keys(frames[0].buffer)
+    limit = MAX_REQUEST if _tells_sender(first) else _MAX_JOIN
+    if len(frames[0]) > limit:
+        raise WireError("header_too_large", count=len(frames[0]), limit=limit)
+    return first
+
+
+def _tells_sender(first: dict[str, Any]) -> bool:
+    return first.get("type") in _FROM_MEMBERS and first.keys() >= _SENDER
 
 
 def _request(frames: list[zmq.Frame]) -> Join | Heartbeat | Leave | Fetch:

@@ -624,6 +624,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "run_has_ended": "this run has ended; start another with `rookery train`",
         "run_is_ending": "this run is ending; wait for the next",
         "schemas_differ": "{peer} speaks {value}, the other end (release {release}) {expected}; install the same release, or the one before or after it, on both",
+        "share_spent": "this connection sent more than {limit} bytes within a second, and the rest of them is not read; send less at once",
     },
     "RookeryError": {
         "episode_shape_mismatch": "an episode has {field} of shape {value}, not {expected}",

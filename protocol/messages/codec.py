@@ -19,7 +19,7 @@ from protocol.messages import core, file_fetch, simulator, versioning
 from protocol.messages.core import Message
 from protocol.messages.fast_path import LARGEST
 
-__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "around", "decode", "encode", "packed"]
+__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "around", "decode", "encode", "first_keys", "packed"]
 
 MAX_HEADER = 4 * 2**20
 """Largest header in bytes."""
@@ -30,6 +30,10 @@ MAX_ELEMENTS = 2**16
 MAX_DEPTH = 8
 """Deepest nesting of lists and maps, the header's own map being the first."""
 
+FIRST = 5
+"""Keys of a header that `first_keys` reads."""
+_PREFIX = 2048
+"""Bytes that these lie in: three names of 128 characters, and numbers."""
 _QUOTED = 80
 """Characters of a stranger's text that an error repeats."""
 _TOO_MANY = 100
@@ -105,6 +109,23 @@ def decode(frames: Sequence[Any]) -> tuple[Message, Sequence[Any]]:
     if not cls.arrays and len(frames) > 1:
         raise WireError("message_frames_unexpected", message=cls.type, count=len(frames) - 1)
     return message, frames[1:]
+
+
+def first_keys(raw: bytes | memoryview) -> dict[str, Any]:
+    """What a header says first: texts and whole numbers of its first `FIRST` keys, as far as they lie in its first
+    2 KiB. Nothing behind these is looked at; what is no msgpack has none."""
+    unpacker = msgpack.Unpacker(max_buffer_size=_PREFIX, max_bin_len=0, max_ext_len=0)
+    unpacker.feed(raw[:_PREFIX])
+    found: dict[str, Any] = {}
+    try:
+        for _ in range(min(FIRST, unpacker.read_map_header())):
+            key = unpacker.unpack()
+            value = unpacker.unpack()
+            if key.__class__ is str and value.__class__ in (str, int):
+                found[key] = value
+    except (ValueError, msgpack.exceptions.UnpackException, RecursionError):
+        pass  # whoever reads all of it says what is wrong
+    return found
 
 
 def _check_number(fields: dict[str, Any]) -> None:

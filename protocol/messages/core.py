@@ -276,7 +276,7 @@ class Heartbeat(Message):
     routes: Annotated[list[Route], FailFast()] = Field(default_factory=list)
     counters: dict[Name, Finite] = Field(default_factory=dict)
     metrics: dict[Name, float] = Field(default_factory=dict)
-    episodes: Annotated[list[Episodes], FailFast()] = Field(default_factory=list)
+    episodes: Annotated[list[Episodes], FailFast(), Field(max_length=1000)] = Field(default_factory=list)
     """What ended since the last heartbeat."""
 
 
@@ -306,5 +306,5 @@ class Leave(Message):
     incarnation: Incarnation
     counters: dict[Name, Finite] = Field(default_factory=dict)
     metrics: dict[Name, float] = Field(default_factory=dict)
-    episodes: Annotated[list[Episodes], FailFast()] = Field(default_factory=list)
+    episodes: Annotated[list[Episodes], FailFast(), Field(max_length=1000)] = Field(default_factory=list)
     error: Text = ""

@@ -96,6 +96,7 @@ class Ends:
     def coordinator(self, frames: Frames) -> None:
         """Through a ROUTER socket; requests are answered, the rest is refused. Quarantine would spare it the most."""
         self._server._faults.clear()
+        self._server._spent.clear()
         self._worker.send_multipart(frames)
         for peer, message in self._server.requests(60_000):
             self._server.answer(peer, message)

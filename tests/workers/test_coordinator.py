@@ -13,18 +13,22 @@ from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
+import msgpack
 import pytest
 import zmq
 
 from protocol.config.run import parse_run
+from protocol.control import server as control_server
 from protocol.control.client import ControlClient
-from protocol.control.heartbeat import Report
+from protocol.control.heartbeat import MAX_REQUEST, Report
 from protocol.control.server import ControlServer
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX
+from protocol.messages.codec import decode, encode
 from protocol.messages.core import Heartbeat, Leave, Message, Refusal, Role, Route, Status, Welcome
 from protocol.refusal_log import RefusalLog
-from protocol.transport.sockets import Ports
+from protocol.transport.sockets import Ports, connect
+from tests.faults import kinds_in
 from tests.waiting import until
 from tests.workers.coordination.test_membership import join
 from workers import coordinator as coordinating
@@ -217,7 +221,7 @@ def test_counters_are_not_read_for_each_turn(tmp_path: Path, server: Any, monkey
         [(b"1", heartbeat)] for heartbeat in crowd(coordinator, server, 4) for _ in range(50)
     ]
 
-    def requests(_milliseconds: int) -> list[tuple[bytes, Message]]:
+    def requests(_milliseconds: int, _known: object) -> list[tuple[bytes, Message]]:
         if not turns:
             coordinator._stages.leave()
         return turns.pop() if turns else []
@@ -323,3 +327,51 @@ def test_what_earlier_coordinators_refused_is_counted_on(tmp_path: Path, server:
     second = coordinator_of(tmp_path, server)
     assert second.finish()["refused"]["requests"] == 3
     second.close()
+
+
+def test_beats_of_no_member_are_not_read_and_who_sends_too_much_waits(
+    tmp_path: Path, free_port_block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of large beats from nobody only who sends them is looked at; members are answered meanwhile."""
+    read = list[int]()
+
+    def reading(frames: list[zmq.Frame]) -> tuple[Message, Any]:
+        read.append(len(frames[0]))
+        return decode(frames)
+
+    monkeypatch.setattr(control_server, "decode", reading)
+    episodes = [("x" * 100, 1, 1, 0.5)] * 1000
+    with serving(tmp_path, free_port_block, resident=False) as (coordinator, client, server):
+        context = zmq.Context(1)
+        stranger = connect(context, zmq.DEALER, f"tcp://127.0.0.1:{free_port_block}")
+
+        def answer(frame: bytes) -> Message:
+            stranger.send(frame)
+            assert stranger.poll(120_000)
+            return decode(stranger.recv_multipart())[0]
+
+        told: dict[str, Any] = {"name": "actor-0", "token": "x", "incarnation": 1, "episodes": episodes}
+        try:
+            rejoin = answer(encode(Heartbeat(state="acting", **told)))
+            assert isinstance(rejoin, Status)
+            assert rejoin.command == "rejoin"
+            stop = answer(encode(Leave(**told)))
+            assert isinstance(stop, Status)
+            assert stop.command == "stop"
+            assert max(read) < 4096
+            hidden = msgpack.packb({"type": "heartbeat", "schema_number": 2, "episodes": episodes, **told})
+            for frame in (hidden, bytes(MAX_REQUEST + 1)):
+                refused = answer(frame)
+                assert isinstance(refused, Refusal)
+                assert kinds_in(refused.reason) == ["header_too_large"]
+            small = encode(Heartbeat(name="actor-0", token="x", incarnation=1, state="acting"))
+            for _ in range(3000):
+                stranger.send(small)
+            until(lambda: server.refusals.counters().get("refusals.not_read.share_spent", 0) > 1000)
+            coordinator.controls.pause()
+            until(lambda: client.command == "pause")
+            assert max(read) < 4096
+            assert server.counts["quarantined_peers"] == 0
+        finally:
+            context.destroy(linger=0)
+        client.leave()

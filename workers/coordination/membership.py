@@ -14,7 +14,6 @@ from protocol.control.server import check_schemas, refusal
 from protocol.errors import Refused
 from protocol.experience.proof import proof_of
 from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Role, Route
-from protocol.messages.file_fetch import Fetch
 from protocol.refusal_log import RefusalLog
 from workers.coordination.assignments import Assignments, Steps, StepsOf
 from workers.coordination.claims import Claims
@@ -369,15 +368,14 @@ class Membership:
             return refusal(Refused("nothing_left_to_do"), retry)
         return refusal(Refused("all_places_taken", role=role, key=_KEY[role]), retry)
 
-    def knows(self, asking: Fetch) -> bool:
-        """Whether a member asks."""
-        return self._of(asking) is not None
+    def knows(self, name: str, token: str, incarnation: int) -> bool:
+        """Whether this is a member."""
+        member = self._register.members.get(name)
+        return member is not None and (member.token, member.incarnation) == (token, incarnation)
 
-    def _of(self, message: Heartbeat | Leave | Fetch) -> WorkerRecord | None:
-        member = self._register.members.get(message.name)
-        if member is None or member.token != message.token or member.incarnation != message.incarnation:
-            return None
-        return member
+    def _of(self, message: Heartbeat | Leave) -> WorkerRecord | None:
+        known = self.knows(message.name, message.token, message.incarnation)
+        return self._register.members[message.name] if known else None
 
     def _end(self, member: WorkerRecord) -> None:
         self._forget(member)

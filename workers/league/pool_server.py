@@ -1,7 +1,7 @@
 """What the coordinator answers an actor that asks for a part of a library's file. Without torch.
 
-In flows: the request, which members there are. Out flow: the answer and its frames. Files never change, so that parts
-asked for one after another are of one file.
+In flows: the request of a member, what the library holds. Out flow: the answer and its frames. Files never change, so
+that parts asked for one after another are of one file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,8 @@ from workers.league import policy_pool
 __all__ = ["serve_chunk"]
 
 
-def serve_chunk(
-    folder: Path, members: Mapping[str, str], wanted: Fetch, known: bool
-) -> tuple[Refusal] | tuple[Part, bytes]:
-    """`members`: name -> checksum of all of the library in the run's `folder`; `known`: whether a member of the run
-    asks."""
-    if not known:
-        return (refusal(Refused("asker_not_in_run"), retry=True),)
+def serve_chunk(folder: Path, members: Mapping[str, str], wanted: Fetch) -> tuple[Refusal] | tuple[Part, bytes]:
+    """`members`: name -> checksum of all of the library in the run's `folder`."""
     if members.get(wanted.member) != wanted.checksum:
         facts = {"member": wanted.member, "checksum": wanted.checksum, "choices": [*members] or ["none yet"]}
         missing = Refused("library_member_missing", **facts)

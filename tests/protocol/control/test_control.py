@@ -535,7 +535,7 @@ def test_however_many_are_refused_the_log_stays_short(free_port_block: int, capl
     for stranger in strangers:
         for _ in range(20):
             stranger.send(b"\xc1garbage")
-    until(lambda: server.requests(20) or server.counts["requests"] == 600)
+    until(lambda: list(server.requests(20)) or server.counts["requests"] == 600)
     for _ in range(300):
         server.answer(b"nobody", Status(command="go"))
     lines = [line for line in caplog.messages if line.startswith("event=")]
@@ -649,13 +649,13 @@ def test_an_answer_to_one_that_has_gone_is_told_to_whoever_gives_it(free_port_bl
             asking = connect(contexts[1], zmq.DEALER, f"tcp://127.0.0.1:{free_port_block}")
             asking.send(encode(a_join(SCHEMA, SCHEMA)))
             until(lambda: poll([ports.sockets[0]], 50))
-            peers.append((asking, server.requests(0)[0][0]))
+            peers.append((asking, next(iter(server.requests(0)))[0]))
         (gone, was), (_, there) = peers
         gone.close(linger=0)
         until(lambda: not server.answer(was, Status(command="go")))
         assert server.gone == {was}
         assert server.answer(there, Status(command="go"))
-        assert server.requests(0) == []
+        assert list(server.requests(0)) == []
         assert server.gone == set(), "it is of the newest requests"
     finally:
         ports.close()

@@ -45,12 +45,12 @@ def coordinator(
     def serve() -> None:
         server = ControlServer(ports.sockets[0])
         while not ending.is_set():
-            for peer, message in server.requests(20):
+            for peer, message in server.requests(20, lambda _name, token, _incarnation: token == TOKEN):
                 assert isinstance(message, Fetch)
                 if asked is not None:
                     asked.append(message.offset)
                 ending.wait(takes)
-                server.answer(peer, *serve_chunk(folder, members, message, message.token == TOKEN))
+                server.answer(peer, *serve_chunk(folder, members, message))
 
     thread = threading.Thread(target=serve, name="lender")
     thread.start()
@@ -136,12 +136,12 @@ def test_who_takes_no_part_gets_nothing_and_waits_no_longer_than_it_was_told(tmp
 
 def test_a_coordinator_that_has_not_looked_yet_says_not_yet_and_no_name_leaves_the_library(tmp_path: Path) -> None:
     wanted = Fetch(name="actor-0", token=TOKEN, incarnation=1, member="../state/0", checksum=NOBODY, offset=0)
-    refusal = serve_chunk(tmp_path, {}, wanted, True)[0]
+    refusal = serve_chunk(tmp_path, {}, wanted)[0]
     assert isinstance(refusal, Refusal)
     assert refusal.retry
-    refusal = serve_chunk(tmp_path, {"main/0": NOBODY}, wanted, True)[0]
+    refusal = serve_chunk(tmp_path, {"main/0": NOBODY}, wanted)[0]
     assert isinstance(refusal, Refusal)
     assert not refusal.retry
     entry = policy_pool.add(tmp_path, "main", 0, b"weights")
     beyond = wanted.model_copy(update={"member": "main/0", "checksum": entry.checksum, "offset": 2**62})
-    assert serve_chunk(tmp_path, {"main/0": entry.checksum}, beyond, True)[1:] == (b"",)
+    assert serve_chunk(tmp_path, {"main/0": entry.checksum}, beyond)[1:] == (b"",)
