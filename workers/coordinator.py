@@ -516,7 +516,8 @@ def _run(
     addresses = ports.bind({0: zmq.ROUTER}, {0: MAX_REQUEST}, WAITING, http=True)
     lock = lock_run_folder(run, folder)
     configure_logging("coordinator", run, folder)
-    coordinator = Coordinator(run, world, folder, ControlServer(ports.sockets[0]), resident)
+    control = ControlServer(ports.sockets[0])
+    coordinator = Coordinator(run, world, folder, control, resident)
     assert ports.http is not None
     page = Dashboard(folder, run, coordinator.controls, coordinator.view, coordinator.history)
     routes = {**coordinator.vitals.routes(), **page.routes(), ("GET", "/metrics"): coordinator.metrics}
@@ -533,6 +534,7 @@ def _run(
     finally:
         server.close()
         coordinator.close()
+        control.close()
         ports.close()
         os.close(lock)
     return 0 if complete or coordinator.left else INCOMPLETE

@@ -32,7 +32,7 @@ from launch.run_dir import folder_for, make_folder, write_config
 from protocol import RELEASE
 from protocol.errors import one_sentence
 from protocol.memory.shared_file import files, sweep
-from protocol.transport.curve import new_keys
+from protocol.transport.curve import ROLES, new_keys, revoke
 
 __all__ = ["main"]
 
@@ -220,6 +220,19 @@ def make_keys(folder: Path) -> None:
     """
     with one_sentence("another DIR"):
         for path in new_keys(folder):
+            click.echo(f"wrote {path}")
+
+
+@keys.command("revoke")
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("role", type=click.Choice(ROLES))
+def revoke_keys(folder: Path, role: str) -> None:
+    """Makes a new pair for ROLE in DIR: whoever has the old one is let in no more, in a living run either.
+
+    Connections that are open already stay until they end. Copy ROLE.public to each machine that has the keys.
+    """
+    with one_sentence("another DIR"):
+        for path in revoke(folder, role):
             click.echo(f"wrote {path}")
 
 

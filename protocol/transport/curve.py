@@ -18,8 +18,9 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from protocol.errors import ConfigurationError
+from protocol.refusal_log import RefusalLog
 
-__all__ = ["RIGHTS", "ROLES", "CurveContext", "Keys", "new_keys"]
+__all__ = ["RIGHTS", "ROLES", "CurveContext", "Keys", "new_keys", "revoke"]
 
 ROLES = ("coordinator", "learner", "actor", "relay", "evaluator", "supervisor", "simulator")
 RIGHTS: dict[str, frozenset[str]] = {
@@ -43,6 +44,8 @@ class Keys:
     public: bytes
     secret: bytes = field(repr=False)
     known: Mapping[str, bytes]
+    folder: Path | None = None
+    """Where `known` was read, and is read again at each question who may come in: keys may be revoked meanwhile."""
 
     @classmethod
     def load(cls, folder: Path, role: str) -> Keys:
@@ -57,7 +60,7 @@ class Keys:
             raise ConfigurationError("key_file_readable_by_others", file=path, mode=mode)
         if zmq.curve_public(secret) != known[role]:
             raise ConfigurationError("key_pair_mismatch", file=path, role=role)
-        return cls(role, known[role], secret, known)
+        return cls(role, known[role], secret, known, folder.absolute())
 
     def serve(self, socket: zmq.Socket[bytes], door: str) -> None:
         """Before `bind`: this socket proves to be our role's and is guarded as `door`."""
@@ -81,6 +84,8 @@ class CurveContext(zmq.Context[zmq.Socket[bytes]]):
     """
 
     keys: Keys | None = None
+    refusals: RefusalLog | None = None
+    """Who was not let in."""
     _doorkeeper: ThreadAuthenticator | None = None
 
     @classmethod
@@ -88,7 +93,8 @@ class CurveContext(zmq.Context[zmq.Socket[bytes]]):
         """Starts the doorkeeper, before there is any socket to guard."""
         context = cls(1)
         context.keys = keys
-        doorkeeper = _Roles(context, keys)
+        context.refusals = RefusalLog()
+        doorkeeper = _Roles(context, keys, context.refusals)
         for door in RIGHTS:
             doorkeeper.configure_curve_callback(door, doorkeeper)
         doorkeeper.start()
@@ -106,13 +112,39 @@ class CurveContext(zmq.Context[zmq.Socket[bytes]]):
 class _Roles(ThreadAuthenticator):
     """Allows by role instead of by single keys."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys, refusals: RefusalLog) -> None:
         super().__init__(context)
+        self._keys, self._refusals = keys, refusals
         self._role_of = {key: role for role, key in keys.known.items()}
+        self._host = ""
+
+    async def handle_zap_message(self, msg: list[bytes]) -> None:
+        """One question; they are answered one after another."""
+        self._host = msg[3].decode(errors="replace") if len(msg) > 3 else ""
+        self._role_of = {key: role for role, key in self._known().items()}
+        await super().handle_zap_message(msg)
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Whether the role with this public key may come in at `domain`."""
-        return self._role_of.get(key, "") in RIGHTS.get(domain, frozenset())
+        role = self._role_of.get(key, "")
+        if role in RIGHTS.get(domain, frozenset()):
+            return True
+        kind = "no_right" if role else "unknown_key"
+        reason = f"keys of role {role} open other doors" if role else "its key is none of this run, or was revoked"
+        self._refusals.tell("handshake_refused", kind, reason, door=domain, host=self._host)
+        return False
+
+    def _known(self) -> Mapping[str, bytes]:
+        """By role, as the folder says now: whose file is gone or damaged is not let in."""
+        if self._keys.folder is None:
+            return self._keys.known
+        found = {}
+        for role in ROLES:
+            try:
+                found[role] = _read(self._keys.folder / f"{role}.public")
+            except ConfigurationError as fault:
+                self._refusals.tell("key_not_read", fault.kind, fault.coded, role=role)
+        return found
 
     def curve_user_id(self, client_public_key: bytes) -> str:
         """What messages of this connection carry as `User-Id`."""
@@ -124,17 +156,26 @@ def new_keys(folder: Path) -> list[Path]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(folder.glob("*.secret")):
         raise ConfigurationError("keys_exist_already", file=folder)
+    return [path for role in ROLES for path in _make_pair(folder, role)]
+
+
+def revoke(folder: Path, role: str) -> list[Path]:
+    """A new pair for `role` in the place of the old one, whose holders are let in no more; ConfigurationError if
+    `folder` holds none. The public one first: whoever reads between the two is refused, and not let in."""
+    _read(folder / f"{role}.public")
+    return _make_pair(folder, role)
+
+
+def _make_pair(folder: Path, role: str) -> list[Path]:
+    public, secret = zmq.curve_keypair()
     written = []
-    for role in ROLES:
-        public, secret = zmq.curve_keypair()
-        for path, key, mode in (
-            (folder / f"{role}.public", public, 0o644),
-            (folder / f"{role}.secret", secret, _PRIVATE),
-        ):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(key + b"\n")
-            written.append(path)
+    for kind, key, mode in (("public", public, 0o644), ("secret", secret, _PRIVATE)):
+        path, aside = folder / f"{role}.{kind}", folder / f".{role}.{kind}"
+        aside.unlink(missing_ok=True)
+        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(key + b"\n")
+        written.append(aside.rename(path))
     return written
 
 

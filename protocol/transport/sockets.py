@@ -45,6 +45,7 @@ __all__ = [
     "pending",
     "poll",
     "receive_until",
+    "refusals_of",
     "send_nowait",
     "try_receive",
 ]
@@ -104,6 +105,11 @@ def open_context(keys: str, role: str) -> zmq.Context[zmq.Socket[bytes]]:
     from protocol.transport.curve import CurveContext, Keys  # costs a tenth of a second, and few need it
 
     return CurveContext.make(Keys.load(Path(keys), role))
+
+
+def refusals_of(context: zmq.Context[zmq.Socket[bytes]]) -> RefusalLog:
+    """Where a guarded context tells whom it did not let in, and its process what else it refuses; a new one else."""
+    return getattr(context, "refusals", None) or RefusalLog()
 
 
 class Ports:

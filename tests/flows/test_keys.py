@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ import pytest
 from protocol.transport.curve import new_keys
 from tests.faults import kinds_in
 from tests.flows import runs
+from tests.workers.coordination.dashboard.asking import ask
 
 
 def begin(stack: ExitStack, folder: Path, base: int, role: str, *options: str, name: str = "") -> runs.Worker:
@@ -90,6 +92,13 @@ def test_without_the_right_keys_nobody_gets_in(tmp_path, free_port_block):
             assert kinds_in(refused.said) == ["keys_not_accepted"]
         assert mixed.wait() == 3, mixed.said
         assert "role_key_mismatch" in kinds_in(mixed.said)
+        http = json.loads((tmp_path / "run" / "coordinator.json").read_text())["http"]
+        counted = ask(f"{http}/metrics").text
+        kinds = set(re.findall(r'rookery_refusals_total\{event="handshake_refused",kind="(\w+)"\}', counted))
+        assert "other_coordinator" in kinds
+        assert kinds & {"keys_at_one_end", "hung_up"}  # by which end saw first that the other has none
+        log = (tmp_path / "run" / "logs" / "coordinator.log").read_text()
+        assert 2 <= log.count("event=handshake_refused") <= 40
         assert coordinator.popen.poll() is None
 
 

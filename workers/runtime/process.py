@@ -30,7 +30,7 @@ from protocol.errors import ConfigurationError, RookeryError
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Role, Welcome
 from protocol.transport.node_id import node_name
-from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
+from protocol.transport.sockets import HTTP, Ports, check_bind, open_context, refusals_of
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
 from workers.runtime.http_server import HttpServer
@@ -262,7 +262,8 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
         install_stack_dump_signal()
         given = Options(**options)  # type: ignore[arg-type]
         try:
-            life = WorkerProcess(role, given, open_context(given.keys, role))
+            context = open_context(given.keys, role)
+            life = WorkerProcess(role, given, context, vitals=Health(refusals=refusals_of(context)))
         except RookeryError as fault:
             sys.exit(tell_failure(role, fault)[1])
         code = life.run(body)

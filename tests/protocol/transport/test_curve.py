@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.transport.curve import RIGHTS, ROLES, CurveContext, Keys, new_keys
+from protocol.transport.curve import RIGHTS, ROLES, CurveContext, Keys, new_keys, revoke
 from tests.faults import raises
 from tests.protocol.test_specification import table_after
 from tests.tools import skip_or_fail
@@ -141,6 +141,7 @@ def test_each_door_opens_for_the_roles_with_a_right_and_for_nobody_else(guarded,
         patience = 10_000 if allowed else 300
         found = says(guarded, context, door, lambda client, keys=keys: keys.join(client, "learner"), patience)
         assert found == (role if allowed else None)
+    assert guarded.refusals.counters()["refusals.handshake_refused.no_right"] >= 1
 
 
 def test_a_stranger_and_a_peer_without_keys_do_not_get_in(guarded, context, folder, tmp_path):
@@ -151,6 +152,30 @@ def test_a_stranger_and_a_peer_without_keys_do_not_get_in(guarded, context, fold
     stranger = Keys("actor", text(theirs / "actor.public"), text(theirs / "actor.secret"), {"learner": server.public})
     assert says(guarded, context, "experience", lambda client: stranger.join(client, "learner")) is None
     assert says(guarded, context, "experience", lambda client: None) is None
+
+
+def test_a_revoked_key_opens_nothing_more_and_its_successor_does(context, tmp_path):
+    """In a learner that lives on; other roles' keys are as good as before, and each refusal is counted."""
+    new_keys(tmp_path / "keys")
+    guarded = CurveContext.make(Keys.load(tmp_path / "keys", "learner"))
+    try:
+        copied, other = (Keys.load(tmp_path / "keys", role) for role in ("actor", "relay"))
+        written = revoke(tmp_path / "keys", "actor")
+        assert [stat.S_IMODE(path.stat().st_mode) for path in written] == [0o644, 0o600]
+        assert says(guarded, context, "experience", lambda client: copied.join(client, "learner")) is None
+        assert says(guarded, context, "experience", lambda client: other.join(client, "learner"), 10_000) == "relay"
+        renewed = Keys.load(tmp_path / "keys", "actor")
+        assert says(guarded, context, "experience", lambda client: renewed.join(client, "learner"), 10_000) == "actor"
+        (tmp_path / "keys" / "actor.public").unlink()  # who has no file is as well let in no more
+        assert says(guarded, context, "experience", lambda client: renewed.join(client, "learner")) is None
+        assert guarded.refusals is not None
+        found = guarded.refusals.counters()
+        assert found["refusals.handshake_refused.unknown_key"] >= 2
+        assert found["refusals.key_not_read.key_file_unreadable"] >= 1
+        with raises(ConfigurationError, "key_file_unreadable"):
+            revoke(tmp_path / "keys", "actor")
+    finally:
+        guarded.destroy(linger=0)
 
 
 def text(path):
