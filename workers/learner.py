@@ -274,6 +274,7 @@ class Learner:
             member: PolicyLearner = DataParallelLearner(*given, group=group, met=met)
         else:
             member = PolicyLearner(*given, self._curiosity(plan, device), self._cuts, self._freezing(plan))
+        member.refusals = self._life.vitals.refusals
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
             plan.name, member.published.manifest, path, plan.config.publish_mode, plan.config.wire_weights

@@ -65,6 +65,7 @@ class ExperienceSender:
         compress: Sequence[str] = (),
         common: SharedObsWriter | None = None,
         outlets: ConnectionPool | None = None,
+        refusals: RefusalLog | None = None,
     ) -> None:
         compression.check_fields(compress, ring.layout)
         compression.check_package(compress)
@@ -94,7 +95,7 @@ class ExperienceSender:
         self._heard_at = 0.0
         self._looked_at = 0.0
         self._patience = 0.0
-        self._refusals = RefusalLog()
+        self._refusals = refusals or RefusalLog()
         self._refused = (0, 0)
         """The learner's incarnation that told it last, and how many messages that one has refused."""
         self._header: Segments | None = None

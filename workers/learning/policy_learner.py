@@ -108,7 +108,8 @@ class PolicyLearner:
         """Taken for an update that is not settled yet, with so many whole segments to use up; those of refused ones."""
         self._segments = self._refused = 0
         self._rows_before = rows_before
-        self._refusals = RefusalLog()
+        self.refusals = RefusalLog()
+        """Whose counts `/metrics` tells, in a process that has one."""
         self._faults = self._withheld = 0
         self.version = Version(incarnation, 0)
         self.measured: dict[str, float] = {}
@@ -397,8 +398,8 @@ class PolicyLearner:
 
     def _failed(self, fault: TrainingFault) -> None:
         self._faults += 1
-        who = {"policy": self.name, "in_a_row": self._faults}
-        self._refusals.tell("update_refused", fault.kind, fault.coded, level=logging.ERROR, **who)
+        who = {"policy": self.name, "update": self.update.train_steps, "in_a_row": self._faults}
+        self.refusals.tell("update_refused", fault.kind, fault.coded, level=logging.ERROR, **who)
         if self._faults >= _FAULTS:
             raise fault
 

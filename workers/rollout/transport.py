@@ -222,6 +222,7 @@ class ActorTransport:
             plan.config.compress,
             self.common,
             self._outlets,
+            self._life.vitals.refusals,
         )
 
 

@@ -201,6 +201,24 @@ def test_an_update_that_is_refused_is_counted_and_the_third_in_a_row_ends_the_le
     assert np.array_equal(bench.published[0][1], bench.published[-1][1])
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_single_refused_updates_are_told_each_though_others_were_before(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(run_of(STREAM))
+    bench.member.resume(None, Version(0, 0))
+    for _ in range(2):
+        sender = scripted.acted(bench.plan.config, 1, COPIES)
+        sender.ring.columns["reward"].fill(np.inf)
+        for records in sender.finished:
+            bench.source.arrive(sender.ring, records)
+        assert bench.member.step()
+        bench.feed(1)
+        assert bench.member.step()
+    told = [record for record in caplog.records if record.getMessage().startswith("event=update_refused")]
+    assert len(told) == 2
+    assert list(bench.member.refusals.counters().values()) == [2]
+
+
 def test_draws_know_how_far_the_run_is_and_what_their_errors_were(monkeypatch: pytest.MonkeyPatch) -> None:
     algorithm = REPLAY.model_copy(update={"priority_alpha": 0.5, "priority_beta": 0.4})
     bench = Bench(run_of(algorithm), rows_before=500)
