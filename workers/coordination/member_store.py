@@ -142,6 +142,7 @@ class MemberStore:
             "gave_up": sorted(self.gave_up),
             "refused": self.refused,
             "restarts": self.restarts,
+            "tokens": self.tokens,
             "members": [_to_plain(member) for member in self.members.values()],
         }
         self._disk.replace(self._path, msgspec.json.encode(state).decode(), 0o600)  # json takes six times as long
@@ -159,7 +160,7 @@ class MemberStore:
         self.restarts = dict(state["restarts"])
         self.restarts["coordinator"] = self.restarts.get("coordinator", 0) + 1
         self.members = {plain["name"]: _from_plain(plain) for plain in state["members"]}
-        self.tokens = {name: member.token for name, member in self.members.items()}
+        self.tokens = dict(state["tokens"])
 
 
 def _to_plain(member: WorkerRecord) -> dict[str, Any]:

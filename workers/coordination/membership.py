@@ -307,6 +307,7 @@ class Membership:
         return (
             join.incarnation > 0
             and self._register.incarnations.get(join.name) == join.incarnation
+            and self._register.tokens.get(join.name) == join.token
             and join.name not in self._register.members
             and self._name_fits_role(join.role, join.name)
         )

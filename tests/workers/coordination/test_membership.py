@@ -268,12 +268,16 @@ def test_episodes_that_are_told_again_are_known(tmp_path: Path) -> None:
 
 
 def test_one_that_was_away_longer_than_its_lease_joins_again_as_what_it_was(tmp_path: Path) -> None:
-    members = members_of(tmp_path)
-    member = admitted(members, join("actor", "x"))
-    members.expire(member.seen + 100)
+    before = members_of(tmp_path)
+    member = admitted(before, join("actor", "x"))
+    before.expire(member.seen + 100)
+    members = members_of(tmp_path)  # and longer than the coordinator lived
+    assert (
+        admitted(members_of(tmp_path), join("actor", "y", "actor-0", incarnation=1)).incarnation == 2
+    )  # another process
     back = admitted(members, join("actor", "x", "actor-0", incarnation=1), {("actor-0", 1): 40})
     assert (back.incarnation, back.quota, back.steps_before) == (1, 100, 0)
-    assert members.restarts == {}
+    assert members.restarts == {"coordinator": 1}
 
 
 def test_an_incarnation_that_was_replaced_does_not_come_back(tmp_path: Path) -> None:
