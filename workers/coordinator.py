@@ -27,7 +27,7 @@ import zmq
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
 from protocol.control.heartbeat import MAX_REQUEST
-from protocol.control.server import WAITING, ControlServer, refusal
+from protocol.control.server import BYTES, WAITING, ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Command, Heartbeat, Join, Leave, Refusal, Status, Welcome
@@ -513,10 +513,10 @@ def _run(
     if run.evaluation is not None:
         environments_of(run.environment, 1)
     ports = Ports(context, host, int(port), advertise)
-    addresses = ports.bind({0: zmq.ROUTER}, {0: MAX_REQUEST}, WAITING, http=True)
+    addresses = ports.bind({0: zmq.ROUTER}, {0: MAX_REQUEST}, WAITING, http=True, bytes_waiting={0: BYTES})
     lock = lock_run_folder(run, folder)
     configure_logging("coordinator", run, folder)
-    control = ControlServer(ports.sockets[0])
+    control = ControlServer(ports.sockets[0], ports.guard)
     coordinator = Coordinator(run, world, folder, control, resident)
     assert ports.http is not None
     page = Dashboard(folder, run, coordinator.controls, coordinator.view, coordinator.history)
@@ -534,7 +534,6 @@ def _run(
     finally:
         server.close()
         coordinator.close()
-        control.close()
         ports.close()
         os.close(lock)
     return 0 if complete or coordinator.left else INCOMPLETE

@@ -6,7 +6,6 @@ What a peer sends is checked before it is handed on; one that keeps sending what
 from __future__ import annotations
 
 import logging
-import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,12 +20,15 @@ from protocol.messages.codec import decode, encode, first_keys
 from protocol.messages.core import Heartbeat, Join, Leave, Message, Refusal, Status
 from protocol.messages.file_fetch import Fetch
 from protocol.messages.versioning import Schemas
+from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import peer_host, poll, refusals_of, send_nowait, try_receive
 
-__all__ = ["WAITING", "ControlServer", "check_schemas", "refusal"]
+__all__ = ["BYTES", "WAITING", "ControlServer", "check_schemas", "refusal"]
 
 WAITING = 50
 """Requests of one peer that wait: with `MAX_REQUEST`, what its connection can take of this process's memory."""
+BYTES = 4 * 2**20, 64 * 2**20
+"""Of one peer, and of all, that wait or belong to a request that has not ended."""
 _AT_ONCE = 0.01
 """Seconds after which requests have to wait until the rest of the coordinator's loop had its turn."""
 _APART = 0.005
@@ -43,27 +45,18 @@ _SHARE, _LEAST = 4 * 2**20, 4096
 """Bytes that one peer may have read in a second, and what a message counts for at least."""
 _FROM_MEMBERS = ("heartbeat", "leave", "fetch")
 _SENDER = dict.fromkeys(("name", "token", "incarnation")).keys()
-_STRANGE = {
-    int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): ("keys_at_one_end", "only one of the two ends has keys"),
-    int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): ("other_coordinator", "it looks for a coordinator with another key"),
-}
-"""Code of a failed handshake -> its kind and reason."""
 
 
 class ControlServer:
     """The coordinator's end: requests in, answers out. A peer that keeps sending what is no message is not listened to
     any more: quarantined."""
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], guard: ByteGuard | None = None) -> None:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # an answer to a peer that is gone is an error, not silence
-        self._socket = socket
-        self._strangers = socket.get_monitor_socket(
-            int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
-        )
-        """Tells of those who were not even asked for a key. Read at each turn: ZeroMQ waits where too many wait."""
+        self._socket, self._guard = socket, guard or ByteGuard(refusals_of(socket.context))
         self.counts = {"requests": 0, "quarantined_peers": 0, "quarantined_requests": 0}
         """Messages that were none or no requests, peers not listened to any more, and what those sent since."""
-        self.refusals = refusals_of(socket.context)
+        self.refusals = self._guard.refusals
         self._faults: dict[bytes, int] = {}
         """peer -> messages that were refused."""
         self._numbers: dict[bytes, int] = {}
@@ -83,7 +76,6 @@ class ControlServer:
             time.sleep(early)
         self._numbers.clear()
         self.gone.clear()
-        self._tell_strangers()
         if not poll([self._socket], milliseconds):
             return
         self._looked_at = now = time.monotonic()
@@ -91,6 +83,7 @@ class ControlServer:
             self._second = now
             self._spent.clear()
         while (received := try_receive(self._socket, copy=False)) is not None:
+            self._guard.took(received[1:])
             identity, *frames = received
             if (message := self._taken(identity, identity.bytes, frames, known)) is not None:
                 self._numbers[identity.bytes] = _number(message)
@@ -151,20 +144,6 @@ class ControlServer:
                 self.gone.add(peer)
             return False
         return True
-
-    def close(self) -> None:
-        """Looks no longer who cannot come in; the socket is its owner's."""
-        self._tell_strangers()
-        self._socket.disable_monitor()
-        self._strangers.close(linger=0)
-
-    def _tell_strangers(self) -> None:
-        while (event := try_receive(self._strangers)) is not None:
-            what, fault = struct.unpack("=HI", event[0])
-            kind, reason = _STRANGE.get(fault, ("malformed", f"what it says is no ZMTP ({fault:#x})"))
-            if what == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:  # whichever end sees first that keys differ hangs up
-                kind, reason = "hung_up", "it left before it showed a key: it may have none, or only look at the port"
-            self.refusals.tell("handshake_refused", kind, reason, door="control")
 
     def _refuse(self, identity: zmq.Frame, peer: bytes, fault: RookeryError) -> None:
         self.counts["requests"] += 1

@@ -1,11 +1,12 @@
-"""How many bytes a peer may have waiting at a bound socket.
+"""How many bytes a peer may have waiting at a bound socket, and who was not even let in.
 
 ZeroMQ's high-water mark counts messages, and only whole ones: the parts of a message that never ends, or topics that
 are subscribed to for ever, have no bound there. The kernel knows how many bytes came over each connection, and whoever
 reads the socket knows how many it took. What lies between lies in ZeroMQ's memory.
 
-In flows: accepted connections (the sockets' monitors), the kernel's counts, what was taken. Out flow: connections that
-are shut down, at which ZeroMQ lets go of what came over them. Where the kernel is not Linux nothing is watched.
+In flows: accepted connections and failed handshakes (the sockets' monitors), the kernel's counts, what was taken. Out
+flows: connections that are shut down, at which ZeroMQ lets go of what came over them; refusals. Where the kernel is not
+Linux no bytes are counted.
 """
 
 from __future__ import annotations
@@ -41,6 +42,12 @@ _TOPIC_COMMAND, _TOPIC_MEMORY = 24 + _SEALED, 128
 _SLACK, _SLACK_A_SECOND = 65_536, 256
 """Bytes that are nobody's message: the handshake, heartbeats."""
 _TRIM_SECONDS, _TRIMS = 1.0, 10
+_EVENTS = int(zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
+_STRANGE = {
+    int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): ("keys_at_one_end", "only one of the two ends has keys"),
+    int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): ("other_server", "it looks for somebody with another key"),
+}
+"""Code of a failed handshake -> its kind and reason."""
 """How often, and how many times, memory is given back after a cut: ZeroMQ lets go of it bit by bit."""
 
 
@@ -78,7 +85,7 @@ class ByteGuard:
     so that whoever reads one may do so in a thread of its own."""
 
     def __init__(self, refusals: RefusalLog | None = None, sealed: bool = False) -> None:
-        self._refusals = refusals or RefusalLog()
+        self.refusals = refusals or RefusalLog()
         self._sealed = _SEALED if sealed else 0
         self._doors: list[_Door] = []
         self._taken: dict[int, int] = {}
@@ -92,8 +99,7 @@ class ByteGuard:
 
     def watch(self, socket: zmq.Socket[bytes], name: str, share: int, total: int) -> None:
         """Before `bind`: one connection may have `share` bytes waiting there, all together `total`."""
-        if sys.platform == "linux":
-            self._doors.append(_Door(socket.get_monitor_socket(zmq.EVENT_ACCEPTED), name, share, total))
+        self._doors.append(_Door(socket.get_monitor_socket(_EVENTS), name, share, total))
 
     def start(self) -> None:
         """Once all are bound."""
@@ -132,7 +138,9 @@ class ByteGuard:
             return
         event = frame.bytes
         self._taken[source] = self._taken.get(source, 0) + len(event) + _TOPIC_COMMAND
-        topics = self._topics.setdefault(source, set())
+        topics = self._topics.get(source)
+        if topics is None:  # its connection was cut, and ZeroMQ lets go of what it subscribed to
+            return
         (topics.add if event[:1] == b"\1" else topics.discard)(event[1:])
 
     def _run(self) -> None:
@@ -157,7 +165,13 @@ class ByteGuard:
 
     def _admit(self, door: _Door) -> None:
         while door.monitor.poll(0):
-            descriptor = int(parse_monitor_message(door.monitor.recv_multipart())["value"])
+            event = parse_monitor_message(door.monitor.recv_multipart())
+            descriptor = int(event["value"])
+            if event["event"] != zmq.EVENT_ACCEPTED:
+                self._tell_stranger(door, event["event"], descriptor)
+                continue
+            if sys.platform != "linux":
+                continue
             with suppress(OSError):  # it ended already
                 inode, connection = os.fstat(descriptor).st_ino, system.socket(fileno=os.dup(descriptor))
                 with connection:
@@ -167,12 +181,19 @@ class ByteGuard:
                 came = _received(descriptor)
                 door.connections[descriptor] = _Connection(descriptor, inode, host, time.monotonic(), came, taken)
 
+    def _tell_stranger(self, door: _Door, what: int, fault: int) -> None:
+        kind, reason = _STRANGE.get(fault, ("malformed", f"what it says is no ZMTP ({fault:#x})"))
+        if what == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:  # whichever end sees first that keys differ hangs up
+            kind, reason = "hung_up", "it left before it showed a key: it may have none, or only look at the port"
+        self.refusals.tell("handshake_refused", kind, reason, door=door.name)
+
     def _look(self, door: _Door, now: float) -> bool:
         """Whether somebody may soon have too much waiting; whoever has is cut."""
         for one in list(door.connections.values()):
             came = _received_of(one)
             if came is None:
                 del door.connections[one.descriptor]
+                self._topics.pop(one.descriptor, None)
                 continue
             taken = self._taken.get(one.descriptor, 0)
             between = came - one.before - (taken - one.taken_before) - _SLACK_A_SECOND * (now - one.since)
@@ -192,6 +213,7 @@ class ByteGuard:
 
     def _cut(self, door: _Door, one: _Connection, together: int) -> None:
         one.cut = True
+        self._topics.pop(one.descriptor, None)
         self.cut += 1
         with suppress(OSError), system.socket(fileno=os.dup(one.descriptor)) as connection:
             if os.fstat(connection.fileno()).st_ino == one.inode:
@@ -200,7 +222,7 @@ class ByteGuard:
             f"{one.waiting} bytes of it wait or belong to a message that has not ended, of {together} of all; "
             f"{door.share} and {door.total} may"
         )
-        self._refusals.tell("connection_cut", "bytes_waiting", reason, at=door.name, host=one.host)
+        self.refusals.tell("connection_cut", "bytes_waiting", reason, at=door.name, host=one.host)
         self._trims = _TRIMS
 
 

@@ -95,7 +95,7 @@ def test_without_the_right_keys_nobody_gets_in(tmp_path, free_port_block):
         http = json.loads((tmp_path / "run" / "coordinator.json").read_text())["http"]
         counted = ask(f"{http}/metrics").text
         kinds = set(re.findall(r'rookery_refusals_total\{event="handshake_refused",kind="(\w+)"\}', counted))
-        assert "other_coordinator" in kinds
+        assert "other_server" in kinds
         assert kinds & {"keys_at_one_end", "hung_up"}  # by which end saw first that the other has none
         log = (tmp_path / "run" / "logs" / "coordinator.log").read_text()
         assert 2 <= log.count("event=handshake_refused") <= 40

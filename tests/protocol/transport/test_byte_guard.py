@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 
 import psutil
+import zmq
 
+from protocol.control.server import BYTES, ControlServer
 from protocol.transport.byte_guard import experience_limits
-from protocol.transport.sockets import poll
+from protocol.transport.sockets import Ports, poll
 from tests.chaos.attacks import Peer
 from tests.protocol.parts import LAYOUT, Learner, line, python
 from tests.waiting import until
@@ -46,7 +48,25 @@ def test_neither_unfinished_messages_nor_ever_new_topics_fill_memory() -> None:
                 one.send(PART, more=True)
             for first in range(0, TOPICS, 1000):
                 other.raw(subscriptions(first, 1000))
-            until(lambda: resident(learner) < before + 60, what="memory is given back")
+            until(lambda: resident(learner) < before + 100, what="memory is given back")
+
+
+def test_a_request_that_never_ends_costs_its_connection() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+    ports = Ports(context, "127.0.0.1", 0)
+    address = ports.bind({0: zmq.ROUTER}, bytes_waiting={0: BYTES})[0]
+    server = ControlServer(ports.sockets[0], ports.guard)
+    with closing(Peer(address, "DEALER")) as honest, closing(Peer(address, "DEALER")) as endless:
+        for _ in range(2 * BYTES[0] // len(PART)):
+            honest.send(PART)
+            list(server.requests(10))
+        assert not ports.guard.cut
+        with suppress(OSError):
+            while not ports.guard.cut:
+                endless.send(PART, more=True)
+    until(lambda: server.refusals.counters().get("refusals.connection_cut.bytes_waiting"))
+    ports.close()
+    context.destroy(linger=0)
 
 
 def test_whole_messages_that_are_read_are_never_counted_however_many_there_are() -> None:
