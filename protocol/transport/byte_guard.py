@@ -42,13 +42,14 @@ _TOPIC_COMMAND, _TOPIC_MEMORY = 24 + _SEALED, 128
 _SLACK, _SLACK_A_SECOND = 65_536, 256
 """Bytes that are nobody's message: the handshake, heartbeats."""
 _TRIM_SECONDS, _TRIMS = 1.0, 10
+"""How often, and how many times, memory is given back after a cut: ZeroMQ lets go of it bit by bit."""
 _EVENTS = int(zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 _STRANGE = {
     int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): ("keys_at_one_end", "only one of the two ends has keys"),
     int(zmq.PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC): ("other_server", "it looks for somebody with another key"),
+    int(zmq.PROTOCOL_ERROR_ZMTP_UNEXPECTED_COMMAND): ("too_early", "it sent more before it was answered"),
 }
 """Code of a failed handshake -> its kind and reason."""
-"""How often, and how many times, memory is given back after a cut: ZeroMQ lets go of it bit by bit."""
 
 
 def experience_limits(pools: int) -> tuple[int, int]:

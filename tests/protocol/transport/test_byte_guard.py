@@ -61,12 +61,25 @@ def test_a_request_that_never_ends_costs_its_connection() -> None:
             honest.send(PART)
             list(server.requests(10))
         assert not ports.guard.cut
-        with suppress(OSError):
+        with suppress(ConnectionError):  # it is hung up on: to be counted alone would not end it
             while not ports.guard.cut:
                 endless.send(PART, more=True)
+            endless.socket.settimeout(10)
+            while endless.socket.recv(1 << 16):
+                pass
     until(lambda: server.refusals.counters().get("refusals.connection_cut.bytes_waiting"))
     ports.close()
     context.destroy(linger=0)
+
+
+def test_who_does_not_wait_for_the_end_of_the_handshake_is_told_apart_from_who_speaks_something_else() -> None:
+    with closing(Learner()) as learner:
+        refusals = learner.ports.guard.refusals
+        with suppress(ConnectionError):
+            while not refusals.counters().get("refusals.handshake_refused.too_early"):
+                with closing(Peer(learner.addresses[1], "PUSH")) as hasty:
+                    hasty.send(PART)  # sometimes the answer is faster
+        assert "refusals.handshake_refused.malformed" not in refusals.counters()
 
 
 def test_whole_messages_that_are_read_are_never_counted_however_many_there_are() -> None:

@@ -9,7 +9,7 @@ continuous dimensions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -114,7 +114,10 @@ class BatchAssembler:
                 self._copy(arrival, fresh, now)
 
         drain(self._source, self._policy, lambda: self._capacity - self.count, copy)
-        while self.full and self._leave_out():
+        while self.full and self._judged < self.count:
+            new = slice(self._judged, self.count)
+            stored = self._arrays, self._valid, self._records, self._actors
+            self._judged = self.count = _fit(self._check, self._all_fit, new, *stored)
             drain(self._source, self._policy, lambda: self._capacity - self.count, copy)
         self._counters.set(f"held.{self._policy}", self.count)
         if self.full:
@@ -298,15 +301,6 @@ class BatchAssembler:
         arrays["observation"][~found] = np.nan
         return np.asarray((found | ~observed_rows(records, self._layout)).all(1))
 
-    def _leave_out(self) -> bool:
-        """What was copied since the last time and is unfit makes room; whether there is some."""
-        new = slice(self._judged, self.count)
-        if new.start == new.stop or (new.start == 0 and self._all_fit()):
-            self._judged = new.stop
-            return False
-        self._judged = self.count = _fit(self._check, new, self._arrays, self._valid, self._records, self._actors)
-        return self.count < new.stop
-
     def _compact(self, at: int, n: int, intact: NDArray[np.bool_]) -> None:
         _keep(self._arrays.values(), slice(at, at + n), intact)
 
@@ -368,7 +362,10 @@ class ObservationAssembler:
         """Copies what has arrived until the batch is full; True if it is. What was seen does not grow old: `now`
         decides nothing."""
         drain(self._source, self._name, lambda: self._capacity - self.count, self._copy)
-        while self.count == self._capacity and self._leave_out():
+        while self._judged < self.count == self._capacity:
+            new = slice(self._judged, self.count)
+            stored = self._arrays, self._valid, self._records, self._actors
+            self._judged = self.count = _fit(self._check, self._all_fit, new, *stored)
             drain(self._source, self._name, lambda: self._capacity - self.count, self._copy)
         self._counters.set(f"held.{self._name}", self.count)
         full = self.count == self._capacity
@@ -386,15 +383,6 @@ class ObservationAssembler:
     def provenance(self) -> list[Origin]:
         """Where each segment of the batch that was taken last came from; to be asked before the next `fill`."""
         return [Origin.of(actor, record) for actor, record in zip(self._actors, self._records, strict=True)]
-
-    def _leave_out(self) -> bool:
-        """As a policy's batch does."""
-        new = slice(self._judged, self.count)
-        if new.start == new.stop or (new.start == 0 and self._all_fit()):
-            self._judged = new.stop
-            return False
-        self._judged = self.count = _fit(self._check, new, self._arrays, self._valid, self._records, self._actors)
-        return self.count < new.stop
 
     def _copy(self, arrival: Arrival, records: NDArray[np.void]) -> None:
         self._carrier.wait()
@@ -420,13 +408,17 @@ class ObservationAssembler:
 
 def _fit(
     check: SegmentCheck,
+    all_fit: Callable[[], bool],
     new: slice,
     arrays: Mapping[str, NDArray],
     valid: NDArray[np.int64],
     records: NDArray[np.void],
     actors: list[tuple[str, int]],
 ) -> int:
-    """Leaves those of the segments in places `new` out that nothing can be learned from; where the others end."""
+    """Leaves those of the segments in places `new` out that nothing can be learned from; where the others end.
+    `all_fit`: whether a whole batch is, which is cheap to ask."""
+    if new.start == 0 and all_fit():
+        return int(new.stop)
     faults = check.numbers({name: array[new] for name, array in arrays.items()}, records[new])
     if not faults:
         return int(new.stop)
