@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import fnmatch
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -295,9 +296,36 @@ def test_top_level_holds_only_what_belongs_there() -> None:
     assert strange == set()
 
 
-def test_package_has_the_release_that_the_wire_announces() -> None:
+def test_package_has_the_name_and_the_release_that_the_code_knows() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["version"] == protocol.RELEASE
+    assert (project["name"], project["version"]) == (protocol.DISTRIBUTION, protocol.RELEASE)
+    extras = {name for path in texts(".py") for name in re.findall(r"\binstall\([\"'](\w+)", path.read_text("utf-8"))}
+    assert extras
+    assert extras <= {*project["optional-dependencies"]}
+
+
+def texts(*endings: str) -> list[Path]:
+    """The files of the repository that a person may read."""
+    folders = [path for path in ROOT.iterdir() if path.name in TOP_LEVEL | {".ci"}]
+    every = [path for folder in folders for path in (folder.rglob("*") if folder.is_dir() else [folder])]
+    return [path for path in every if path.suffix in endings and not {"node_modules", "__pycache__"} & {*path.parts}]
+
+
+def misnamed(text: str) -> list[str]:
+    """Where `text` has an extra of ours under another name than that of the distribution."""
+    return [name for name in re.findall(r"(?<![\w.-])(rookery[\w-]*)\[[a-z]", text) if name != protocol.DISTRIBUTION]
+
+
+def test_extras_are_of_the_distribution_and_code_asks_its_constant() -> None:
+    assert [path for path in texts(".md", ".html", ".toml", ".yaml", ".txt") if misnamed(path.read_text("utf-8"))] == []
+    code = [path for path in texts(".py") if path.relative_to(ROOT).parts[0] in LAYERS]
+    assert [path for path in code if re.search(r"pip install '?rookery", path.read_text("utf-8"))] == []
+
+
+@pytest.mark.parametrize("text", ["pip install 'rookery[x]'", "the extra `rookery-r[x]`", 'all = ["rookery[x,y]"]'])
+def test_another_name_of_the_distribution_is_seen(text: str) -> None:
+    assert misnamed(text)
+    assert not misnamed(text.replace(misnamed(text)[0], protocol.DISTRIBUTION))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ A sentence says what is wrong and, after a semicolon, what to do."""
 
 from __future__ import annotations
 
+from protocol import install
+
 __all__ = ["SENTENCES"]
 
 SENTENCES: dict[str, dict[str, str]] = {
@@ -93,7 +95,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "dataset_last_observation_missing": "{where}: a row was truncated and its true last observation is missing; leave its episode out",
         "dataset_manifest_invalid": "{file} is no manifest of recorded segments ({reason}); record them again",
         "dataset_missing": "bc learns from a dataset only; set policy.dataset.path or policy.dataset.minari",
-        "dataset_needs_minari": "policy.dataset.minari {dataset!r} needs a package that is missing; run: pip install 'rookery[minari]'",
+        "dataset_needs_minari": "policy.dataset.minari {dataset!r} needs a package that is missing; run: "
+        + install("minari"),
         "dataset_not_learnable": "{dataset} cannot be learned from ({reason}); use another dataset",
         "dataset_not_on_policy": "{algorithm} learns from its own newest actions only, which no dataset holds; use bc, iqn, dqn or sac for it",
         "dataset_smaller_than_batch": "dataset {dataset} has {count} rows, fewer than a batch of policy {policy!r}; lower policy.algorithm.batch_size ({batch_size})",
@@ -132,7 +135,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "fewer_segments_than_minibatches": "{count} segments are fewer than {minibatches} minibatches; raise segments or lower minibatches",
         "file_not_generated": "{file} was not made by `rookery k8s render`; give another --out",
         "film_format_unknown": "the name {file} says no kind of film; end it in .gif or .mp4",
-        "film_package_missing": "films need the package imageio; run: pip install 'rookery[pictures]'",
+        "film_package_missing": "films need the package imageio; run: " + install("pictures"),
         "fixed_policy_in_common": "{algorithm} is for a policy of its own, not for all policies in common; write policies.NAME.algorithm",
         "folder_in_use": "{file} is in use by another run; give another --run-dir",
         "folder_is_no_checkpoint": "{file} is a folder and no checkpoint, which is RUN/checkpoints/POLICY/TRAIN_STEP; give one of these, or a file that `rookery export` wrote",
@@ -209,9 +212,9 @@ SENTENCES: dict[str, dict[str, str]] = {
         "lockstep_with_simulators": "schedule is lockstep and the environment is external, whose simulators ask when they want; remove schedule",
         "log_folder_outside_run": "log_dir {value!r} leaves the run's folder; give a relative path without ..",
         "log_range_not_positive": "scale is log and low is {value}; give a positive one, or scale: linear",
-        "logger_not_installed": "loggers names {value}, which is not installed; run: pip install 'rookery[{value}]'",
-        "map_package_missing": "maps need the package matplotlib; run: pip install 'rookery[pictures]'",
-        "matplotlib_missing": "plots need the package matplotlib; run: pip install 'rookery[pictures]'",
+        "logger_not_installed": "loggers names {value}, which is not installed; run: " + install("{value}"),
+        "map_package_missing": "maps need the package matplotlib; run: " + install("pictures"),
+        "matplotlib_missing": "plots need the package matplotlib; run: " + install("pictures"),
         "member_agents_differ": "environment.members: {member!r} has the agent {agent!r} and {other!r} has not; give all members the same agents",
         "member_in_both_splits": "{environment!r} is in both split.train and split.test; remove it from one of them",
         "member_in_no_split": "{environment!r} is in neither split.train nor split.test; add it to one of them",
@@ -221,7 +224,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "memory_transport_in_pod": "transport is memory, which cannot leave a pod, and learners have their own; set transport: auto",
         "minari_dataset_not_found": "Minari has no dataset {dataset!r} on this machine; run: minari download {dataset}, set MINARI_DATASETS_PATH to the folder that it is in, or correct policy.dataset.minari",
         "minari_dataset_unreadable": "Minari cannot open the dataset {dataset!r} ({reason}); correct policy.dataset.minari, or install the dataset again",
-        "minari_missing": "Minari is missing; run: pip install 'rookery[minari]'",
+        "minari_missing": "Minari is missing; run: " + install("minari"),
         "minari_write_failed": "Minari cannot write the dataset {dataset!r} ({reason}); give another --minari",
         "minibatches_do_not_divide": "{count} segments cannot be divided into {minibatches} minibatches; make segments a multiple",
         "minibatches_do_not_divide_batch": "policy {policy!r}: a batch of {count} segments cannot be divided into {minibatches} minibatches; make algorithm.segments or environment.copies a multiple of {minibatches}",
@@ -242,7 +245,9 @@ SENTENCES: dict[str, dict[str, str]] = {
         "nothing_to_examine": "no worker began in {file}, or no policy learns; see its logs, or let the run go on for longer",
         "nothing_to_plot": "these runs have measured nothing yet; wait for the first line of their metrics.jsonl",
         "observation_too_small_for_actions": "{count} actions need an observation of {expected} numbers at least, one for each and {spare} more, but it has {value}; raise observation or lower actions",
-        "onnx_packages_missing": "ONNX needs {packages}, not installed here; run pip install 'rookery[export]', or give another --format",
+        "onnx_packages_missing": "ONNX needs {packages}, not installed here; run "
+        + install("export")
+        + ", or give another --format",
         "openspiel_game_not_sequential": "{environment} is no game of players who move one after another, and others are not taken; choose another",
         "openspiel_game_unknown": "OpenSpiel has no game {value!r}; choose one of pyspiel.registered_names()",
         "openspiel_observation_missing": "{environment} tells nothing in numbers of what a player sees; choose another",
@@ -411,7 +416,9 @@ SENTENCES: dict[str, dict[str, str]] = {
         "world_without_agents": "a world has no agents; give it a population, or agents",
         "world_without_picture": "this world has no picture to make a film of; give it a render_rgb, or render_mode: rgb_array in environment.settings",
         "zero_start_without_recurrence": "zero_start is for recurrent networks; set network.recurrent, or leave zero_start out",
-        "zstandard_missing": "compress needs the package zstandard; install it (pip install 'rookery[compress]') or remove the key",
+        "zstandard_missing": "compress needs the package zstandard; install it ("
+        + install("compress")
+        + ") or remove the key",
     },
     "DiskFault": {
         "disk_full": "cannot write{place}: {reason}; free some room or give {other}",

@@ -29,7 +29,7 @@ import click
 import torch
 from packaging.requirements import Requirement
 
-from protocol import RELEASE
+from protocol import DISTRIBUTION, RELEASE
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError, RookeryError, one_sentence
@@ -104,8 +104,15 @@ def preflight(situation: RunContext) -> Iterator[Check]:
 
 def packages(_: RunContext) -> tuple[State, str]:
     """What this release asks for is installed in the releases it allows."""
+    try:
+        needed = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return (
+            "note",
+            f"{DISTRIBUTION} is not installed, so nothing says what it needs: run pip install -e .",
+        )
     wrong = []
-    for text in metadata.requires("rookery") or []:
+    for text in needed:
         wanted = Requirement(text)
         if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
             continue

@@ -22,6 +22,7 @@ from typing import Any
 
 import yaml
 
+from protocol import install
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from workers.coordination.controls import Controls
@@ -195,7 +196,7 @@ def _plotly(_request: HttpRequest) -> Response:
     """The library that draws curves, from the package that brings it."""
     found = importlib.util.find_spec("plotly")
     if found is None or not found.submodule_search_locations:
-        return _refused(404, "no curves without plotly; run: pip install 'rookery[dashboard]'")
+        return _refused(404, f"no curves without plotly; run: {install('dashboard')}")
     path = Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
     return Response(path.read_bytes(), _KINDS[".js"], headers={"Cache-Control": "max-age=86400"})
 
