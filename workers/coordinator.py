@@ -1,10 +1,11 @@
 """The coordinator of one run: who takes part, what the run wants, how far it is. Training never waits for it.
 
-    describe the environment -> open the ports -> serve ( join  heartbeat  leave )
-    -> actors done -> learners drain -> summary
+    be told the world -> open the ports -> serve ( join  heartbeat  leave )
+    -> actors done -> learners drain -> summary -> baselines, if they are still played
 
 In flows: a configuration; joins, heartbeats, farewells. Out flows: names, incarnations, quotas, routes, commands; the
-run's folder. As an executable: `rookery coordinator`, `python -m workers.coordinator`.
+run's folder. No code of the user runs here: processes that it forks before anything else tell it the world, and play
+the baselines. As an executable: `rookery coordinator`, `python -m workers.coordinator`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -44,8 +46,8 @@ from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
 from workers.coordination.stall_detector import StallDetector
 from workers.coordination.worker_counters import WorkerCounters
-from workers.environments.registry import describe
-from workers.evaluation.baselines import BaselineMeasurement
+from workers.evaluation.baseline_process import BaselineProcess
+from workers.evaluation.description import described
 from workers.evaluation.episodes import environments_of
 from workers.league.league_state import LeagueState
 from workers.league.pool_server import serve_chunk
@@ -58,7 +60,6 @@ from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import plan_policies
 from workers.planning.policy_spec import policy_spec
-from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
 from workers.runtime.http_server import HttpRequest, HttpServer, Response
@@ -83,9 +84,17 @@ class Coordinator:
     """One run. `folder` is the run's; a coordinator that starts in a folder with a state goes on with that run.
     `resident`: whoever stops it will start it again."""
 
-    def __init__(self, run: Run, world: World, folder: Path, server: ControlServer, resident: bool = False) -> None:
+    def __init__(
+        self,
+        run: Run,
+        world: World,
+        folder: Path,
+        server: ControlServer,
+        baselines: BaselineProcess,
+        resident: bool = False,
+    ) -> None:
         self._run, self._world, self._folder, self._server = run, world, folder, server
-        self._resident = resident
+        self._baselines, self._resident = baselines, resident
         plans = plan_policies(run, world)
         auxiliaries = list(plan_auxiliaries(run, plans))
         self._parts = {name: run.end * plan.fraction_of_steps(world) for name, plan in plans.items()}
@@ -105,7 +114,6 @@ class Coordinator:
         """Whether what a run ends by may have changed since that was looked at."""
         self._told: tuple[str, bool, int] = ("running", False, 0)
         """What members' orders follow from, when all were told theirs last."""
-        self._baselines: BaselineMeasurement | None = None
         self._playing: dict[str, Any] = {}
         """What actors are told of the league and the curriculum."""
         self._dirty_since = time.monotonic()
@@ -191,14 +199,28 @@ class Coordinator:
                 sweep(name)
 
     def finish(self) -> dict[str, Any]:
-        """The summary, written to the run's folder."""
+        """The summary, written to the run's folder, and once more when baselines come in that are worth waiting for."""
+        self._baselines.run_ended()
+        summary = self._summary()
+        self._books.write_summary(summary)
+        over = Status(command="stop", view={**self._books.view, "baselines_left": self._baselines.left})
+        while self._members.complete and self._baselines.left and not self._asked_to_stop.is_set():
+            self._say_over(over)
+            if self._baselines.look():
+                summary |= self._baselines.summary(self._run.policy_of(self._world))
+                self._books.write_summary(summary)
+        self._baselines.close()
+        return summary
+
+    def _summary(self) -> dict[str, Any]:
         complete = self._members.complete
+        self._baselines.look()
         summary = self._books.summary(
             self._tally.actors(),
             self._tally.learners(),
             self._members.clean,
             self._tally.restarts(self._learned),
-            (self._baselines or BaselineMeasurement(self._run, self._world)).by_policy(complete),
+            self._baselines.summary(self._run.policy_of(self._world)),
             complete,
             gave_up=self._members.gave_up,
         )
@@ -214,7 +236,6 @@ class Coordinator:
             summary["league"] = self._standing.view
         if self._curriculum is not None:
             summary["curriculum"] = self._curriculum.view
-        self._books.write_summary(summary)
         return summary
 
     @property
@@ -241,16 +262,21 @@ class Coordinator:
             return time.monotonic() < end and self._members.watching
 
         while waited_for():
-            for peer, message in self._server.requests(50):
-                if isinstance(message, Heartbeat):
-                    self._server.answer(peer, over)
-                elif isinstance(message, Leave):
-                    self._leave(peer, message)
-                elif isinstance(message, Join):
-                    self._server.answer(peer, refusal(Refused("run_has_ended"), retry=self._resident))
+            self._say_over(over)
+
+    def _say_over(self, over: Status) -> None:
+        """Answers whoever asks within a moment."""
+        for peer, message in self._server.requests(50):
+            if isinstance(message, Heartbeat):
+                self._server.answer(peer, over)
+            elif isinstance(message, Leave):
+                self._leave(peer, message)
+            elif isinstance(message, Join):
+                self._server.answer(peer, refusal(Refused("run_has_ended"), retry=self._resident))
 
     def close(self) -> None:
         """Closes files and sweeps what dead workers left."""
+        self._baselines.close()
         self._books.close(self._members.complete)
         if self.left:
             return
@@ -423,13 +449,12 @@ class Coordinator:
             self._on_stage_change()
 
     def _on_stage_change(self) -> None:
-        if self._baselines is None:  # measured while others drain, so that nobody waits for them afterwards
-            self._baselines = BaselineMeasurement(self._run, self._world)
         self._observe()
         log.info("event=stage stage=%s", self._stages.now)
 
     def _observe(self) -> None:
         members = self._members
+        self._baselines.look()
         pages = self._tally.actors(), self._tally.learners()
         self._books.observe(
             *pages, members.table(), self._tally.restarts(self._learned), members.measured(), members.apart
@@ -471,17 +496,11 @@ def command(
 ) -> None:
     """Command line of the coordinator."""
     add_cwd_to_path()
-    context: zmq.Context[zmq.Socket[bytes]] | None = None
-    code = 1
     try:
         check_bind(_host_of(bind), keys, insecure)
-        context = open_context(keys, "coordinator")
-        code = _run(context, config, run_dir.resolve(), bind, advertise, resident, until_end)
+        code = _run(config, run_dir.resolve(), keys, bind, advertise, resident, until_end)
     except Exception as fault:
         _, code = tell_failure("coordinator", fault)
-    finally:
-        if context is not None:
-            context.destroy(linger=0)
     sys.exit(code)
 
 
@@ -492,50 +511,41 @@ def _host_of(bind: str) -> str:
     return host
 
 
-def _run(
-    context: zmq.Context[zmq.Socket[bytes]],
-    config: Path,
-    folder: Path,
-    bind: str,
-    advertise: str,
-    resident: bool,
-    until_end: bool,
-) -> int:
-    run = read_run(config)
-    host, port = _host_of(bind), bind.rpartition(":")[2]
+def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resident: bool, until_end: bool) -> int:
+    began, run = time.monotonic(), read_run(config)
     if run.multiprocessing.enabled is False:
         raise ConfigurationError("coordinator_without_processes", key="multiprocessing.enabled")
     if run.replay is not None:
         raise ConfigurationError("replay_with_coordinator", file=run.replay, key="replay")
-    world = describe(run.environment, run.lockstep_checkpoints)
+    world = described(run, "coordinator")
     plan_learners(run, world)
-    check_fixed(run, world)
     if run.evaluation is not None:
         environments_of(run.environment, 1)
-    ports = Ports(context, host, int(port), advertise)
-    addresses = ports.bind({0: zmq.ROUTER}, {0: MAX_REQUEST}, WAITING, http=True, bytes_waiting={0: BYTES})
-    lock = lock_run_folder(run, folder)
-    configure_logging("coordinator", run, folder)
-    control = ControlServer(ports.sockets[0], ports.guard)
-    coordinator = Coordinator(run, world, folder, control, resident)
-    assert ports.http is not None
-    page = Dashboard(folder, run, coordinator.controls, coordinator.view, coordinator.history)
-    routes = {**coordinator.vitals.routes(), **page.routes(), ("GET", "/metrics"): coordinator.metrics}
-    server = HttpServer(ports.http, routes, coordinator.vitals.refusals)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, coordinator.stop)
-    install_stack_dump_signal()
-    _announce(folder, addresses[0], addresses[HTTP])
-    try:
+    with ExitStack() as stack:
+        stack.callback(os.close, lock_run_folder(run, folder))
+        configure_logging("coordinator", run, folder)
+        baselines = BaselineProcess(run, folder, began)  # forked while there is no thread
+        stack.callback(baselines.close)
+        context = open_context(keys, "coordinator")
+        stack.callback(context.destroy, linger=0)
+        ports = Ports(context, _host_of(bind), int(bind.rpartition(":")[2]), advertise)
+        addresses = ports.bind({0: zmq.ROUTER}, {0: MAX_REQUEST}, WAITING, http=True, bytes_waiting={0: BYTES})
+        stack.callback(ports.close)
+        control = ControlServer(ports.sockets[0], ports.guard)
+        coordinator = Coordinator(run, world, folder, control, baselines, resident)
+        stack.callback(coordinator.close)
+        assert ports.http is not None
+        page = Dashboard(folder, run, coordinator.controls, coordinator.view, coordinator.history)
+        routes = {**coordinator.vitals.routes(), **page.routes(), ("GET", "/metrics"): coordinator.metrics}
+        stack.callback(HttpServer(ports.http, routes, coordinator.vitals.refusals).close)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, coordinator.stop)
+        install_stack_dump_signal()
+        _announce(folder, addresses[0], addresses[HTTP])
         complete = coordinator.serve()
         if not coordinator.left:
             coordinator.finish()
             coordinator.linger(3.0, stay=resident and not until_end)
-    finally:
-        server.close()
-        coordinator.close()
-        ports.close()
-        os.close(lock)
     return 0 if complete or coordinator.left else INCOMPLETE
 
 

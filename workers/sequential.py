@@ -34,7 +34,7 @@ from workers import freeze_startup_objects
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.lockstep_blocks import build_lockstep_blocks
 from workers.environments.registry import make
-from workers.evaluation.baselines import baselines_by_policy
+from workers.evaluation.baseline_process import BaselineProcess
 from workers.evaluation.periodic import PeriodicEvaluation
 from workers.learning.curiosity import IntrinsicReward
 from workers.learning.datasets.replayed_run import ReplayedRun, load_replayed_run
@@ -140,6 +140,7 @@ class Sequential:
             else PeriodicEvaluation(run, run.evaluation, self._plans, folder, self._adopt)
         )
         self._stopping = threading.Event()
+        self._began = time.monotonic()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
 
     def stop(self, *_: object) -> None:
@@ -231,17 +232,27 @@ class Sequential:
         return agent_steps >= run.end or late or self._books.target_reached
 
     def finish(self, complete: bool) -> None:
-        """The summary; checkpoints are on disk before it."""
+        """The summary; checkpoints are on disk before it, and baselines in it when those are played, as a process that
+        may end as it likes does now."""
         for member in self._members:
             member.close()
-        by_policy = baselines_by_policy(self._run, self._environment.world, complete)
-        pages = ({_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()})
-        clean = {_NAME, ("learner-0", 1)}
-        self._books.write_summary(self._books.summary(*pages, clean, {}, by_policy, complete))
-        self._books.close(complete)
+        world = self._environment.world
         self._environment.close()
         if self._watch is not None:
             self._watch.close()
+        pages = ({_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()})
+        clean = {_NAME, ("learner-0", 1)}
+        missing = {"baselines": {}, "baselines_missing": "the run was stopped"}
+        summary = self._books.summary(*pages, clean, {}, missing, complete)
+        self._books.write_summary(summary)
+        if complete:
+            baselines = BaselineProcess(self._run, self._folder, self._began)
+            baselines.run_ended()
+            while baselines.left and not self._stopping.is_set():
+                baselines.look(_OBSERVE_EVERY)
+            baselines.close()
+            self._books.write_summary(summary | baselines.summary(self._run.policy_of(world)))
+        self._books.close(complete)
 
     @property
     def _over(self) -> bool:

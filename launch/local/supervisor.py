@@ -179,6 +179,8 @@ def _supervise(
             show(status.view)
         if status is not None and status.command == "stop" and not left:
             left = True
+            if (seconds := status.view.get("baselines_left", 0.0)) and not asked:
+                tell(f"the run has ended; random players go on for at most {seconds:.1f} s, to compare it with them")
             client.leave()  # the coordinator waits for it with its own end
         time.sleep(_LOOK_EVERY)
 

@@ -511,6 +511,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "world_changed": "{environment}: world should be what it was at first but is another one after {method}; keep it the same",
         "world_data_invalid": "{environment}: {field} should be {expected} but is {value}; correct the environment",
         "world_lacks_agent": "there is no agent {agent!r} in this world; its agents are {choices}",
+        "world_not_described": "{environment}: the process that made it to learn its agents and spaces has told none: {reason}; correct the environment, or the scripts of policies, so that they can be made, see what they wrote before this",
     },
     "Flaw": {
         "act_answers_other_observe": "act answers observe {answers} of episode {episode}, but {expected} of {wanted} was asked",

@@ -29,7 +29,7 @@ from protocol.messages.core import Heartbeat, Leave, Message, Refusal, Role, Rou
 from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import Ports, connect
 from tests.faults import kinds_in
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.workers.coordination.test_membership import join
 from workers import coordinator as coordinating
 from workers.coordinator import Coordinator, _announce
@@ -70,11 +70,20 @@ def coordinator(tmp_path: Path, server: Any) -> Iterator[Coordinator]:
     made.close()
 
 
-def coordinator_of(folder: Path, server: Any, resident: bool = False, **keys: Any) -> Coordinator:
+def coordinator_of(
+    folder: Path, server: Any, resident: bool = False, baselines: Any = None, **keys: Any
+) -> Coordinator:
     """Of such a run in `folder`."""
     folder.mkdir(exist_ok=True)
     run = parse_run({"environment": {"copies": 4}, "steps": 1_000, "num_learner_processes": 1, **keys})
-    return Coordinator(run, describe(run.environment), folder, server, resident)
+    return Coordinator(run, describe(run.environment), folder, server, baselines or played(), resident)
+
+
+def played() -> Any:
+    """Baselines that nobody plays, and nobody waits for."""
+    told = {"baselines": {}, "baselines_missing": "", "baselines_seconds": {}}
+    calls = {"look": lambda: False, "run_ended": lambda: None, "summary": lambda _: told, "close": lambda: None}
+    return SimpleNamespace(left=0.0, **calls)
 
 
 def names(coordinator: Coordinator) -> list[tuple[str, int]]:
@@ -271,14 +280,16 @@ class Recording(ControlServer):
 
 
 @contextmanager
-def serving(folder: Path, port: int, resident: bool) -> Iterator[tuple[Coordinator, ControlClient, Recording]]:
+def serving(
+    folder: Path, port: int, resident: bool, baselines: Any = None
+) -> Iterator[tuple[Coordinator, ControlClient, Recording]]:
     """A coordinator on a socket of its own, and its only actor, which tells it something once a minute."""
     context = zmq.Context(1)
     ports = Ports(context, "127.0.0.1", port)
     address = ports.bind({0: zmq.ROUTER})[0]
     server = Recording(ports.sockets[0])
     slow = {"monitor_period": 60, "actor_timeout": 600, "learner_timeout": 600, "actors": 1}
-    coordinator = coordinator_of(folder, server, resident, **slow)
+    coordinator = coordinator_of(folder, server, resident, baselines, **slow)
     client = ControlClient(context, address, "actor")
     thread = threading.Thread(target=coordinator.serve)
     thread.start()
@@ -294,6 +305,37 @@ def serving(folder: Path, port: int, resident: bool) -> Iterator[tuple[Coordinat
         coordinator.close()
         ports.close()
         context.destroy(linger=0)
+
+
+def test_the_summary_is_there_before_baselines_and_complete_with_them(tmp_path: Path, free_port_block: int) -> None:
+    """A run that is told to end while they are played has lost nothing, and waits for them no longer."""
+    played_so_far = {"baselines": {}, "baselines_missing": "not yet"}
+    baselines = played()
+    baselines.left, baselines.summary = PATIENCE, lambda _: dict(played_so_far)
+    baselines.look = lambda: bool(played_so_far["baselines"])
+    file = tmp_path / "summary.json"
+
+    def missing() -> str:
+        return str(json.loads(file.read_text())["baselines_missing"])
+
+    with serving(tmp_path, free_port_block, resident=False, baselines=baselines) as (coordinator, client, _):
+        coordinator.stop()
+        until(lambda: client.command == "drain")
+        client.leave()
+        until(lambda: coordinator.view()["stage"] == "ended")
+        coordinator._asked_to_stop.clear()
+        coordinator._members.complete = True
+        waiting = threading.Thread(target=coordinator.finish)
+        waiting.start()
+        until(file.exists)
+        assert missing() == "not yet"
+        played_so_far.update(baselines={"agent_0": {"random": 1.0}}, baselines_missing="")
+        until(lambda: not missing())
+        assert waiting.is_alive()
+        coordinator.stop()
+        waiting.join(PATIENCE)
+        assert not waiting.is_alive()
+        assert json.loads(file.read_text())["complete"] is True
 
 
 def test_a_coordinator_that_leaves_a_run_which_goes_on_tells_nobody_to_end(

@@ -32,9 +32,6 @@ def test_stop_is_obeyed_within_a_turn_D8(
         return step(self, actions)
 
     monkeypatch.setattr(TreasureHunt, "step", watched)
-    monkeypatch.setattr(
-        "workers.sequential.baselines_by_policy", lambda run, world, complete: {"agent_0": {}, "agent_1": {}}
-    )
     run = parse_run({"environment": {"copies": 4}, "steps": 1_000_000})
     (tmp_path / "counters").mkdir()
     sequential = Sequential(run, tmp_path)

@@ -1,71 +1,27 @@
-"""What scripted and random players earn in an environment: the baselines that training is compared with.
+"""What random and scripted players earn in an environment: the baselines that training is compared with.
 
-In flows: an environment and a player for each agent. Out flow: mean return of an episode and its standard error, by
-policy. A baseline is never a reason for a run to end late or without its summary.
+In flows: an environment and a player for each agent. Out flow: mean return of an episode, its standard error and the
+number of episodes, by agent.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config.run import EnvironmentConfig, Run
-from protocol.spaces import World
+from protocol.config.run import EnvironmentConfig
 from workers.environments.base import Environment, Player
 from workers.environments.players import random_player
 from workers.environments.registry import make
-from workers.environments.simulators import EXTERNAL
-from workers.evaluation.episodes import evaluation_config, play_episodes
+from workers.evaluation.episodes import EpisodePlay, evaluation_config, play_episodes
 
-__all__ = ["BaselineMeasurement", "baselines", "baselines_by_policy", "play"]
+__all__ = ["Baselines", "Found", "baselines", "play"]
 
-log = logging.getLogger(__name__)
-
-_EPISODES = 200
-_PATIENCE, _HURRY = 60.0, 3.0
-"""Seconds for a run that reached its end, and for one that was stopped."""
-
-
-class BaselineMeasurement:
-    """Of one run, begun now, in a thread of its own."""
-
-    def __init__(self, run: Run, world: World) -> None:
-        self._run, self._world = run, world
-        self._found: dict[str, dict[str, float]] = {}
-        self._thread = threading.Thread(target=self._measure, name="baselines", daemon=True)
-        self._thread.start()
-
-    def by_policy(self, complete: bool) -> dict[str, dict[str, float]]:
-        """policy -> baselines of the first agent it plays; empty, as the log tells, where the world raises or is slow.
-        `complete`: the run reached its end, and there is time."""
-        self._thread.join(_PATIENCE if complete else _HURRY)
-        if self._thread.is_alive():
-            reason = f"{_EPISODES} episodes take too long; shorten them with a time limit"
-            log.warning("event=no_baselines reason=%s", reason)
-        by_policy: dict[str, Any] = {}
-        for agent, policy in self._run.policy_of(self._world).items():
-            by_policy.setdefault(policy, dict(self._found.get(agent, {})))
-        return by_policy
-
-    def _measure(self) -> None:
-        if self._run.environment.id == EXTERNAL:  # nobody else can play it
-            return
-        try:
-            self._found.update(baselines(self._run.environment, _EPISODES, self._run.seed))
-        except (Exception, SystemExit) as fault:
-            log.warning("event=no_baselines reason=%s: %s", type(fault).__name__, fault)
-
-
-def baselines_by_policy(run: Run, world: World, complete: bool) -> dict[str, dict[str, float]]:
-    """The same, measured while the caller waits."""
-    return BaselineMeasurement(run, world).by_policy(complete)
-
+Found = dict[str, dict[str, float]]
+"""agent -> {"random", "random_stderr", "random_episodes"}; the same of `scripted`, if the world has such a player."""
 
 _COPIES = 256
 """At most so many copies play at once."""
@@ -81,28 +37,55 @@ def play(
     return {name: _mean(earned.ravel()) for name, earned in play_episodes(environment, players, episodes, seed).items()}
 
 
-def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> dict[str, dict[str, float]]:
-    """agent -> {"random", "random_stderr"} and, where the world has a scripted player, {"scripted", "scripted_stderr"}.
+def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> Found:
+    """Of so many whole episodes, or some more; reproducible from `seed`."""
+    measured = Baselines(config, episodes, seed)
+    measured.play()
+    return measured.found
 
-    Mean returns of whole episodes; reproducible from `seed`.
-    """
-    environment = make(evaluation_config(config, min(_COPIES, episodes)))
-    try:
-        places = environment.world.places
-        generators = np.random.default_rng(seed).spawn(len(places))
-        chance = {place.name: random_player(place, g) for place, g in zip(places, generators, strict=True)}
-        result = {
-            name: {"random": mean, "random_stderr": error}
-            for name, (mean, error) in play(environment, chance, episodes, seed).items()
-        }
-        environment.reset(seed)
-        player = environment.scripted()
-        if player is not None:
-            for name, (mean, error) in play(environment, dict.fromkeys(chance, player), episodes, seed).items():
-                result[name] |= {"scripted": mean, "scripted_stderr": error}
+
+class Baselines:
+    """The same, as far as they have been played."""
+
+    def __init__(self, config: EnvironmentConfig, episodes: int, seed: int, copies: int = _COPIES) -> None:
+        self._config = evaluation_config(config, min(copies, episodes))
+        self._episodes, self._seed = episodes, seed
+        self._games: dict[str, EpisodePlay] = {}
+
+    @property
+    def found(self) -> Found:
+        """Of the episodes that every copy has finished."""
+        result: Found = {}
+        for kind, game in self._games.items():
+            for agent, earned in game.returns.items():
+                if earned.size:
+                    mean, error = _mean(earned.ravel())
+                    told = {kind: mean, f"{kind}_stderr": error, f"{kind}_episodes": earned.size}
+                    result[agent] = {**result.get(agent, {}), **told}
         return result
-    finally:
-        environment.close()
+
+    def play(self, on_turn: Callable[[], None] = lambda: None) -> None:
+        """Plays all of them; `on_turn` is called once a turn and may raise."""
+        environment = make(self._config)
+        try:
+            places = environment.world.places
+            generators = np.random.default_rng(self._seed).spawn(len(places))
+            chance = {place.name: random_player(place, g) for place, g in zip(places, generators, strict=True)}
+            self._play("random", environment, chance, on_turn)
+            environment.reset(self._seed)
+            player = environment.scripted()
+            if player is not None:
+                self._play("scripted", environment, dict.fromkeys(chance, player), on_turn)
+        finally:
+            environment.close()
+
+    def _play(
+        self, kind: str, environment: Environment, players: Mapping[str, Player], on_turn: Callable[[], None]
+    ) -> None:
+        game = self._games[kind] = EpisodePlay(environment, players, self._episodes, self._seed)
+        while not game.over:
+            on_turn()
+            game.step()
 
 
 def _mean(earned: NDArray[np.float64]) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, 
 from workers.environments.registry import BUILT_IN
 from workers.environments.simulators import EXTERNAL
 
-__all__ = ["act", "environments_of", "evaluation_config", "play_episodes"]
+__all__ = ["EpisodePlay", "act", "environments_of", "evaluation_config", "play_episodes"]
 
 _LIMIT = 1_000_000
 """Steps after which an episode counts as endless."""
@@ -35,12 +35,17 @@ class _Account:
         self._running = np.zeros(copies, np.float64)
         self._finished = np.zeros(copies, np.int64)
         self._quota = quota
-        self.returns = np.zeros((copies, quota))
+        self._returns = np.zeros((copies, quota))
 
     @property
     def full(self) -> bool:
         """Has every copy given its episodes?"""
         return bool((self._finished >= self._quota).all())
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """[copies, n]: the first n <= N episodes of every copy, as many as all have finished."""
+        return self._returns[:, : min(self._quota, int(self._finished.min()))]
 
     def add(self, told: AgentTimeStep | AgentOutcome) -> None:
         """Enters what the previous actions brought; an end closes the episode with that reward in it."""
@@ -48,9 +53,44 @@ class _Account:
         self._running[copies] += told.reward
         ended = copies[told.terminated | told.truncated]
         wanted = ended[self._finished[ended] < self._quota]
-        self.returns[wanted, self._finished[wanted]] = self._running[wanted]
+        self._returns[wanted, self._finished[wanted]] = self._running[wanted]
         self._finished[ended] += 1
         self._running[ended] = 0
+
+
+class EpisodePlay:
+    """At least `episodes` episodes, equally many from every copy, turn by turn, until it is `over`."""
+
+    def __init__(self, environment: Environment, players: Mapping[str, Player], episodes: int, seed: int) -> None:
+        if episodes < 1:
+            raise ConfigurationError("episodes_too_few", value=episodes)
+        self._environment, self._players = environment, players
+        self._names = [agent.name for agent in environment.world.agents]
+        self._quota = math.ceil(episodes / environment.copies)
+        self._accounts = [_Account(environment.copies * place.many, self._quota) for place in environment.world.places]
+        self._turns = 0
+        self._turn = environment.reset(seed)
+
+    @property
+    def over(self) -> bool:
+        """Whether all of them have ended."""
+        return all(account.full for account in self._accounts)
+
+    @property
+    def returns(self) -> dict[str, NDArray[np.float64]]:
+        """agent -> [E * C, n <= N], those that every copy has finished."""
+        return {name: account.returns for name, account in zip(self._names, self._accounts, strict=True)}
+
+    def step(self) -> None:
+        """One turn more; EnvironmentFault if episodes do not end."""
+        if self._turns == _LIMIT * self._quota:
+            where, limit = self._environment.world.id, _LIMIT * self._quota
+            raise EnvironmentFault("episodes_not_finished", environment=where, count=self._quota, limit=limit)
+        self._turns += 1
+        turn = self._turn = self._environment.step(act(self._turn, self._names, self._players))
+        told: tuple[AgentTimeStep | AgentOutcome, ...] = (*turn.outcomes, *turn.present)
+        for one in told:
+            self._accounts[one.agent].add(one)
 
 
 def play_episodes(
@@ -65,21 +105,11 @@ def play_episodes(
 
     EnvironmentFault if episodes do not end.
     """
-    if episodes < 1:
-        raise ConfigurationError("episodes_too_few", value=episodes)
-    names = [agent.name for agent in environment.world.agents]
-    quota = math.ceil(episodes / environment.copies)
-    accounts = [_Account(environment.copies * place.many, quota) for place in environment.world.places]
-    turn = environment.reset(seed)
-    for _ in range(_LIMIT * quota):
+    game = EpisodePlay(environment, players, episodes, seed)
+    while not game.over:
         on_turn()
-        turn = environment.step(act(turn, names, players))
-        told: tuple[AgentTimeStep | AgentOutcome, ...] = (*turn.outcomes, *turn.present)
-        for one in told:
-            accounts[one.agent].add(one)
-        if all(account.full for account in accounts):
-            return {name: account.returns for name, account in zip(names, accounts, strict=True)}
-    raise EnvironmentFault("episodes_not_finished", environment=environment.world.id, count=quota, limit=_LIMIT * quota)
+        game.step()
+    return game.returns
 
 
 def act(turn: Turn, names: list[str], players: Mapping[str, Player]) -> list[NDArray[Any]]:

@@ -160,7 +160,7 @@ class RunMetrics:
         seconds: float | None = None,
         gave_up: Collection[tuple[str, int]] = (),
     ) -> dict[str, Any]:
-        """What `summary.json` says."""
+        """What `summary.json` says; `baselines`: its parts that tell of them."""
         seconds = max(1e-9, self.seconds if seconds is None else seconds)
         env_steps, agent_steps = (
             sum_counters(actors.values(), "env_steps"),
@@ -185,7 +185,7 @@ class RunMetrics:
             "versions": {p: _newest(learners, f"version.{p}") for p in self._learned},
             "returns": {policy: curve.summary() for policy, curve in self._returns.items()},
             "environments": environment_books(self._played, self._members, actors),
-            "baselines": dict(baselines),
+            **baselines,
             "segments": segment_balance(self._learned, actors, learners, self._ledgers(), clean, gave_up),
             "rows_trained_per_row_made": sum_counters(pages, *(f"rows_trained.{p}" for p in self._policies))
             / max(1, agent_steps - sum_counters(actors.values(), "fixed_steps") + rows_read),

@@ -15,6 +15,7 @@ from tests.faults import raises
 from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.evaluation import episodes as module
 from workers.evaluation.baselines import baselines, play
+from workers.evaluation.episodes import EpisodePlay
 
 
 class Lengths(Environment):
@@ -95,6 +96,18 @@ def test_episodes_that_never_end_are_a_fault_and_not_a_hang(monkeypatch: pytest.
         play(Lengths(2, ends=False), {"a": ones}, episodes=2, seed=0)
 
 
+def test_what_is_ended_early_counts_the_episodes_that_every_copy_has_finished() -> None:
+    """Those that end first are short: after 19 turns copy 0 has ended 19, and copy 9 its first."""
+    game = EpisodePlay(Lengths(10), {"a": ones}, episodes=300, seed=0)
+    for _ in range(9):
+        game.step()
+    assert game.returns["a"].shape == (10, 0)
+    for _ in range(10):
+        game.step()
+    assert game.returns["a"].tolist() == [[101.0 + copy] for copy in range(10)]
+    assert not game.over
+
+
 def test_no_episodes_are_refused() -> None:
     with raises(ConfigurationError, "episodes_too_few"):
         play(Lengths(2), {"a": ones}, episodes=0, seed=0)
@@ -123,7 +136,7 @@ def test_the_same_seed_gives_the_same_baselines_whatever_the_training_settings()
 
 def test_a_world_without_a_scripted_player_has_a_random_baseline_alone() -> None:
     result = baselines(EnvironmentConfig(id="gymnasium:CartPole-v1"), episodes=256, seed=0)
-    assert set(result["agent"]) == {"random", "random_stderr"}
+    assert set(result["agent"]) == {"random", "random_stderr", "random_episodes"}
     assert 19 < result["agent"]["random"] < 26
 
 

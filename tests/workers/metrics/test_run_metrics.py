@@ -67,7 +67,7 @@ def summary(books: RunMetrics, **changes: Any) -> dict[str, Any]:
         "learners": {("learner-p", 1): {"steps_made.p": 7, "version.p": 3, "lag_rows.p": 4, "lag_sum.p": 6}},
         "clean": set(),
         "restarts": {"actor-0": 1},
-        "baselines": {"p": {"random": 1.0}},
+        "baselines": {"baselines": {"p": {"random": 1.0}}},
         "complete": True,
     }
     return books.summary(**(facts | changes))

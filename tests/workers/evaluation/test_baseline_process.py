@@ -1,0 +1,164 @@
+"""Baselines in a process of their own: whatever happens there, the summary says what was played, and nobody waits."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from protocol.config.run import Run, parse_run
+from tests.waiting import PATIENCE, until
+from workers.environments.registry import describe
+from workers.evaluation import baseline_process as module
+from workers.evaluation.baseline_process import BaselineProcess
+
+__all__ = []
+
+ME = os.getpid()
+
+
+class Odd(gymnasium.Env[Any, Any]):
+    """Episodes of one step; in another process than this one it does something else in the third."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, how: str) -> None:
+        self._how, self._steps = how, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self._steps += 1
+        if self._steps > 2 and os.getpid() != ME:
+            HOW[self._how]()
+        return np.zeros(1, np.float32), 0.5, True, False, {}
+
+
+def raise_value_error() -> None:
+    raise ValueError("it broke")
+
+
+HOW: dict[str, Callable[[], object]] = {
+    "raise": raise_value_error,
+    "sys.exit": lambda: sys.exit("it broke"),
+    "os._exit": lambda: os._exit(3),
+    "segfault": lambda: ctypes.string_at(0),
+    "abort": os.abort,
+    "hang": lambda: time.sleep(PATIENCE),
+    "slow": lambda: time.sleep(0.01),
+    "nothing": lambda: None,
+}
+
+
+def odd(how: str) -> Odd:
+    """Refers to no `copies`: an environment of one."""
+    return Odd(how)
+
+
+def run_of(how: str) -> Run:
+    """A run in that world."""
+    return parse_run({"environment": {"id": f"{__name__}:odd", "copies": 4, "settings": {"how": how}}})
+
+
+@contextmanager
+def playing(run: Run, folder: Path, lasted: float = 0.0) -> Iterator[BaselineProcess]:
+    """The baselines of a run that has `lasted` so many seconds."""
+    process = BaselineProcess(run, folder, time.monotonic() - lasted)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("raise", "it broke"),
+        ("sys.exit", "it broke"),
+        ("os._exit", "exit code 3"),
+        ("segfault", "SIGSEGV"),
+        ("abort", "SIGABRT"),
+    ],
+)
+def test_a_world_that_ends_its_process_costs_only_its_baselines_and_is_told(tmp_path: Path, how: str, why: str) -> None:
+    with playing(run_of(how), tmp_path) as process:
+        until(lambda: process.look() and process.left == 0.0 and process.summary({})["baselines_missing"])
+        process.run_ended()
+        assert process.left == 0.0, "nobody waits for what cannot come"
+        assert why in process.summary({"agent": "p"})["baselines_missing"]
+    said = "".join(path.read_text() for path in (tmp_path / "logs").iterdir())
+    assert how == "os._exit" or "in step" in said, "where it was"
+
+
+def test_a_world_that_hangs_is_waited_for_as_long_as_the_budget_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LEAST", 0.2)
+    with playing(run_of("hang"), tmp_path) as process:
+        process.run_ended()
+        assert 0 < process.left <= process.budget == 0.2
+        while process.left:
+            process.look(0.1)
+        found = process.summary({"agent": "p"})
+    assert found["baselines"] == {"p": {}}
+    assert "were over before" in found["baselines_missing"]
+
+
+def test_after_a_long_run_nobody_waits_for_a_tenth_of_it(tmp_path: Path) -> None:
+    with playing(run_of("hang"), tmp_path, lasted=36_000) as process:
+        process.run_ended()
+        assert process.budget == pytest.approx(3_600, abs=1)
+        assert 9 < process.left <= 10
+
+
+def test_a_slow_world_counts_the_episodes_that_there_was_time_for(tmp_path: Path) -> None:
+    with playing(run_of("slow"), tmp_path) as process:
+        until(process.look)
+        (found,) = process.summary({"agent": "p", "other": "p"})["baselines"].values()
+    assert (found["random"], found["random_stderr"]) == (0.5, 0.0)
+    assert 1 <= found["random_episodes"] < 200
+
+
+def test_a_quick_world_is_played_whole_and_its_process_ends(tmp_path: Path) -> None:
+    run = parse_run({"environment": {"settings": {"width": 7, "height": 7, "turns": 10}}})
+    with playing(run, tmp_path) as process:
+        until(lambda: process.look() and not process.summary({})["baselines_missing"])
+        found = process.summary(run.policy_of(describe(run.environment)))
+        process.run_ended()
+        assert process.left == 0.0
+    assert [*found["baselines"]] == ["agent_0", "agent_1"]
+    for one in found["baselines"].values():
+        assert one["random_episodes"] >= 200
+        assert one["scripted"] > one["random"]
+    assert found["baselines_seconds"]["spent"] > 0
+
+
+def test_play_takes_no_more_than_its_share_of_a_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nothing to spend it stands still after a turn, having told what it has."""
+    monkeypatch.setattr(module, "_LEAST", 0.0)
+    monkeypatch.setattr(module, "_SHARE", 0.0)
+    with playing(run_of("nothing"), tmp_path) as process:
+        until(process.look)
+        assert not process.look(1.0)
+        assert process.summary({})["baselines_seconds"]["spent"] < 1.0
+
+
+def test_external_simulators_are_played_by_nobody_else(tmp_path: Path) -> None:
+    with playing(
+        parse_run({"environment": {"id": "external", "settings": {"world": "cartpole"}}}), tmp_path
+    ) as process:
+        process.run_ended()
+        assert process.left == 0.0
+        assert process.summary({"agent": "p"})["baselines"] == {"p": {}}
+        assert process.summary({"agent": "p"})["baselines_missing"]

@@ -1,0 +1,88 @@
+"""A forked process: what it tells, how it ends, and that it ends."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.waiting import PATIENCE, until
+from workers.evaluation.forked import Forked, Tell
+
+__all__ = []
+
+
+def raises(_: Tell) -> int:
+    raise ValueError("it broke")
+
+
+def read_nothing(_: Tell) -> int:
+    ctypes.string_at(0)
+    return 0
+
+
+def group_lives(number: int) -> bool:
+    try:
+        os.killpg(number, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("body", "fate"),
+    [
+        (lambda _: 0, "it ended with exit code 0"),
+        (lambda _: 7, "it ended with exit code 7"),
+        (raises, "it ended with exit code 1"),
+        (lambda _: sys.exit("no"), "it ended with exit code 1"),
+        (lambda _: os._exit(3), "it ended with exit code 3"),
+        (read_nothing, "it was killed by SIGSEGV"),
+        (lambda _: os.abort(), "it was killed by SIGABRT"),
+    ],
+)
+def test_how_it_ends_is_told_and_ends_nobody_else(body: Callable[[Tell], int], fate: str) -> None:
+    def tells(tell: Tell) -> int:
+        tell("begun")
+        return body(tell)
+
+    forked = Forked(tells)
+    try:
+        assert forked.lines(PATIENCE) == ["begun"]
+        assert forked.lines(PATIENCE) == []
+        assert (forked.over, forked.fate) == (True, fate)
+    finally:
+        forked.close()
+
+
+def test_more_than_a_pipe_holds_is_told_whole() -> None:
+    def tells(tell: Tell) -> int:
+        tell("x" * 1_000_000)
+        return 0
+
+    forked = Forked(tells)
+    try:
+        assert [len(line) for line in forked.lines(PATIENCE)] == [1_000_000]
+    finally:
+        forked.close()
+
+
+def test_one_that_hangs_is_killed_with_what_it_started() -> None:
+    def hangs(tell: Tell) -> int:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if not os.fork():
+            time.sleep(PATIENCE)
+        tell("begun")
+        time.sleep(PATIENCE)
+        return 0
+
+    forked = Forked(hangs)
+    assert forked.lines(PATIENCE) == ["begun"]
+    assert (forked.over, forked.fate) == (False, "it did not end")
+    forked.close()
+    until(lambda: not group_lives(forked.pid))

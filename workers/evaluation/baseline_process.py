@@ -1,0 +1,156 @@
+"""The baselines of a run, played beside training by a process of their own, which may end or hang as it likes.
+
+In flows: a run's configuration, the time. Out flow: what `summary.json` says of baselines, more of it the later it is
+asked. They take at most a tenth of the run's time, of a processor while it goes on and of the clock after its end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from protocol.config.run import EnvironmentConfig, Run
+from workers.environments.registry import BUILT_IN
+from workers.environments.simulators import EXTERNAL
+from workers.evaluation.baselines import Baselines
+from workers.evaluation.forked import Forked, Tell
+from workers.runtime.entry_points import one_line
+from workers.runtime.logs import configure_logging
+
+__all__ = ["BaselineProcess"]
+
+log = logging.getLogger(__name__)
+
+_EPISODES = 200
+_SHARE, _LEAST = 0.1, 1.0
+"""Of the run's time, and seconds that are there in any case."""
+_PATIENCE = 10.0
+"""Seconds after the run's end, however long it was: by then there was time."""
+_NICE = 10
+_TELL_SECONDS = 0.5
+_COPIES = 64
+
+
+class BaselineProcess:
+    """Of `run`, which began at `began` (time.monotonic) and lies in `folder`; to be made before threads are begun."""
+
+    def __init__(self, run: Run, folder: Path, began: float) -> None:
+        self._run, self._began = run, began
+        self._found: dict[str, dict[str, float]] = {}
+        self._spent, self._over, self._says = 0.0, False, ""
+        self._until: float | None = None
+        self._forked: Forked | None = None
+        if run.environment.id == EXTERNAL:
+            self._over, self._says = True, "external simulators are played by nobody else"
+        else:
+            self._forked = Forked(lambda tell: _play(run, folder, began, tell))
+
+    def look(self, seconds: float = 0.0) -> bool:
+        """Takes in what was played since; whether that is anything. Waits for it at most so long."""
+        if self._forked is None or self._over:
+            return False
+        lines = self._forked.lines(seconds)
+        if lines:
+            told = json.loads(lines[-1])
+            self._found, self._spent = told["found"], told["spent"]
+            self._over, self._says = told["over"], told["says"]
+        if not self._over and self._forked.over:
+            self._over, self._says = True, f"the process that played them is gone: {self._forked.fate}"
+            log.warning('event=no_baselines reason="%s"', self._says)
+            return True
+        return bool(lines)
+
+    @property
+    def budget(self) -> float:
+        """Seconds that they may take, of a run that has lasted until now or has ended."""
+        return _allowed((time.monotonic() if self._until is None else self._until) - self._began)
+
+    def run_ended(self) -> None:
+        """From now on what is left of the budget is time in which the run waits for them."""
+        self._until = time.monotonic()
+
+    @property
+    def left(self) -> float:
+        """Seconds in which the run, which has ended, may go on waiting; 0 when all are played, or are not to be."""
+        if self._over or self._until is None:
+            return 0.0
+        return max(0.0, self._until + min(self.budget - self._spent, _PATIENCE) - time.monotonic())
+
+    def summary(self, policy_of: Mapping[str, str]) -> dict[str, Any]:
+        """`baselines`: policy -> those of the first agent that it plays by `policy_of`; `baselines_missing`: why some,
+        or some of their episodes, are not there; what they took and what they might take."""
+        by_policy: dict[str, dict[str, float]] = {}
+        for agent, policy in policy_of.items():
+            by_policy.setdefault(policy, self._found.get(agent, {}))
+        short = "" if self._over else f"the {self.budget:.3g} s that there are for them were over before all was played"
+        return {
+            "baselines": by_policy,
+            "baselines_missing": self._says or short,
+            "baselines_seconds": {"spent": self._spent, "budget": self.budget},
+        }
+
+    def close(self) -> None:
+        """Ends the process."""
+        if self._forked is not None:
+            self._forked.close()
+
+
+def _allowed(seconds: float) -> float:
+    """Seconds of the budget of a run that has lasted so long."""
+    return max(_LEAST, _SHARE * seconds)
+
+
+def _play(run: Run, folder: Path, began: float, tell: Tell) -> int:
+    """In the forked process: plays, and tells again and again what has been found."""
+    os.nice(_NICE)
+    configure_logging("baselines", run, folder)
+    _redirect(folder / run.log_dir / "baselines.out")
+    where = run.environment.model_copy(update={"processes": 0})  # this process may end as well as another
+    measured = Baselines(where, _EPISODES, run.seed, _COPIES if _is_ours(where) else 1)
+    log.info("event=playing episodes=%d", _EPISODES)
+    told_at = time.monotonic()
+
+    def say(over: bool = False, says: str = "") -> None:
+        nonlocal told_at
+        told_at = time.monotonic()
+        told = {"found": measured.found, "spent": time.process_time() - spent_before, "over": over, "says": says}
+        tell(json.dumps(told))
+
+    def pace() -> None:
+        now, spent = time.monotonic(), time.process_time() - spent_before
+        if now - told_at >= _TELL_SECONDS:
+            say()
+        while spent > _allowed(time.monotonic() - began):
+            if told_at < now:
+                say()
+            time.sleep(_TELL_SECONDS)
+
+    spent_before = time.process_time()
+    try:
+        measured.play(pace)
+    except (Exception, SystemExit) as fault:
+        log.warning("event=no_baselines reason=%s", one_line(fault), exc_info=fault)
+        say(True, one_line(fault))
+        return 0
+    say(True)
+    return 0
+
+
+def _is_ours(where: EnvironmentConfig) -> bool:
+    """Whether it steps many copies in about the time of one. Where it does not they play one after the other, so that
+    whatever time there is ends with as many whole episodes as there can be."""
+    return where.id in BUILT_IN and where.members is None
+
+
+def _redirect(output: Path) -> None:
+    """What the world prints, and what a crash of it leaves, is not taken for words of this process's parent."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    os.close(file)

@@ -1,0 +1,118 @@
+"""A process that is forked for code which may end, or hang, the process that it is in: that of the user.
+
+In flow: a function that tells lines of text. Out flow: the lines as they come, and how the process ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+__all__ = ["Forked", "Tell"]
+
+Tell = Callable[[str], None]
+
+_LOOK_SECONDS = 0.1
+_PR_SET_PDEATHSIG = 1
+
+
+class Forked:
+    """Runs `body`, whose result is the exit code, in a process of its own, which begins at once and lives no longer
+    than this one. To be made before threads are begun: of them a fork has none, but it has the locks that they hold."""
+
+    def __init__(self, body: Callable[[Tell], int]) -> None:
+        self._read, write = os.pipe()
+        self._rest = b""
+        self._status: int | None = None
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if not self.pid:
+            os.close(self._read)
+            _become(body, write, parent)
+        os.close(write)
+        os.set_blocking(self._read, False)
+
+    def lines(self, seconds: float = 0.0) -> list[str]:
+        """What it told since it was asked last; waits for the first line, or the end, for at most `seconds`."""
+        end = time.monotonic() + seconds
+        while True:
+            over = self.over  # asked first: what it told before its end is read
+            with suppress(BlockingIOError):
+                while part := os.read(self._read, 1 << 16):
+                    self._rest += part
+            *found, self._rest = self._rest.split(b"\n")
+            left = end - time.monotonic()
+            if found or over or left <= 0:
+                return [line.decode() for line in found]
+            select.select([self._read], [], [], min(left, _LOOK_SECONDS))
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = os.waitstatus_to_exitcode(status) if pid else None
+        return self._status is not None
+
+    @property
+    def fate(self) -> str:
+        """How it ended, or that it did not."""
+        if not self.over or self._status is None:
+            return "it did not end"
+        if self._status < 0:
+            return f"it was killed by {signal.Signals(-self._status).name}"
+        return f"it ended with exit code {self._status}"
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, negative where a signal ended it; None while it runs."""
+        return self._status if self.over else None
+
+    def close(self) -> None:
+        """Ends it at once, with what it has started."""
+        if not self.over:
+            with suppress(ProcessLookupError):  # it has not become the first of its group yet
+                os.killpg(self.pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGKILL)
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        if self._read >= 0:
+            os.close(self._read)
+            self._read = -1
+
+
+def _become(body: Callable[[Tell], int], write: int, parent: int) -> NoReturn:
+    """Nothing is raised, and nothing of the interpreter's end is run: it is the other process's."""
+    code = 1
+
+    def tell(line: str) -> None:
+        data = memoryview(f"{line}\n".encode())
+        while data:
+            data = data[os.write(write, data) :]
+
+    try:
+        os.setsid()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        faulthandler.enable(file=2)
+        if os.getppid() == parent:
+            code = body(tell)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # a full disk, or the user has closed it
+                stream.flush()
+        os._exit(code & 0xFF)
