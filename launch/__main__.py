@@ -9,6 +9,16 @@ from __future__ import annotations
 import gc
 import sys
 
+from launch import packages
+
+try:
+    packages.check()
+except ValueError:
+    from protocol.errors import one_sentence
+
+    with one_sentence():
+        raise
+
 from launch.cli.exec import BECOMES, become
 from protocol.errors import one_sentence
 

@@ -1,4 +1,4 @@
-"""Training from Python, as in a notebook: the same run as `rookery train` makes, by the same workers.
+"""Behind `import rookery`: the run that `rookery train` makes, by the same workers, from a script or a notebook.
 
 In flow: a preset's name or a file, and what to change. Out flow: how the run ended, and its folder.
 """
@@ -14,21 +14,32 @@ from typing import Any
 
 from rich.console import Console
 
+from launch import config_loader, packages
 from launch.cli.display import Display, Plain, Silent
-from launch.config_loader import load
 from launch.local import supervisor
 from launch.run_dir import folder_for
+from protocol.errors import ConfigurationError
 
-__all__ = ["Trained", "train"]
+__all__ = ["TrainedRun", "load", "train"]
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedRun:
     """A run that is over: whether it reached its end, its `summary.json`, and where it lies."""
 
     complete: bool
     summary: dict[str, Any]
     folder: Path
+
+
+def load(folder: Path | str) -> TrainedRun:
+    """The run in `folder` as it ended; ConfigurationError if none has ended there."""
+    folder = Path(folder).resolve()
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+    except (OSError, ValueError):
+        raise ConfigurationError("run_without_summary", file=folder) from None
+    return TrainedRun(bool(summary.get("complete", True)), summary, folder)
 
 
 def train(
@@ -41,7 +52,7 @@ def train(
     run_dir: Path | str | None = None,
     sequential: bool = False,
     progress: bool = True,
-) -> Trained:
+) -> TrainedRun:
     """Trains on this machine until the run ends, and shows its progress.
 
     `source`: a preset or a YAML file; `env`: an environment in place of its own, as `package.module:function`, which
@@ -50,7 +61,8 @@ def train(
     """
     logging.getLogger().addHandler(logging.NullHandler())  # what the supervisor has to say is told with the progress
     changes = [f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()]
-    run = load(source, changes, env=env, steps=steps, seed=seed)
+    packages.check()
+    run = config_loader.load(source, changes, env=env, steps=steps, seed=seed)
     folder = folder_for(source or env or "", None if run_dir is None else Path(run_dir))
     console = Console(stderr=True)
     how = supervisor.train_sequential if sequential or run.multiprocessing.enabled is False else supervisor.train
@@ -59,4 +71,4 @@ def train(
         display = Display(console) if console.is_terminal or console.is_jupyter else Plain(console)
     with display:
         outcome = how(run, folder, display.show, display.tell)
-    return Trained(outcome.complete, outcome.summary, folder)
+    return TrainedRun(outcome.complete, outcome.summary, folder)

@@ -1,9 +1,6 @@
 """The wire and the shared memory: what any worker, in any language, must speak. Imports no torch."""
 
-__all__ = ["DISTRIBUTION", "OLDEST_SCHEMA", "RELEASE", "SCHEMA", "install"]
-
-DISTRIBUTION = "rookery-rl"
-"""What `pip` calls this software: `rookery` is another's in the public index."""
+__all__ = ["OLDEST_SCHEMA", "RELEASE", "SCHEMA"]
 
 RELEASE = "0.1.0"
 """The release of this software; two releases work together if they speak a schema in common."""
@@ -13,8 +10,3 @@ SCHEMA = 2
 
 OLDEST_SCHEMA = 2
 """The oldest number that is still spoken: that of the release before."""
-
-
-def install(extra: str) -> str:
-    """The command that brings what one of the extras of pyproject.toml needs."""
-    return f"pip install '{DISTRIBUTION}[{extra}]'"

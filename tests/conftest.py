@@ -15,6 +15,7 @@ import pytest
 
 from tests.leak_guard import SHARED, Snapshot, mark_descendants
 from tests.ports import choose_block
+from tests.tools import PYTHON_PATH
 from tests.trial import THREADS, Settings, Trial
 
 # One arithmetic thread a process. Here, as conftests further down import torch before pytest_configure where they are
@@ -97,7 +98,7 @@ def forked_rookery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("forge")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-        patch.setenv("PYTHONPATH", str(Path(__file__).resolve().parent.parent))
+        patch.setenv("PYTHONPATH", PYTHON_PATH)
         with program(folder, os.environ):
             yield
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import protocol
+from protocol.errors.distribution import DISTRIBUTION
 from tests.tools import ROOT
 
 LAYERS = ("protocol", "workers", "launch")
@@ -38,8 +39,11 @@ ROOMS = (
     *("algorithms", "learning", "coordination", "relaying", "roles", "tools"),
 )
 """The folders of workers, each of which imports only what stands left of it; `roles` are its own files."""
+BESIDE = ("__init__.py", "README.md", "py.typed")
 ENTRIES = 15
-"""The most files and folders of a folder, `__init__.py` and README.md aside."""
+"""The most files and folders of a folder, these aside."""
+FACE = ROOT / "launch" / "face" / "rookery" / "__init__.py"
+"""The public face, the one file of launch that names what lies in workers; tests/launch/test_face.py looks at it."""
 TORCHLESS = ("workers.coordinator", "workers.relay", "launch.cli.main")
 """Must start without torch: it takes seconds and hundreds of megabytes."""
 
@@ -123,7 +127,7 @@ def swallowed_errors(source: str) -> Iterator[tuple[int, str]]:
 
 def faults(check: Callable[[str], Iterator[tuple[int, str]]], *layers: str) -> list[str]:
     """`path:line: fault` for every file of the layers."""
-    files = [path for layer in layers for path in sorted((ROOT / layer).rglob("*.py"))]
+    files = [path for layer in layers for path in sorted((ROOT / layer).rglob("*.py")) if path != FACE]
     assert files
     return [
         f"{path.relative_to(ROOT)}:{line}: {fault}"
@@ -232,7 +236,7 @@ def test_folders_are_small_enough_to_be_read_at_a_glance() -> None:
     for layer in LAYERS:
         for path in (ROOT / layer).rglob("*"):
             parts = path.relative_to(ROOT).parts
-            if path.name not in ("__init__.py", "README.md") and not {"__pycache__", "node_modules"} & {*parts}:
+            if path.name not in BESIDE and not {"__pycache__", "node_modules"} & {*parts}:
                 sizes[path.parent.relative_to(ROOT)] += 1
     data = {Path("protocol/golden"), Path("launch/presets")}
     assert {name: size for name, size in sizes.items() if size > ENTRIES and name not in data} == {
@@ -298,7 +302,7 @@ def test_top_level_holds_only_what_belongs_there() -> None:
 
 def test_package_has_the_name_and_the_release_that_the_code_knows() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert (project["name"], project["version"]) == (protocol.DISTRIBUTION, protocol.RELEASE)
+    assert (project["name"], project["version"]) == (DISTRIBUTION, protocol.RELEASE)
     extras = {name for path in texts(".py") for name in re.findall(r"\binstall\([\"'](\w+)", path.read_text("utf-8"))}
     assert extras
     assert extras <= {*project["optional-dependencies"]}
@@ -313,7 +317,7 @@ def texts(*endings: str) -> list[Path]:
 
 def misnamed(text: str) -> list[str]:
     """Where `text` has an extra of ours under another name than that of the distribution."""
-    return [name for name in re.findall(r"(?<![\w.-])(rookery[\w-]*)\[[a-z]", text) if name != protocol.DISTRIBUTION]
+    return [name for name in re.findall(r"(?<![\w.-])(rookery[\w-]*)\[[a-z]", text) if name != DISTRIBUTION]
 
 
 def test_extras_are_of_the_distribution_and_code_asks_its_constant() -> None:
@@ -325,7 +329,7 @@ def test_extras_are_of_the_distribution_and_code_asks_its_constant() -> None:
 @pytest.mark.parametrize("text", ["pip install 'rookery[x]'", "the extra `rookery-r[x]`", 'all = ["rookery[x,y]"]'])
 def test_another_name_of_the_distribution_is_seen(text: str) -> None:
     assert misnamed(text)
-    assert not misnamed(text.replace(misnamed(text)[0], protocol.DISTRIBUTION))
+    assert not misnamed(text.replace(misnamed(text)[0], DISTRIBUTION))
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,8 @@ def run(block: Block, folder: Path, out: Path, home: Path | None = None) -> tupl
 def environment(home: Path, folder: Path) -> dict[str, str]:
     """What a reader's shell has set, in a copy of the repository."""
     path = os.pathsep.join([str(home), str(Path(sys.executable).parent), os.environ["PATH"]])
-    return {**os.environ, "HOME": str(home), "PATH": path, "PYTHONPATH": str(folder)}
+    ours = os.pathsep.join([str(folder), str(folder / "launch" / "face")])
+    return {**os.environ, "HOME": str(home), "PATH": path, "PYTHONPATH": ours}
 
 
 def test_readme_has_a_block_that_runs() -> None:

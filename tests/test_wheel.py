@@ -1,7 +1,8 @@
-"""The wheel: built, installed into a fresh virtual environment, and used there."""
+"""What pip installs: the wheel, and the repository as it lies; both in a virtual environment of their own."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import venv
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import protocol
+from protocol.errors.distribution import DISTRIBUTION
 from tests.tools import ROOT
 
 EXTRAS = {
@@ -27,46 +29,82 @@ EXTRAS = {
     "all",
     "test",
 }
+PLACES = (
+    "import rookery; rookery.train; import launch, workers; print(rookery.__file__, launch.__file__, workers.__file__)"
+)
 
 
 def command(*arguments: object, cwd: Path) -> str:
-    done = subprocess.run([*map(str, arguments)], cwd=cwd, capture_output=True, text=True, check=False)
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([*map(str, arguments)], cwd=cwd, env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
+def fresh(folder: Path) -> Path:
+    """Python of a new environment: what ours depends on is lent by this one, itself it has to be installed."""
+    venv.create(folder, with_pip=True)
+    lent = [path for path in sys.path if path.endswith("site-packages")]
+    (place,) = folder.glob("lib/python*/site-packages")
+    (place / "lent.pth").write_text("".join(f"{path}\n" for path in lent))
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command(sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT, cwd=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Python of an environment with the wheel."""
+    python = fresh(tmp_path_factory.mktemp("installed"))
+    command(python, "-m", "pip", "install", "--no-deps", "--no-index", wheel, cwd=wheel.parent)
+    return python
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_wheel_has_its_metadata_and_trains_where_it_is_installed(tmp_path: Path) -> None:
-    """What it depends on is lent by this environment; the package itself comes from the wheel alone."""
-    command(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, ROOT, cwd=tmp_path)
-    (wheel,) = tmp_path.glob("*.whl")
+def test_a_wheel_has_its_metadata_and_what_it_needs(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as held:
         names = held.namelist()
         (metadata,) = (name for name in names if name.endswith("METADATA"))
         told = Parser().parsestr(held.read(metadata).decode())
-    assert told["Version"] == protocol.RELEASE
+    assert (told["Name"], told["Version"]) == (DISTRIBUTION, protocol.RELEASE)
     assert {*told.get_all("Provides-Extra", [])} >= EXTRAS
     assert told["License-Expression"] == "Apache-2.0"
     assert "launch/presets/cartpole.yaml" in names
     assert "launch/templates/single.py.txt" in names
+    assert {f"{package}/py.typed" for package in ("launch", "protocol", "rookery", "workers")} <= {*names}
     assert {"protocol/golden/hello.json", "protocol/clients/python/cartpole.py"} <= {*names}
     assert not any("node_modules" in name for name in names)
-    assert not any(name.startswith("tests/") for name in names)
-    fresh = tmp_path / "fresh"
-    venv.create(fresh, with_pip=True)
-    python = fresh / "bin" / "python"
-    command(python, "-m", "pip", "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
-    lent = [path for path in sys.path if path.endswith("site-packages")]
-    (place,) = fresh.glob("lib/python*/site-packages")
-    (place / "lent.pth").write_text("".join(f"{path}\n" for path in lent))
-    found = command(
-        python, "-c", "import launch, workers; print(launch.__file__, workers.__file__, sep=chr(10))", cwd=tmp_path
-    )
-    assert all(path.startswith(str(fresh)) for path in found.splitlines())
-    rookery = fresh / "bin" / "rookery"
+    assert not any(name.startswith(("tests/", "launch/face/")) for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_project_trains_where_the_wheel_is_installed(installed: Path, tmp_path: Path) -> None:
+    found = command(installed, "-c", PLACES, cwd=tmp_path)
+    assert all(path.startswith(str(installed.parents[1])) for path in found.split())
+    rookery = installed.parent / "rookery"
     assert protocol.RELEASE in command(rookery, "--version", cwd=tmp_path)
     assert "cartpole" in command(rookery, "presets", cwd=tmp_path)
     command(rookery, "new", "my_env", cwd=tmp_path)
     command(rookery, "train", "train.yaml", "--steps", 2000, "--run-dir", tmp_path / "run", cwd=tmp_path / "my_env")
     assert (tmp_path / "run" / "summary.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_repository_installed_as_it_lies_has_the_same_packages(tmp_path: Path) -> None:
+    python = fresh(tmp_path / "editable")
+    command(python, "-m", "pip", "install", "--no-deps", "-e", ROOT, cwd=tmp_path)
+    assert command(python, "-c", PLACES, cwd=tmp_path).split() == [
+        str(ROOT / "launch" / "face" / "rookery" / "__init__.py"),
+        str(ROOT / "launch" / "__init__.py"),
+        str(ROOT / "workers" / "__init__.py"),
+    ]

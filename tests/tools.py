@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -11,10 +12,12 @@ import pytest
 
 from tests.skips import fault
 
-__all__ = ["ROOT", "SHORT", "require", "skip_or_fail"]
+__all__ = ["PYTHON_PATH", "ROOT", "SHORT", "require", "skip_or_fail"]
 
 ROOT = Path(__file__).resolve().parent.parent
 """The top level of the repository."""
+PYTHON_PATH = os.pathsep.join([str(ROOT), str(ROOT / "launch" / "face")])
+"""Where all of our packages are found, whatever is installed."""
 SHORT = "not learning and not slow and not cluster"
 """The tests that `make test` runs, by their marks."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from launch.local.fork_client import ForkClient, ForkedProcess
 from launch.local.restart_budget import RestartBudget
-from protocol.errors import ConfigurationError, DiskFault
+from protocol.errors import DiskFault
 
 __all__ = [
     "FATAL",
@@ -109,18 +108,7 @@ class Process:
 
 def python(*command: str) -> list[str]:
     """The command line of `python -m ...`. The working directory is not put in front of the packages (-P): workers add
-    it at the end, so that a user's folder called like one of ours is never taken for it.
-
-    Raises ConfigurationError if another package of that name is installed.
-    """
-    home = Path(__file__).resolve().parents[2]
-    for name in ("protocol", "workers"):
-        found = importlib.util.find_spec(name)
-        places = list(found.submodule_search_locations or ()) if found is not None else []
-        if not places or Path(places[0]).resolve().parent != home:
-            raise ConfigurationError(
-                "package_name_taken", name=name, found=places[0] if places else "missing", expected=home
-            )
+    it at the end, so that a user's folder called like one of ours is never taken for it."""
     return [sys.executable, "-P", "-m", *command]
 
 

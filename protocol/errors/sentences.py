@@ -4,7 +4,7 @@ A sentence says what is wrong and, after a semicolon, what to do."""
 
 from __future__ import annotations
 
-from protocol import install
+from protocol.errors.distribution import install
 
 __all__ = ["SENTENCES"]
 
@@ -230,6 +230,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "minibatches_do_not_divide_batch": "policy {policy!r}: a batch of {count} segments cannot be divided into {minibatches} minibatches; make algorithm.segments or environment.copies a multiple of {minibatches}",
         "module_import_failed": "{value} cannot be imported ({reason}); correct that module",
         "module_name_invalid": "{value!r} is no name of a module; use small letters, digits and _, as in my_env",
+        "module_name_clash": "{value}: {name!r} is {file} here and {ours} in Rookery, which any other module that imports {name!r} is given; rename yours",
         "module_name_taken": "Python knows another module called {value!r}; choose another name",
         "module_not_found": "{key} {value!r} names module {module!r}, which is not found in {file} nor installed; correct it, or start in its folder ({key} is one of {choices})",
         "name_not_in_module": "module {module!r} has nothing called {name!r}; correct {key} {value!r}",
@@ -255,7 +256,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "openspiel_settings_refused": "{environment}: {reason}; correct environment.settings",
         "own_address_not_resolved": "the name {peer}, at which other ranks are to reach this one, is unknown to this machine ({reason}); give another --advertise, or mend the names of its network",
         "package_missing": "{value} needs a package that is missing; run: pip install {package}",
-        "package_name_taken": "the package {name!r} that Python finds is {found}, not Rookery's in {expected}; uninstall the other one or use a virtual environment of its own",
+        "package_name_taken": "the package {name!r} that Python finds is {found}, not Rookery's in {expected}; rename or uninstall the other one, or use a virtual environment of its own",
+        "package_overwritten": "{other} has written its own {name!r} over Rookery's in {expected}; install Rookery again in a virtual environment of its own",
         "partial_action_not_a_dict": "an action that is not atomic is a {value}; make it a dict, or atomic",
         "path_with_home_sign": "{value!r} would be a folder called ~; leave ~/ out, as paths begin at the home directory",
         "payoffs_not_finite": "payoffs have a number that is not finite; correct it",
@@ -318,6 +320,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "run_needs_more_cores": "a run takes {count} cores and the {holder} has {limit}{where}; raise cores, or set cores_per_run",
         "run_source_unknown": "{value!r} is neither a preset nor a file{hint}; the presets are {choices}, a file ends in .yaml",
         "run_without_checkpoint": "{file} has no checkpoint yet; wait for the first one, or train longer",
+        "run_without_summary": "no run has ended in {file}, as it has no summary.json; name the folder of one that has, as runs/NAME",
         "sampling_not_positive": "replay_ratio and batch_size must be positive, or nothing is sampled; raise them",
         "score_missing": "{file} has no score, as no episode ended in it; raise steps, or lower generations",
         "score_of_policy_missing": "{file} has no score of policy {policy!r}; correct policy",

@@ -20,7 +20,7 @@ import yaml
 from launch.local.fork_client import ForkedProcess
 from tests.flows.network import Place
 from tests.forge import Forge
-from tests.tools import require
+from tests.tools import PYTHON_PATH, require
 from tests.waiting import PATIENCE as PATIENCE
 from tests.waiting import until as until
 
@@ -190,7 +190,7 @@ def _start(
 
 def environment(forked: bool = False) -> dict[str, str]:
     """This process's, with the repository importable from any working directory; for a command that is `forked`."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = PYTHON_PATH
     if not EXTRA_PATH:
         return {**os.environ, "PYTHONPATH": root}
     own = {"PYTHONPATH": f"{EXTRA_PATH}{os.pathsep}{root}"}

@@ -12,7 +12,7 @@ import click
 import pytest
 import yaml
 
-from launch import train
+import rookery
 from launch.cli.main import main
 from launch.config_loader import load
 from protocol.config.run import parse_run
@@ -87,7 +87,7 @@ def test_configuration_for_those_who_come_from_elsewhere_is_valid_L5() -> None:
 def test_configuration_for_those_who_come_from_elsewhere_runs_L5(library: str, tmp_path: Path) -> None:
     path = tmp_path / "moved.yaml"
     path.write_text(yaml.safe_dump(configuration(library)))
-    done = train(str(path), steps=4_000, run_dir=tmp_path / "run", progress=False)
+    done = rookery.train(str(path), steps=4_000, run_dir=tmp_path / "run", progress=False)
     assert done.complete
     assert all(done.summary["train_steps"].values())
 

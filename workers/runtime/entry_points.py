@@ -6,14 +6,22 @@ In flow: `module:name`, as in `environment.id`. Out flow: what is called so, or 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, RookeryError
 
 __all__ = ["add_cwd_to_path", "import_entry_point", "one_line"]
+
+_OURS = {"launch", "protocol", "rookery", "workers"}
+_BESIDE = "user_folder"
+"""The package in which a module of the user's is imported whose own name is taken in this process."""
 
 
 def add_cwd_to_path() -> str:
@@ -25,12 +33,13 @@ def add_cwd_to_path() -> str:
 
 
 def import_entry_point(entry: str, key: str, forms: str) -> Callable[..., Any]:
-    """The function or class `entry`, which `key` names, one of `forms`; modules of the working directory are found
-    last, so that they shadow none of ours."""
+    """The function or class `entry`, which `key` names, one of `forms`."""
     module, _, name = entry.partition(":")
     here = add_cwd_to_path()
     try:
-        found = getattr(importlib.import_module(module), name)
+        found = getattr(_import_module(module, here), name)
+    except RookeryError:
+        raise
     except ModuleNotFoundError as fault:
         missing = fault.name or module
         if missing == module or module.startswith(f"{missing}."):
@@ -46,6 +55,57 @@ def import_entry_point(entry: str, key: str, forms: str) -> Callable[..., Any]:
         raise ConfigurationError("entry_not_callable", value=entry, key=key)
     function: Callable[..., Any] = found
     return function
+
+
+def _import_module(name: str, here: str) -> ModuleType:
+    """The module `name` of the folder `here`, whatever it is called, or else what Python finds.
+
+    One that is called like a module that this process needs, ours or Python's own, is imported beside it under a longer
+    name. ConfigurationError if user's code takes ours for one of its own.
+    """
+    top = name.partition(".")[0]
+    try:
+        if not any(path.is_file() for path in _files(here, name)) or _is_in(here, sys.modules.get(top)):
+            return importlib.import_module(name)
+        if top in sys.modules or top in _OURS or top in sys.stdlib_module_names:
+            folder = sys.modules.setdefault(_BESIDE, ModuleType(_BESIDE))
+            folder.__path__ = [here]
+            return importlib.import_module(f"{_BESIDE}.{name}")
+        _import_top(top, here)
+        return importlib.import_module(name)
+    except (ImportError, AttributeError) as fault:
+        meant = fault.name if isinstance(fault, ImportError) else getattr(fault.obj, "__name__", "")
+        package = str(meant).partition(".")[0]
+        taken, theirs = sys.modules.get(package), [path for path in _files(here, package) if path.exists()]
+        if package not in _OURS or taken is None or not theirs or _is_in(here, taken):
+            raise
+        ours = taken.__file__
+        raise ConfigurationError("module_name_clash", value=name, name=package, file=theirs[0], ours=ours) from fault
+
+
+def _files(here: str, name: str) -> list[Path]:
+    """Where the module would be in the folder."""
+    path = Path(here, *name.split("."))
+    return [path / "__init__.py", path.with_name(f"{path.name}.py"), path]
+
+
+def _is_in(here: str, module: ModuleType | None) -> bool:
+    """Whether the module was imported from the folder."""
+    places = [*getattr(module, "__path__", ()), getattr(module, "__file__", None)]
+    return any(place and Path(place).resolve().parent == Path(here).resolve() for place in places)
+
+
+def _import_top(top: str, here: str) -> None:
+    """Imports `top` from the folder, though another one may come first in Python's path."""
+    spec = PathFinder.find_spec(top, [here])
+    if spec is None or spec.loader is None:  # a folder without __init__.py, which ordinary import finds
+        return
+    module = sys.modules[top] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[top]
+        raise
 
 
 def one_line(fault: BaseException) -> str:

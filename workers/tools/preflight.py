@@ -29,10 +29,11 @@ import click
 import torch
 from packaging.requirements import Requirement
 
-from protocol import DISTRIBUTION, RELEASE
+from protocol import RELEASE
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError, RookeryError, one_sentence
+from protocol.errors.distribution import DISTRIBUTION
 from protocol.experience.ring_buffer import ring_size
 from protocol.memory.shared_file import files, memory_dir
 from protocol.spaces import World

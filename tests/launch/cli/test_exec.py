@@ -6,9 +6,6 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-import pytest
-
-import launch
 from launch.cli.exec import BECOMES
 from launch.cli.main import main
 
@@ -38,8 +35,3 @@ def test_what_becomes_another_program_is_a_command_like_any_other() -> None:
     """It is in the help, and known to the shell."""
     assert [name for name, (module, _) in BECOMES.items() if find_spec(module) is None] == []
     assert BECOMES.keys() <= main.commands.keys()
-
-
-def test_the_package_has_nothing_but_what_it_says() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'trian'"):
-        launch.trian  # noqa: B018

@@ -22,9 +22,9 @@ from typing import Any
 
 import yaml
 
-from protocol import install
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
+from protocol.errors.distribution import install
 from workers.coordination.controls import Controls
 from workers.metrics.history import History
 from workers.runtime.http_server import HttpRequest, Response, Routes

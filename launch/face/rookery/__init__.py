@@ -1,0 +1,81 @@
+"""Rookery from Python.
+
+    import rookery
+
+    run = rookery.train("cartpole", steps=10_000)
+    print(run.summary["returns"])
+
+`train` makes the run that the command `rookery train` makes, `load` reads one that is there, and `Run` is what both
+return. `Environment` is the form of a world that steps many copies at once. `Simulator` and `serve` let a program of
+yours be the environment of a run. Each is imported when it is first asked for: `import rookery` alone costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import warnings
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from launch.api import TrainedRun as Run
+    from launch.api import load, train
+    from protocol.simulator.client import Simulator
+    from protocol.simulator.serve import serve
+    from workers.environments.base import Environment
+
+__all__ = ["Environment", "Run", "Simulator", "load", "serve", "train"]
+
+_PLACES = {
+    "Environment": ("workers.environments.base", "Environment"),
+    "Run": ("launch.api", "TrainedRun"),
+    "Simulator": ("protocol.simulator.client", "Simulator"),
+    "load": ("launch.api", "load"),
+    "serve": ("protocol.simulator.serve", "serve"),
+    "train": ("launch.api", "train"),
+}
+_PACKAGES = ("protocol", "workers", "launch")
+_HOME = next(path for path in Path(__file__).resolve().parents if all((path / name).is_dir() for name in _PACKAGES))
+"""Where our packages lie: beside this one where it is installed, above it in the repository."""
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when it is first asked for."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'rookery' has no attribute {name!r}; it has {', '.join(__all__)}")
+    for package in _PACKAGES:
+        _import_ours(package)
+    module, attribute = _PLACES[name]
+    found = globals()[name] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _import_ours(package: str) -> None:
+    """Imports our own `package`, though the program's folder may have one that is called so.
+
+    ImportError if the program has imported its own already; a warning if from here on it would get ours instead.
+    """
+    ours = _HOME / package / "__init__.py"
+    known = sys.modules.get(package)
+    if known is not None:
+        theirs = getattr(known, "__file__", None)
+        if theirs is None or Path(theirs).resolve() != ours:
+            said = f"the program has imported {theirs} as {package!r}, which is Rookery's {ours}; rename yours"
+            raise ImportError(said, name=package, path=theirs)
+        return
+    other = PathFinder.find_spec(package)
+    if other is not None and other.origin is not None and Path(other.origin).resolve() != ours:
+        said = f"{package!r} is {other.origin} and Rookery's {ours}, which the program gets from here on; rename yours"
+        warnings.warn(said, RuntimeWarning, stacklevel=3)
+    spec = importlib.util.spec_from_file_location(package, ours)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"Rookery's {ours} is missing; install it again", name=package, path=str(ours))
+    module = sys.modules[package] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)

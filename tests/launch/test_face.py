@@ -1,0 +1,135 @@
+"""Rookery from Python: `import rookery` costs nothing, and makes the same runs as the command."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rookery
+from launch.config_loader import load
+from launch.local import supervisor
+from protocol.errors import ConfigurationError
+from tests.faults import raises
+from tests.flows.runs import environment
+from tests.tools import ROOT
+
+
+def test_train_makes_the_run_that_the_command_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def run(*given: Any) -> supervisor.RunOutcome:
+        asked.append(given)
+        given[2]({"policies": {}})
+        return supervisor.RunOutcome(True, {"agent_steps": 10})
+
+    monkeypatch.setattr(supervisor, "train", run)
+    monkeypatch.setattr(supervisor, "train_sequential", run)
+    done = rookery.train(
+        "cartpole",
+        settings={"policy.learning_rate": 0.01, "policy.network.hidden": [8]},
+        seed=3,
+        run_dir=tmp_path / "r",
+    )
+    assert (done.complete, done.summary, done.folder) == (True, {"agent_steps": 10}, tmp_path / "r")
+    made, folder, *_ = asked[0]
+    assert folder == tmp_path / "r"
+    assert (made.seed, made.policy.learning_rate, made.policy.network.hidden) == (3, 0.01, (8,))
+    monkeypatch.chdir(tmp_path)
+    assert rookery.train(env="mine:make", progress=False, sequential=True).folder.parent == tmp_path / "runs"
+
+
+def test_an_environment_named_alone_takes_the_place_of_the_presets_own() -> None:
+    """What only the preset's world knows is left out; how many copies are played is kept."""
+    run = load(None, env="pkg.worlds:make")
+    assert (run.environment.id, run.environment.settings, run.environment.copies) == ("pkg.worlds:make", {}, 32)
+    assert run.policy == load("cartpole").policy
+    of_preset = load("treasure-hunt", ["environment.settings.size=3"], env="gymnasium:Acrobot-v1")
+    assert (of_preset.environment.id, of_preset.environment.settings) == ("gymnasium:Acrobot-v1", {"size": 3})
+    assert load(None) == load("treasure-hunt")
+
+
+def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:
+    with raises(ConfigurationError, "unknown_key", key="stepz"):
+        rookery.train("cartpole", settings={"stepz": 1}, run_dir=tmp_path / "r")
+    assert list(tmp_path.iterdir()) == []
+
+
+FACE = ROOT / "launch" / "face" / "rookery" / "__init__.py"
+TIMED = """
+import sys, time
+before = time.process_time()
+import rookery
+took = time.process_time() - before
+print(took)
+print(*{"torch", "numpy", "zmq", "protocol", "workers", "launch"} & sys.modules.keys())
+"""
+REFUSED = """
+import {name}, rookery
+try:
+    rookery.train
+except ImportError as fault:
+    print(fault.name, fault.path)
+"""
+
+
+def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A script of a user's in the folder."""
+    (folder / "script.py").write_text(code)
+    return subprocess.run(
+        [sys.executable, "script.py"], cwd=folder, env=environment(), capture_output=True, text=True, check=False
+    )
+
+
+def test_the_face_is_small_and_costs_nothing_until_it_is_asked(tmp_path: Path) -> None:
+    assert len(FACE.read_text().splitlines()) <= 150
+    took, loaded = python(TIMED, tmp_path).stdout.splitlines()
+    assert (float(took) <= 0.15, loaded) == (True, "")
+
+
+def test_every_name_of_the_face_is_there_typed_and_explained() -> None:
+    tree = ast.parse(FACE.read_text())
+    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in typed.body if isinstance(node, ast.ImportFrom)]
+    names = [alias.asname or alias.name for node in imports for alias in node.names]
+    assert sorted(names) == sorted(rookery.__all__) == dir(rookery)
+    assert [name for name in names if not getattr(rookery, name).__doc__] == []
+    assert all((ROOT / folder / "py.typed").exists() for folder in ("protocol", "workers", "launch", FACE.parent))
+    for absent in ("trian", "Env", "PPO"):
+        with pytest.raises(AttributeError, match=f"no attribute '{absent}'"):
+            getattr(rookery, absent)
+
+
+def never_run() -> None:
+    """mypy knows what the names of the face are: it would call a comment unused that silences nothing."""
+    rookery.train(1)  # type: ignore[arg-type]
+    rookery.load("runs/first").summery  # type: ignore[attr-defined]  # noqa: B018
+    rookery.serve()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("name", ["protocol", "workers", "launch"])
+def test_ours_is_found_though_the_users_own_lies_beside_the_script(name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.py").write_text("WHOSE = 'the user'\n")
+    done = python(f"import rookery\nrookery.train\nimport {name}\nprint({name}.__file__)\n", tmp_path)
+    assert (done.stdout.strip(), done.returncode) == (str(ROOT / name / "__init__.py"), 0), done.stderr
+    assert str(tmp_path / f"{name}.py") in done.stderr  # the warning has both paths
+    assert str(ROOT / name / "__init__.py") in done.stderr
+    done = python(REFUSED.format(name=name), tmp_path)
+    assert done.stdout.split() == [name, str(tmp_path / f"{name}.py")], done.stderr
+
+
+def test_a_run_that_has_ended_is_loaded(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").write_text(json.dumps({"complete": False, "agent_steps": 3}))
+    run = rookery.load(tmp_path)
+    assert (run.complete, run.summary["agent_steps"], run.folder) == (False, 3, tmp_path)
+    for folder in (tmp_path / "none", tmp_path / "summary.json"):
+        with raises(ConfigurationError, "run_without_summary", file=folder):
+            rookery.load(folder)
+    (tmp_path / "summary.json").write_text("{")
+    with raises(ConfigurationError, "run_without_summary", file=tmp_path):
+        rookery.load(tmp_path)
