@@ -45,6 +45,7 @@ from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
 from workers.metrics.episode_returns import PARTS
 from workers.metrics.run_metrics import RunMetrics
+from workers.metrics.step_time import StepClock
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import TrainingPlan, plan_policies
@@ -107,6 +108,7 @@ class Sequential:
         counted = ActorReport.names(names, list(run.environment.members or ()), fixed=[*fixed])
         self._actor_page = Counters(folder / "counters" / "actor-0.1", *counted)
         self._learner_page = Counters(folder / "counters" / "learner-0.1", *LearnerReport.names(names))
+        self._clock = StepClock(self._actor_page)
         self._published: dict[str, tuple[NDArray[np.uint8], Version]] = {}
         self._members: list[PolicyLearner] = []
         self._performers: dict[str, ActingPolicy] = {}
@@ -191,6 +193,7 @@ class Sequential:
         environment, seats, run = self._environment, self._table.seats, self._run
         turn = environment.reset(seed_of(run.seed, "environment", *(() if run.lockstep else _NAME)))
         env_steps = agent_steps = turns = counted = 0
+        self._clock.begin()
         observed = -math.inf
         while agent_steps < run.end or (self._in_step is not None and self._in_step.mid_turn(turn)):
             if (turn.env_steps and not turn.group) or not turns:
@@ -209,6 +212,7 @@ class Sequential:
             env_steps += turn.env_steps
             self._actor_page.set("env_steps", env_steps)
             self._actor_page.set("agent_steps", agent_steps)
+            self._clock.stepped()
             for member in self._members:
                 while member.step():
                     member.save_if_due()

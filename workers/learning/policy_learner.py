@@ -40,6 +40,7 @@ from workers.learning.league_publisher import LeaguePublisher
 from workers.learning.lockstep_state import LearnerCheckpoint, LearnerProgress
 from workers.learning.source import SegmentSource
 from workers.learning.training_log import TrainingLog
+from workers.metrics.step_time import StepClock
 from workers.planning.policy_plan import TrainingPlan
 from workers.policies.build import build, published_weights
 from workers.policies.networks.rnd_networks import RNDNetworks
@@ -81,6 +82,7 @@ class PolicyLearner:
     ) -> None:
         self.name, self.static, self.waits_for = plan.name, plan.static, "data"
         self._plan, self._run, self._counters, self._publish = plan, run, counters, publish
+        self._clock = StepClock(counters)
         self._rows_expected, self._rows_here = max(1.0, run.steps * share), max(1.0, run.end * share)
         self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(device)
         self.weights = flatten_(self.policy)
@@ -246,6 +248,7 @@ class PolicyLearner:
             if self.rounds is not None and self.rounds.used:
                 self._end_round(self.rounds)
             return False
+        self._clock.begin()
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
 
@@ -433,6 +436,7 @@ class PolicyLearner:
         steps = self.update.train_steps
         self._counters.set(f"train_steps.{self.name}", steps)
         self._counters.add(f"steps_made.{self.name}", steps - self._steps_counted)
+        self._clock.stepped()
         self._steps_counted = steps
 
 

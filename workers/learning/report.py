@@ -10,6 +10,7 @@ from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.messages.core import Route, State
 from protocol.weights.publisher import WeightPublisher
 from workers.metrics import diagnostics
+from workers.metrics.step_time import STAMPS
 
 __all__ = ["LearnerReport"]
 
@@ -28,7 +29,7 @@ class LearnerReport:
         """Names of a learner's counters: whole ones and seconds."""
         whole = ["quarantined_messages", "repeated_headers", "out_of_order", "recovered"]
         whole += ["invalid_subscriptions", "acks_full", *WeightPublisher.COUNTERS, *LOCK_COUNTERS]
-        seconds = [*LOCK_SECONDS]
+        seconds = [*STAMPS, *LOCK_SECONDS]
         for policy in policies:
             whole += [
                 f"{kind}.{policy}"

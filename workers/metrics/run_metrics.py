@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from workers.metrics.diagnostics import batches_checked, findings_of
 from workers.metrics.episode_returns import RecentReturns, ReturnsCurve
 from workers.metrics.history import History
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters, summed
+from workers.metrics.step_time import span, stepped
 from workers.metrics.throughput import Throughput
 from workers.metrics.writers import MetricWriters
 from workers.planning.data_parallel import ledger_path
@@ -30,8 +32,8 @@ from workers.runtime.files import SafeWriter
 
 __all__ = ["RunMetrics"]
 
-_AWAY = 30.0
-"""Seconds without a coordinator in which the run is taken to have gone on."""
+_RATE_SECONDS = 0.5
+"""Over which a rate of now is taken at least."""
 
 
 class RunMetrics:
@@ -58,13 +60,16 @@ class RunMetrics:
         """policy/member -> (episodes, sum of returns) at the last look."""
         self.disk = SafeWriter()
         self._measurements = MetricWriters(run, folder, self.disk)
-        self._last: tuple[float, int, int] | None = None
+        self._looks: deque[tuple[float, int, int]] = deque()
         self.steps_done = 0
         """Agent steps, or without actors rows trained on, at the last look."""
-        self._seconds_before = 0.0
         self._kept = folder / "books.json"
-        self.acting_since = 0.0
-        self.acting_until = 0.0
+        self.seconds = 0.0
+        """Wall-clock seconds from the first to the newest step; without actors, from the first to the newest update."""
+        self._began = self._looked_at = time.time()
+        self._watched: list[tuple[float, float]] = []
+        """(from, to) of steps as looks saw them, for those who do not tell: one of each coordinator there was."""
+        self._watching: tuple[float, float] | None = None
         self.view: dict[str, Any] = {}
         self._restore()
 
@@ -108,11 +113,8 @@ class RunMetrics:
         env_steps, agent_steps = (int(of_actors.get(name, 0)) for name in ("env_steps", "agent_steps"))
         trained = sum_counters(learners.values(), *(f"rows_trained.{p}" for p in self._policies))
         made = agent_steps if self._run.actors else trained
-        if made and not self.acting_since:
-            self.acting_since = now
-            self._last = (now, env_steps, agent_steps)
-        if made > self.steps_done:
-            self.steps_done, self.acting_until = made, now
+        self._look(made)
+        self._measure(actors if self._run.actors else learners)
         rates = self._rates(now, env_steps, agent_steps)
         policies = {policy: self._policy_view(policy, of_actors, learners) for policy in self._played}
         auxiliaries = {name: _learned(name, learners) for name in self._learned[len(self._policies) :]}
@@ -125,7 +127,7 @@ class RunMetrics:
             "agent_steps": agent_steps,
             "made": made,
             "unit": "agent steps" if self._run.actors else "rows trained",
-            "made_per_second": rates["agent_steps_per_second"] if self._run.actors else made / max(1.0, self.seconds),
+            "made_per_second": rates["agent_steps_per_second"] if self._run.actors else self._per_second(made),
             "seconds": round(self.seconds, 3),
             **rates,
             "policies": policies,
@@ -137,17 +139,11 @@ class RunMetrics:
             "verdict": self._verdict_now(flow, apart),
             "health": findings_of(self._learned, learners),
         }
-        if self.acting_since:
+        if self.steps_done:
             told = {name: {**view, **_of(name, measured)} for name, view in {**policies, **auxiliaries}.items()}
             self._measurements.write(told, rates, env_steps, agent_steps, made)
             self.save()
         self.view = view  # last: who sees it finds its point in the history
-
-    @property
-    def seconds(self) -> float:
-        """Wall-clock seconds from the first to the newest step; without actors, from the first to the newest update."""
-        here = max(0.0, self.acting_until - self.acting_since) if self.acting_since else 0.0
-        return self._seconds_before + here
 
     def summary(
         self,
@@ -157,11 +153,10 @@ class RunMetrics:
         restarts: Mapping[str, int],
         baselines: Mapping[str, Any],
         complete: bool,
-        seconds: float | None = None,
         gave_up: Collection[tuple[str, int]] = (),
     ) -> dict[str, Any]:
         """What `summary.json` says; `baselines`: its parts that tell of them."""
-        seconds = max(1e-9, self.seconds if seconds is None else seconds)
+        self._measure(actors if self._run.actors else learners)
         env_steps, agent_steps = (
             sum_counters(actors.values(), "env_steps"),
             sum_counters(actors.values(), "agent_steps"),
@@ -173,11 +168,13 @@ class RunMetrics:
             "env_steps": env_steps,
             "agent_steps": agent_steps,
             "fixed_steps": sum_counters(actors.values(), "fixed_steps"),
-            "seconds": seconds,
-            "env_steps_per_second": env_steps / seconds,
-            "agent_steps_per_second": agent_steps / seconds,
+            "seconds": self.seconds,
+            "env_steps_per_second": self._per_second(env_steps),
+            "agent_steps_per_second": self._per_second(agent_steps),
             "train_steps": {p: sum_counters(pages, f"steps_made.{p}") for p in self._learned},
-            "train_steps_per_second": sum_counters(pages, *(f"steps_made.{p}" for p in self._learned)) / seconds,
+            "train_steps_per_second": self._per_second(
+                sum_counters(pages, *(f"steps_made.{p}" for p in self._learned))
+            ),
             "fixed": {
                 policy: {"algorithm": plan.algorithm.name, "source": plan.source, **self._returns[policy].whole()}
                 for policy, plan in self._fixed.items()
@@ -250,15 +247,15 @@ class RunMetrics:
     def save(self) -> None:
         """What a coordinator that takes over could not know otherwise."""
         returns = {policy: curve.to_plain() for policy, curve in self._returns.items()}
-        self.disk.replace(self._kept, json.dumps({"time": time.time(), "seconds": self.seconds, "returns": returns}))
+        watched = [*self._watched, *([self._watching] if self._watching else [])]
+        self.disk.replace(self._kept, json.dumps({"began": self._began, "watched": watched, "returns": returns}))
 
     def _restore(self) -> None:
         if not self._kept.exists():
             return
         self._measurements.go_on()
         kept = json.loads(self._kept.read_text())
-        away = time.time() - kept["time"]
-        self._seconds_before = kept["seconds"] + (away if 0 < away < _AWAY else 0.0)
+        self._began, self._watched = kept["began"], [(since, until) for since, until in kept["watched"]]
         for policy, curve in kept["returns"].items():
             self._returns[policy].restore(curve)
 
@@ -274,15 +271,36 @@ class RunMetrics:
         return ledgers
 
     def _rates(self, now: float, env_steps: int, agent_steps: int) -> dict[str, float]:
-        if self._last is None:
-            return {"env_steps_per_second": 0.0, "agent_steps_per_second": 0.0}
-        then, env_then, agent_then = self._last
-        elapsed = max(1e-9, now - then)
-        self._last = (now, env_steps, agent_steps)
-        return {
-            "env_steps_per_second": (env_steps - env_then) / elapsed,
-            "agent_steps_per_second": (agent_steps - agent_then) / elapsed,
-        }
+        """Since the look before; of the whole run as long as that, and those before it, are too near."""
+        self._looks.append((now, env_steps, agent_steps))
+        while len(self._looks) > 2 and now - self._looks[1][0] >= _RATE_SECONDS:
+            self._looks.popleft()
+        then, env_then, agent_then = self._looks[0]
+        elapsed = now - then
+        if elapsed < _RATE_SECONDS:
+            env, agent = self._per_second(env_steps), self._per_second(agent_steps)
+        else:
+            env, agent = (env_steps - env_then) / elapsed, (agent_steps - agent_then) / elapsed
+        return {"env_steps_per_second": env, "agent_steps_per_second": agent}
+
+    def _per_second(self, count: int) -> float:
+        """Of the whole run."""
+        return count / self.seconds if self.seconds else 0.0
+
+    def _look(self, made: int) -> None:
+        """Notes between which looks steps were made."""
+        now = time.time()
+        if made > self.steps_done:
+            since = self._looked_at if self._watching is None else self._watching[0]
+            self.steps_done, self._watching = made, (since, now)
+        self._looked_at = now
+
+    def _measure(self, pages: Pages) -> None:
+        """The time from the first to the newest step, as those who made them tell it."""
+        told = [times for page in pages.values() if (times := stepped(page)) is not None]
+        if any(page.get("agent_steps") and stepped(page) is None for page in pages.values()):
+            told += [*self._watched, *([self._watching] if self._watching else [])]
+        self.seconds = span(told, self._began, time.time())
 
     def _policy_view(self, policy: str, actors: Page, learners: Pages) -> dict[str, Any]:
         recent = self._recent[policy]

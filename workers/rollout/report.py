@@ -12,6 +12,7 @@ from protocol.messages.core import State
 from protocol.weights.publisher import WeightSubscriber
 from workers.environments.base import Environment
 from workers.metrics.episode_returns import PARTS
+from workers.metrics.step_time import STAMPS, StepClock
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.players.fixed_collector import Collector, FixedCollector
@@ -33,7 +34,8 @@ class ActorReport:
         idle: Sequence[Collector] = (),
     ) -> None:
         self.state: State = "starting"
-        self._counters = counters
+        self._counters, self._clock = counters, StepClock(counters)
+        self.begin = self._clock.begin
         self._bin = max(1, quota // PARTS)
         self._next_bin = self._bin
         self._performers, self._subscribers, self._seats = performers, subscribers, seats
@@ -81,12 +83,13 @@ class ActorReport:
         waits = [f"waits.{cause}.{policy}" for cause in ("credit", "drain", "step") for policy in policies]
         places = [f"{policy}/{member}" for policy in (*policies, *fixed) for member in members]
         whole += [f"episodes.{place}" for place in places]
-        return whole, [*waits, *LOCK_SECONDS, *(f"returns.{place}" for place in places)]
+        return whole, [*STAMPS, *waits, *LOCK_SECONDS, *(f"returns.{place}" for place in places)]
 
     def count(self, env_steps: int, agent_steps: int) -> None:
         """After each turn: totals so far."""
         self._counters.set("env_steps", env_steps)
         self._counters.set("agent_steps", agent_steps)
+        self._clock.stepped()
         if self._fixed:
             self._counters.set("fixed_steps", sum(seat.steps for seat in self._fixed))
         self._agent_steps = agent_steps

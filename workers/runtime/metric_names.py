@@ -31,6 +31,8 @@ def _level(name: str, says: str, *labels: str) -> Metric:
 METRICS: dict[str, Metric] = {
     "env_steps": _grows("env_steps", "turns of one copy of an environment"),
     "agent_steps": _grows("agent_steps", "actions taken"),
+    "first_step_hours": _level("first_step_hours", "when its first step began, since 1970"),
+    "last_step_hours": _level("last_step_hours", "when its newest step ended, since 1970"),
     "fixed_steps": _grows("fixed_steps", "of these by policies that do not learn"),
     "resumed_steps": _level(
         "resumed_steps", "agent steps before the lock-step checkpoint that this worker went on from"

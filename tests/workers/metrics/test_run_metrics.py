@@ -16,6 +16,7 @@ from tests.flows.runs import SUMMARY
 from workers.learning.report import LearnerReport
 from workers.metrics import run_metrics as module
 from workers.metrics.run_metrics import RunMetrics
+from workers.metrics.step_time import STAMPS
 from workers.rollout.report import ActorReport
 
 RUN = Run(steps=2_000)
@@ -53,17 +54,21 @@ def opened(run_dir: Path) -> Iterator[Opener]:
         yield make
 
 
-def observe(books: RunMetrics, steps: int, **learner: float) -> None:
-    """One look at an actor that made `steps` and a learner."""
-    books.observe(
-        {("actor-0", 1): {"env_steps": steps // 2, "agent_steps": steps}}, {("learner-p", 1): learner}, [], {}
-    )
+def observe(books: RunMetrics, steps: int, acting: tuple[float, float] | None = None, /, **learner: float) -> None:
+    """One look at an actor that made `steps`, and says from when to when if it was `acting`, and a learner."""
+    books.observe({("actor-0", 1): acted(steps, acting)}, {("learner-p", 1): learner}, [], {})
+
+
+def acted(steps: int, acting: tuple[float, float] | None = None) -> dict[str, float]:
+    """The page of an actor that made `steps`, from one second since 1970 to another."""
+    stamps = {} if acting is None else {name: at / 3600 for name, at in zip(STAMPS, acting, strict=True)}
+    return {"env_steps": steps // 2, "agent_steps": steps, **stamps}
 
 
 def summary(books: RunMetrics, **changes: Any) -> dict[str, Any]:
     """A finished run's."""
     facts: dict[str, Any] = {
-        "actors": {("actor-0", 1): {"env_steps": 1_000, "agent_steps": 2_000, "waits.credit.p": 1.5}},
+        "actors": {("actor-0", 1): {**acted(2_000, (1_000, 1_010)), "waits.credit.p": 1.5}},
         "learners": {("learner-p", 1): {"steps_made.p": 7, "version.p": 3, "lag_rows.p": 4, "lag_sum.p": 6}},
         "clean": set(),
         "restarts": {"actor-0": 1},
@@ -80,19 +85,70 @@ def test_the_summary_has_every_promised_key_and_plain_rates(opened: Opener, cloc
     observe(books, 2_000)
     found = summary(books)
     assert found.keys() >= SUMMARY
-    assert found["seconds"] == 10
-    assert (found["env_steps_per_second"], found["agent_steps_per_second"]) == (100, 200)
+    assert found["seconds"] == pytest.approx(10)
+    assert (found["env_steps_per_second"], found["agent_steps_per_second"]) == pytest.approx((100, 200))
     assert (found["train_steps"], found["versions"], found["lag"]["mean"]) == ({"p": 7}, {"p": 3}, 1.5)
     assert found["waits"] == {"credit.p": 1.5}
     json.dumps(found)
 
 
-def test_seconds_count_from_the_first_step_to_the_newest(opened: Opener, clock: Clock) -> None:
+@pytest.mark.parametrize("looks", [[20.0], [7.3, 20.0], [7.3, 7.3001, 20.0], [5.4, 5.9, 6.4, 20.0]])
+def test_rates_are_steps_by_the_time_that_they_took_however_seldom_and_often_anybody_looks(
+    opened: Opener, clock: Clock, looks: list[float]
+) -> None:
+    """Of a run of 2,000 steps in half a second: when all is over, in the middle, twice at once, again and again."""
+    books, begun = opened(), clock.now
+    for look in looks:
+        clock.now = begun + look
+        last = min(7.5, look)
+        made = int((last - 7.0) * 4_000) if look > 7.0 else 0
+        observe(books, made, (begun + 7.0, begun + last) if made else None)
+        for rate in (books.view["agent_steps_per_second"], books.view["made_per_second"]):
+            assert rate == 0 or rate <= 4_001, "which is the truth while it goes on"
+    found = summary(books, actors={("actor-0", 1): acted(2_000, (begun + 7.0, begun + 7.5))})
+    assert found["seconds"] == pytest.approx(0.5)
+    assert found["agent_steps_per_second"] == pytest.approx(4_000)
+    assert found["env_steps_per_second"] == pytest.approx(2_000)
+
+
+def test_a_run_that_made_no_step_has_no_rate(opened: Opener) -> None:
+    books = opened()
+    observe(books, 0)
+    found = summary(books, actors={})
+    assert (found["seconds"], found["agent_steps_per_second"], found["train_steps_per_second"]) == (0, 0, 0)
+
+
+def test_of_an_actor_that_does_not_tell_when_it_steps_looks_tell(opened: Opener, clock: Clock) -> None:
+    """From the last look at none to that at the newest: a rate is never above the true one."""
     books = opened()
     for steps, wait in ((0, 5), (100, 3), (900, 4), (900, 60)):
         observe(books, steps)
         clock.now += wait
-    assert books.seconds == 3
+    assert books.seconds == pytest.approx(8)
+
+
+def test_time_in_which_nobody_steps_for_long_is_not_the_runs(opened: Opener, clock: Clock) -> None:
+    """Two actors that overlap, one that was started again after 20 s, one of the run's life a day later; what an
+    actor says that cannot be is cut."""
+    books, begun = opened(), clock.now
+    times = [(0, 10), (5, 15), (35, 40), (86_400, 86_410)]
+    clock.now += 86_410
+    actors = {("actor-0", number): acted(10, (begun + a, begun + b)) for number, (a, b) in enumerate(times)}
+    assert summary(books, actors=actors)["seconds"] == pytest.approx(50)
+    assert summary(books, actors={("actor-0", 1): acted(1, (1, 1e12))})["seconds"] == pytest.approx(86_410)
+
+
+def test_without_actors_learners_tell_when_they_made_updates(run_dir: Path, clock: Clock) -> None:
+    run_dir.mkdir()
+    books = RunMetrics(RUN.model_copy(update={"actors": 0}), ["p"], run_dir)
+    begun = clock.now
+    clock.now += 9
+    stamps = {name: at / 3600 for name, at in zip(STAMPS, (begun + 5, begun + 5.5), strict=True)}
+    observe(books, 0, **{"rows_trained.p": 100, "steps_made.p": 10, **stamps})
+    assert books.view["made_per_second"] == pytest.approx(200)
+    found = summary(books, actors={}, learners={("learner-p", 1): {"steps_made.p": 10, **stamps}})
+    assert found["train_steps_per_second"] == pytest.approx(20)
+    books.close()
 
 
 def test_returns_are_means_over_the_first_last_and_best_twentieth_of_the_run(opened: Opener) -> None:
@@ -127,6 +183,7 @@ def test_the_verdict_names_who_is_waited_for(opened: Opener, clock: Clock) -> No
 def test_a_coordinator_that_takes_over_knows_returns_and_seconds(opened: Opener, clock: Clock) -> None:
     first = opened()
     first.episodes("p", 5, 1, 40.0)
+    begun = clock.now
     observe(first, 2)
     clock.now += 10
     observe(first, 500)
@@ -136,7 +193,9 @@ def test_a_coordinator_that_takes_over_knows_returns_and_seconds(opened: Opener,
     observe(second, 600)
     clock.now += 3
     observe(second, 700)
-    assert second.seconds == pytest.approx(15)
+    assert second.seconds == pytest.approx(15), "as looks tell, the first coordinator's too"
+    observe(second, 700, (begun + 1, begun + 14))
+    assert second.seconds == pytest.approx(13), "as the actor does"
     curve = summary(second)["returns"]["p"]
     assert (curve["first"], curve["last"]) == (40.0, 80.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ class Shown:
         self.folder, self.made, self.looks = folder, 0, 0
         credits = dict.fromkeys(self.policies, 16)
         self.books = RunMetrics(Run(steps=1_000_000), self.policies, folder, credits=credits)
+        self.books._began -= 100.0
         self.controls = Controls(threading.Event())
         self.stage, self.stalled = "running", ""
         self.league: dict[str, Any] = {}
@@ -43,10 +45,10 @@ class Shown:
     def look(self) -> dict[str, Any]:
         """Half a second goes on; the new view."""
         self.looks, self.made = self.looks + 1, self.made + 1_000
-        self.books.acting_since = self.books.acting_since or 1.0
         for i, policy in enumerate(self.policies):
             self.books.episodes(policy, self.made, 10, 100.0 * (self.looks % 50) + 10.0 * i)
-        actor = {"env_steps": self.made // 2, "agent_steps": self.made}
+        actor: dict[str, float] = {"env_steps": self.made // 2, "agent_steps": self.made}
+        actor |= {"first_step_hours": time.time() / 3600 - 1, "last_step_hours": time.time() / 3600}
         learner: dict[str, float] = {}
         for policy in self.policies:
             actor |= {f"produced.{policy}": self.looks * 8, f"flight.{policy}": 8}
