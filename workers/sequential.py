@@ -65,7 +65,7 @@ from workers.rollout.lockstep import LockstepSchedule
 from workers.rollout.report import ActorReport, update_environment_counters
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
-from workers.runtime.last_words import tell_failure
+from workers.runtime.last_words import tell_failure, watch_user_code
 from workers.runtime.logs import configure_logging
 from workers.runtime.process import INCOMPLETE, lock_run_folder
 from workers.runtime.seeds import seed_of
@@ -349,6 +349,7 @@ def command(config: Path, run_dir: Path) -> None:
     """Command line of the sequential reference."""
     torch_setup.configure_torch()
     add_cwd_to_path()
+    watch_user_code()
     try:
         run = read_run(config)
         run_dir = run_dir.resolve()

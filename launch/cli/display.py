@@ -43,7 +43,7 @@ class Silent:
 
     def tell(self, line: str) -> None:
         """An event."""
-        self._console.print(line, markup=False, highlight=False)
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 class Plain(Silent):

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from launch.local.fork_client import ForkClient, ForkedProcess
 from launch.local.restart_budget import RestartBudget
-from protocol.errors import DiskFault
+from protocol.errors import DiskFault, EnvironmentFault
+from protocol.errors.origin import Crash, crash_in
 
 __all__ = [
     "FATAL",
@@ -37,7 +38,7 @@ FATAL_AT_FIRST = {6}
 """The same, as long as the command has never worked: there was room before, and may be again."""
 _MOST_LINES = 60
 """Of a traceback that is shown."""
-_SPEECHLESS = "it said nothing; see whether its disk is full"
+_SPEECHLESS = "it did not say why, as where a library or os._exit ends the process"
 _CHAINED = ("During handling of the above", "The above exception was")
 
 
@@ -77,20 +78,44 @@ class Process:
         return "\n".join(self._said()[-lines:])
 
     def why(self) -> str:
-        """What it said last, in one line; what its exit code tells where it found no room to say it."""
-        said = self.last_words(1).removeprefix(f"{self.role}: ")
-        if self.code == DiskFault.exit_code and not said.endswith("]"):
-            return DiskFault("output_not_writable", file=self.output).coded
-        return said or (_SPEECHLESS if (self.code or 0) >= 0 else f"it was killed by signal {-(self.code or 0)}")
+        """How it ended and why, in one line: the sentence that it said last, or what its exit code tells, and where it
+        was. A line of its log that happens to be the last is no cause."""
+        code, said, crash = self.code or 0, self.last_words(1), self.crash()
+        if code < 0:
+            at = crash.at if crash is not None else ""
+            return f"was killed by signal {-code} ({signal.Signals(-code).name}){at}"
+        how = f"ended with exit code {code}: "
+        if code == DiskFault.exit_code and not said.endswith("]"):
+            return how + DiskFault("output_not_writable", file=self.output).coded
+        if said.startswith(f"{self.role}: "):
+            return how + said.removeprefix(f"{self.role}: ")
+        if crash is not None:
+            return f"{how}{crash.what}{crash.at}"
+        return how + (self.traceback().rpartition("\n")[2] or _SPEECHLESS)
+
+    def crash(self) -> Crash | None:
+        """How and where it ended without a word of its own, if so it did."""
+        return crash_in("".join(f"{line}\n" for line in self._said()))
+
+    def place(self) -> str:
+        """Where it ended and of what, to know it by when it does so again; empty where that is unknown."""
+        if (crash := self.crash()) is not None:
+            return f"{crash.what}{crash.at}"
+        trace = self.traceback().splitlines()
+        frames = [line for line in trace if line.startswith("  File ")]
+        if frames:
+            return f"{frames[-1].strip()}: {trace[-1].partition(':')[0]}"
+        return self.last_words(1).rpartition(" [")[2] if self.code == EnvironmentFault.exit_code else ""
 
     def traceback(self) -> str:
-        """The first traceback that it wrote since then, with those that led to it; empty without one."""
+        """The last traceback that it wrote since then, with those that led to it; empty without one."""
         said = self._said()
-        start = next((i for i, line in enumerate(said) if line.startswith("Traceback (most recent")), None)
-        if start is None:
+        starts = [i for i, line in enumerate(said) if line.startswith("Traceback (most recent")]
+        first = [i for i in starts if i < 2 or not said[i - 2].startswith(_CHAINED)]
+        if not first:
             return ""
         block: list[str] = []
-        for line in said[start:]:
+        for line in said[first[-1] :]:
             told = bool(block) and bool(block[-1]) and not block[-1].startswith((" ", "Traceback", *_CHAINED))
             if told and line and not line.startswith(_CHAINED):  # behind the line that names the exception
                 break

@@ -27,9 +27,13 @@ class RestartBudget:
         """It was started."""
         self._began = now
 
+    def lived(self, now: float) -> float:
+        """Seconds since it was started."""
+        return now - self._began
+
     def died(self, now: float) -> float | None:
         """Seconds to wait until it is started again; None where its budget is used up."""
-        lived = now - self._began
+        lived = self.lived(now)
         if lived >= _SOUND_SECONDS:
             self.used = 0
         self._early = self._early + 1 if lived < _EARLY_SECONDS else 0

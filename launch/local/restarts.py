@@ -1,8 +1,8 @@
 """What becomes of a worker that died: started again after a pause, as long as its budget lasts, or the end of the run;
 but for an evaluation, without which a run goes on.
 
-In flows: the processes, as they are. Out flows: the processes started again, a line for each death; RunFailed, with the
-first traceback that any of them left told before it.
+In flows: the processes, as they are. Out flows: the processes started again, a line for each death, and the traceback
+that it left; RunFailed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ __all__ = ["RestartManager", "RunFailed"]
 _IN_STEP = ("actor", "learner")
 _BESIDE = ("evaluator",)
 """Of whom training needs nothing."""
+_FIRST_SECONDS = 30.0
+"""Of a worker."""
 
 
 class RunFailed(RookeryError):
@@ -30,22 +32,26 @@ class RestartManager:
 
     def __init__(self, tell: Callable[[str], None], together: bool = False) -> None:
         self._tell, self._together = tell, together
-        self._first: tuple[str, str] | None = None
-        """Role and traceback of who crashed first: others may have died of that only."""
+        self._shown = set[str]()
+        """Tracebacks that were told."""
+        self._early = set[str]()
+        """Where those crashed that had hardly begun: twice at the same place, and it would be so for ever."""
 
     def poll(self, process: Process, stopping: bool) -> None:
         """Starts a worker that died again; nobody when the run is `stopping`."""
         code = process.code
         if code is None or process.done or stopping:
             return
-        restarts, now = process.budget.again, time.monotonic()
-        needless = code == REFUSED and (restarts or process.last_words(1).endswith("[nothing_left_to_do]"))
-        if not process.again_at and (code == 0 or needless):
+        now = time.monotonic()
+        if process.again_at:
+            if now >= process.again_at:
+                start(process)
+            return
+        needless = code == REFUSED and (process.budget.again or _told(process, "nothing_left_to_do"))
+        if (code == 0 or needless) and process.crash() is None:
             process.done = True  # others have taken over what was left to do, or an earlier life of the run had done it
-        elif not process.again_at:
+        else:
             self._plan(process, code, now)
-        elif now >= process.again_at:
-            start(process)
 
     def restart_together(self, processes: Sequence[Process], stage: str) -> None:
         """Where one of those that keep in step is to be started again, ends the others, to be started with it.
@@ -62,39 +68,41 @@ class RestartManager:
                 process.popen.wait()
                 process.again_at, process.done = again, False
 
-    def last_words(self, process: Process) -> None:
-        """Tells the traceback of who crashed first, if anybody did; `process` is the last one."""
-        self._note(process)
-        if self._first is not None:
-            role, said = self._first
-            self._tell(f"the first {role} that crashed said:\n{said}")
-            self._first = None
-
-    def _note(self, process: Process) -> None:
+    def show(self, process: Process) -> None:
+        """Tells the traceback that it left, if it is a new one."""
         said = process.traceback()
-        self._first = self._first or ((process.role, said) if said else None)
+        if said and said not in self._shown:
+            self._shown.add(said)
+            self._tell(f"{process.role} (pid {process.popen.pid}) said:\n{said}")
 
     def _plan(self, process: Process, code: int, now: float) -> None:
-        why = process.fault or f"was killed by signal {-code}"
+        why = process.fault or process.why()
         if code == -signal.SIGBUS:
-            why += " (SIGBUS): shared memory that it had mapped was made shorter, or is on a full or broken disk"
-        if code > 0:
-            why = f"ended with exit code {code}: {process.why()}"
-            if process.role not in _BESIDE:
-                self._note(process)
+            why += ": shared memory that it had mapped was made shorter, or is on a full or broken disk"
+        self.show(process)
+        where = "" if process.fault else process.place()
+        early = bool(where) and process.budget.lived(now) < _FIRST_SECONDS
+        again = " again, at the same place" if early and where in self._early else ""
+        vain = bool(again) or (early and _told(process, "environment_restarts_exhausted"))
+        if early:
+            self._early.add(where)
         restarts = process.budget.again
-        broken = process.last_words(1).endswith("[shared_memory_truncated]")  # it worked until then
+        broken = _told(process, "shared_memory_truncated")  # it worked until then
         fatal = code in FATAL or (code in FATAL_AT_FIRST and not restarts and not broken)
-        pause = None if fatal else process.budget.died(now)
+        pause = None if fatal or vain else process.budget.died(now)
         if pause is None:
-            again = "" if fatal else f" again, after {restarts} restarts"
+            again = again if fatal or vain else f" again, after {restarts} restarts"
             if process.role in _BESIDE:
                 self._tell(f"{process.role} {why}{again}; the run goes on without it; the log is {process.output}")
                 process.done = True
                 return
-            self.last_words(process)
             raise RunFailed("worker_lost", peer=process.role, reason=why, again=again, file=process.output)
         process.again_at = now + pause
         comma = "," if process.fault else ";"
         when = f" in {pause:g} s" if pause else ""
         self._tell(f"{process.role} (pid {process.popen.pid}) {why}{comma} starting it again{when}")
+
+
+def _told(process: Process, kind: str) -> bool:
+    """Whether an error of this kind is what it said last."""
+    return process.last_words(1).endswith(f"[{kind}]")

@@ -68,7 +68,7 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
             output = folder / "logs" / "coordinator.out"
             coordinator = start_process("coordinator", [*command, "127.0.0.1:0"], output, run.restarts)
             processes.append(coordinator)
-            address = _address(folder, coordinator, interrupt)
+            address = _address(folder, coordinator, interrupt, tell)
             place = find(str(folder))
             tell(f"the run's page: {place.url}/#token={place.token}")
             client = ControlClient(context, address, "supervisor")
@@ -118,12 +118,10 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
             if process.popen.stdout is not None:
                 process.popen.stdout.close()
     if process.code not in (0, INCOMPLETE):
-        said = process.why()
-        if process.code == ConfigurationError.exit_code:
-            if fresh:
-                remove(folder)
-            raise ConfigurationError.heard(said)
-        raise RunFailed("sequential_run_failed", reason=said, file=output)
+        if process.code == ConfigurationError.exit_code and fresh:
+            remove(folder)
+        fault = RunFailed("sequential_run_failed", reason=process.why(), file=output)
+        raise _refused(process, tell) or fault
     return RunOutcome(process.code == 0, _summary(folder))
 
 
@@ -154,9 +152,8 @@ def _supervise(
             end = interrupt.first_at + END_SECONDS
         if coordinator.code is not None and (asked or coordinator.code >= 0):
             if coordinator.code not in (0, INCOMPLETE):
-                said = coordinator.why()
-                revival.last_words(coordinator)
-                raise RunFailed("coordinator_failed", reason=said, file=coordinator.output)
+                revival.show(coordinator)
+                raise RunFailed("coordinator_failed", reason=coordinator.why(), file=coordinator.output)
             return
         if asked > 1 or (asked and now > end):
             return
@@ -215,16 +212,24 @@ def _tell_stall(view: View, running: Mapping[int, Process], tell: Callable[[str]
     return said
 
 
-def _address(folder: Path, coordinator: Process, interrupt: Interrupt) -> str:
+def _refused(process: Process, tell: Callable[[str], None]) -> ConfigurationError | None:
+    """What was wrong with the configuration, if that ended a process that nobody starts again; its traceback is told in
+    any case."""
+    if said := process.traceback():
+        tell(said)
+    if process.code == ConfigurationError.exit_code:
+        return ConfigurationError.heard(process.last_words(1).removeprefix(f"{process.role}: "))
+    return None
+
+
+def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Callable[[str], None]) -> str:
     """Where the coordinator listens, as soon as it says so."""
     place = folder / "coordinator.json"
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end and not interrupt.count:
         if coordinator.code is not None:
-            said = coordinator.why()
-            if coordinator.code == ConfigurationError.exit_code:
-                raise ConfigurationError.heard(said)
-            raise RunFailed("coordinator_not_started", reason=said, file=coordinator.output)
+            fault = RunFailed("coordinator_not_started", reason=coordinator.why(), file=coordinator.output)
+            raise _refused(coordinator, tell) or fault
         if place.exists():
             said = json.loads(place.read_text())
             if said["pid"] == coordinator.popen.pid:

@@ -76,6 +76,11 @@ class RookeryError(Exception):
         return cls._said(*found.groups(), **facts) if found else cls("unexplained", reason=coded)
 
     @property
+    def traceback(self) -> str:
+        """That of the user's code which raised it; empty where none did."""
+        return str(self.facts.get("traceback", ""))
+
+    @property
     def known_kind(self) -> str:
         """The kind, if it is one of those there are: whoever is heard may have made it up."""
         return self.kind if self.kind in _SENTENCES else "unknown"
@@ -175,7 +180,7 @@ def one_sentence(other: str = "another --run-dir") -> Iterator[None]:
 
 
 def _end(fault: RookeryError) -> NoReturn:
-    sys.stderr.write(f"rookery: {fault.coded}\n")
+    sys.stderr.write(f"{fault.traceback}rookery: {fault.coded}\n")
     sys.exit(fault.exit_code)
 
 

@@ -28,7 +28,7 @@ def test_a_run_goes_on_when_one_of_its_ranks_is_killed_and_its_books_are_exact_G
         runs.until(lambda: list(saved.glob("[0-9]*")), seconds=600, what="a checkpoint")
         killed(tmp_path, "learner-shared-1", of=5)
         summary = finished(tmp_path, worker, memory_dir, {"learner-shared-0": 1, "learner-shared-1": 1})
-    assert "was killed by signal 9; starting it again" in worker.said
+    assert "was killed by signal 9 (SIGKILL); starting it again" in worker.said
     for rank in range(2):
         log = log_of(tmp_path, f"learner-shared-{rank}")
         assert log.count(f"event=ranks_connected policy=shared rank={rank} ranks=2 backend=gloo") == 2

@@ -1,9 +1,10 @@
 """A process that steps a share of an environment's copies, one environment for each group.
 
-    python -P -m workers.environments.process_main SOCKET PARENT PROCESS CONFIG
+    python -P -m workers.environments.process_main SOCKET NOTES PARENT PROCESS CONFIG
 
 In flows: commands of a few bytes on an inherited socket, actions in shared memory. Out flows: turns in shared memory,
-an answer of a few bytes for each; or the sentence of an error. It ends when its parent does, however that dies.
+an answer of a few bytes for each; or the sentence of an error. Where it dies of a signal or an `os._exit`, the
+inherited file NOTES says where. It ends when its parent does, however that dies.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from workers.environments.registry import make
 from workers.environments.vectorized.process_handle import ANSWER, COMMAND, ProcessCommand
 from workers.environments.vectorized.process_side import TurnWriter
 from workers.environments.vectorized.shared_arrays import Partition, SharedTurns
+from workers.runtime.last_words import watch_user_code
 
 __all__ = ["EnvironmentProcess", "main"]
 
@@ -96,9 +98,10 @@ def _watch(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(descriptor: int, parent: int, process: int, config: str) -> None:
+def main(descriptor: int, notes: int, parent: int, process: int, config: str) -> None:
     """Steps until the parent closes the socket."""
     _end_with(parent)
+    watch_user_code(notes)
     with socket.socket(fileno=descriptor) as wire:
         wire.set_inheritable(False)
         try:
@@ -107,9 +110,9 @@ def main(descriptor: int, parent: int, process: int, config: str) -> None:
                 stepper.run()
             stepper.close()
         except RookeryError as fault:
-            if fault.__cause__ is not None:
-                traceback.print_exc()  # what happened inside the environment
-            _last_word(wire, ProcessCommand.FAULT, fault.exit_code, fault.coded)
+            whole = "".join(traceback.format_exception(fault)) if fault.traceback else ""
+            told = json.dumps([fault.coded, fault.facts, whole], default=str)
+            _last_word(wire, ProcessCommand.FAULT, fault.exit_code, told)
             sys.exit(fault.exit_code)
         except BaseException as fault:
             _last_word(wire, ProcessCommand.CRASH, 0, traceback.format_exception_only(fault)[-1].strip())
@@ -123,4 +126,4 @@ def _last_word(wire: socket.socket, kind: ProcessCommand, number: int, text: str
 
 if __name__ == "__main__":
     freeze_startup_objects()
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5])

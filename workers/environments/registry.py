@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
+from protocol.errors.origin import blame, is_users
 from protocol.spaces import World, parse_world
 from workers.environments.adapters import (
     gymnasium_adapter,
@@ -44,7 +45,7 @@ from workers.environments.worlds.treasure_hunt import TreasureHunt
 from workers.environments.worlds.weather import Weather
 from workers.environments.wrappers.joint_observation import JointObservation
 from workers.environments.wrappers.team import TeamEnvironment
-from workers.runtime.entry_points import import_entry_point, one_line
+from workers.runtime.entry_points import import_entry_point
 
 __all__ = ["BUILT_IN", "describe", "make"]
 
@@ -84,8 +85,10 @@ def make(
         return _made(config, outside)
     except RookeryError:
         raise
-    except (Exception, SystemExit) as fault:
-        raise EnvironmentFault("environment_creation_failed", environment=config.id, reason=one_line(fault)) from fault
+    except BaseException as fault:
+        if not is_users(fault):
+            raise
+        raise EnvironmentFault("environment_creation_failed", environment=config.id, **blame(fault)) from fault
 
 
 def _made(config: EnvironmentConfig, outside: SimulatorEndpoint | None) -> Environment:
@@ -231,11 +234,13 @@ def _call(config: EnvironmentConfig, function: Callable[..., Any], arguments: di
         return function(**config.settings, **arguments)
     except RookeryError:
         raise
-    except (Exception, SystemExit) as fault:
+    except BaseException as fault:
+        if not is_users(fault):
+            raise
         raise ConfigurationError(
             "environment_function_refused_settings",
             environment=config.id,
             value=config.settings,
-            reason=one_line(fault),
             key="environment.settings",
+            **blame(fault),
         ) from fault

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from protocol.config.run import EnvironmentConfig, Run
+from protocol.errors.origin import one_line
 from workers.environments.registry import BUILT_IN
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.baselines import Baselines
 from workers.evaluation.forked import Forked, Tell
-from workers.runtime.entry_points import one_line
 from workers.runtime.logs import configure_logging
 
 __all__ = ["BaselineProcess"]

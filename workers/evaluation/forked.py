@@ -6,16 +6,18 @@ In flow: a function that tells lines of text. Out flow: the lines as they come, 
 from __future__ import annotations
 
 import ctypes
-import faulthandler
 import os
 import select
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
+
+from workers.runtime.last_words import noted_crash, watch_user_code
 
 __all__ = ["Forked", "Tell"]
 
@@ -36,10 +38,12 @@ class Forked:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         parent = os.getpid()
+        self._notes = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._at = ""
         self.pid = os.fork()
         if not self.pid:
             os.close(self._read)
-            _become(body, write, parent)
+            _become(body, write, parent, self._notes.fileno())
         os.close(write)
         os.set_blocking(self._read, False)
 
@@ -63,6 +67,8 @@ class Forked:
         if self._status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self._status = os.waitstatus_to_exitcode(status) if pid else None
+            crash = noted_crash(self._notes) if pid else None
+            self._at = crash.at if crash is not None else ""
         return self._status is not None
 
     @property
@@ -71,8 +77,8 @@ class Forked:
         if not self.over or self._status is None:
             return "it did not end"
         if self._status < 0:
-            return f"it was killed by {signal.Signals(-self._status).name}"
-        return f"it ended with exit code {self._status}"
+            return f"it was killed by {signal.Signals(-self._status).name}{self._at}"
+        return f"it ended with exit code {self._status}{self._at}"
 
     @property
     def code(self) -> int | None:
@@ -86,12 +92,13 @@ class Forked:
                 os.killpg(self.pid, signal.SIGKILL)
             os.kill(self.pid, signal.SIGKILL)
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        self._notes.close()
         if self._read >= 0:
             os.close(self._read)
             self._read = -1
 
 
-def _become(body: Callable[[Tell], int], write: int, parent: int) -> NoReturn:
+def _become(body: Callable[[Tell], int], write: int, parent: int, notes: int) -> NoReturn:
     """Nothing is raised, and nothing of the interpreter's end is run: it is the other process's."""
     code = 1
 
@@ -106,7 +113,7 @@ def _become(body: Callable[[Tell], int], write: int, parent: int) -> NoReturn:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        faulthandler.enable(file=2)
+        watch_user_code(notes)
         if os.getppid() == parent:
             code = body(tell)
     except BaseException:

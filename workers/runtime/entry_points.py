@@ -16,8 +16,9 @@ from types import ModuleType
 from typing import Any
 
 from protocol.errors import ConfigurationError, RookeryError
+from protocol.errors.origin import blame, is_users
 
-__all__ = ["add_cwd_to_path", "import_entry_point", "one_line"]
+__all__ = ["add_cwd_to_path", "import_entry_point"]
 
 _OURS = {"launch", "protocol", "rookery", "workers"}
 _BESIDE = "user_folder"
@@ -37,7 +38,7 @@ def import_entry_point(entry: str, key: str, forms: str) -> Callable[..., Any]:
     module, _, name = entry.partition(":")
     here = add_cwd_to_path()
     try:
-        found = getattr(_import_module(module, here), name)
+        holder = _import_module(module, here)
     except RookeryError:
         raise
     except ModuleNotFoundError as fault:
@@ -47,10 +48,14 @@ def import_entry_point(entry: str, key: str, forms: str) -> Callable[..., Any]:
                 "module_not_found", key=key, value=entry, module=module, file=here, choices=forms
             ) from None
         raise ConfigurationError("package_missing", value=entry, package=missing.partition(".")[0]) from fault
+    except BaseException as fault:
+        if not is_users(fault):
+            raise
+        raise ConfigurationError("module_import_failed", value=entry, **blame(fault)) from fault
+    try:
+        found = getattr(holder, name)
     except AttributeError:
         raise ConfigurationError("name_not_in_module", module=module, name=name, key=key, value=entry) from None
-    except Exception as fault:
-        raise ConfigurationError("module_import_failed", value=entry, reason=one_line(fault)) from fault
     if not callable(found):
         raise ConfigurationError("entry_not_callable", value=entry, key=key)
     function: Callable[..., Any] = found
@@ -106,8 +111,3 @@ def _import_top(top: str, here: str) -> None:
     except BaseException:
         del sys.modules[top]
         raise
-
-
-def one_line(fault: BaseException) -> str:
-    """An exception in one line."""
-    return " ".join(f"{type(fault).__name__}: {fault}".split())

@@ -1,21 +1,29 @@
-"""What a worker says when something ends it, wherever that can still be said.
+"""What is said when something ends a worker or a thread of its, wherever that can still be said.
 
-In flow: what was raised. Out flows: a line of the log, one for people (a traceback for what nobody foresaw), the error
-that other processes are told, the exit code.
+In flow: what was raised; of a process that runs a user's code, also a fatal signal or an `os._exit`. Out flows: a line
+of the log (with the whole traceback), one for people (a traceback for what nobody foresaw; of what a user's code raised
+one in which our frames are folded), the error that other processes are told, the exit code.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import sys
+import threading
 import traceback
+from contextlib import suppress
+from typing import IO, NoReturn
 
 from protocol.errors import RookeryError, disk_fault
+from protocol.errors.origin import Crash, blame, crash_in, is_ours
 
-__all__ = ["tell_failure"]
+__all__ = ["noted_crash", "tell_failure", "watch_user_code"]
 
 log = logging.getLogger(__name__)
+
+_exit = os._exit
 
 
 def tell_failure(role: str, fault: Exception) -> tuple[str, int]:
@@ -23,8 +31,8 @@ def tell_failure(role: str, fault: Exception) -> tuple[str, int]:
     alone is left to say it, and what could not be written must not become another one as the process ends."""
     told = fault if isinstance(fault, RookeryError) else disk_fault(fault)
     if told is not None:
-        error, code, said = told.coded, told.exit_code, f"{role}: {told.coded}"
-        log.error("event=failed kind=%s error=%s", told.kind, told)
+        error, code, said = told.coded, told.exit_code, f"{told.traceback}{role}: {told.coded}"
+        log.error("event=failed kind=%s error=%s", told.kind, told, exc_info=fault if told.traceback else None)
     else:
         error = said = "".join(traceback.format_exception(fault))
         code = 1
@@ -36,3 +44,44 @@ def tell_failure(role: str, fault: Exception) -> tuple[str, int]:
         for stream in (1, 2):
             os.dup2(nowhere, stream)
     return error, code
+
+
+def watch_user_code(notes: int = 2) -> None:
+    """From now on what ends this process without an exception is written to the descriptor `notes`, with its place, as
+    `protocol/errors/origin.py` reads it; what ends a thread that the user's code has started, to stderr."""
+    if notes != 2 or not faulthandler.is_enabled():
+        faulthandler.enable(notes)
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _tell_thread
+    process = os.getpid()
+
+    def tell_exit(status: int) -> NoReturn:
+        if os.getpid() == process and not is_ours(sys._getframe(1).f_code.co_filename):
+            with suppress(OSError):  # a full disk
+                os.write(notes, f"os._exit({status})\n".encode())
+            faulthandler.dump_traceback(notes, all_threads=False)
+        _exit(status)
+
+    os._exit = tell_exit
+
+
+def noted_crash(notes: IO[bytes]) -> Crash | None:
+    """What a process that has ended wrote into its `notes`, if it crashed; the whole is said here."""
+    notes.seek(0)
+    said = notes.read().decode(errors="replace")
+    sys.stderr.write(said)
+    return crash_in(said)
+
+
+def _tell_thread(told: threading.ExceptHookArgs) -> None:
+    """The whole goes to the log. The process goes on, as Python would have it."""
+    name = told.thread.name if told.thread is not None else ""
+    if told.exc_value is None or isinstance(told.exc_value, SystemExit) or not blame(told.exc_value)["file"]:
+        threading.__excepthook__(told)
+        return
+    facts = blame(told.exc_value)
+    log.error(
+        "event=thread_raised thread=%s at=%s reason=%s", name, facts["at"], facts["reason"], exc_info=told.exc_value
+    )
+    sys.stderr.write(f"in the thread {name!r}:\n{facts['traceback']}")
+    sys.stderr.flush()

@@ -35,7 +35,7 @@ from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
 from workers.runtime.http_server import HttpServer
 from workers.runtime.identity import Identity
-from workers.runtime.last_words import tell_failure
+from workers.runtime.last_words import tell_failure, watch_user_code
 from workers.runtime.logs import configure_logging
 from workers.runtime.watchdog import install_stack_dump_signal, run_watchdog
 
@@ -258,6 +258,7 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
     @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
     def command(**options: object) -> None:
         add_cwd_to_path()
+        watch_user_code()
         configure_logging(role)
         install_stack_dump_signal()
         given = Options(**options)  # type: ignore[arg-type]

@@ -15,10 +15,10 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 
 from protocol.errors import Timeout
+from protocol.errors.origin import place_of
 from workers.runtime.health import Health
 from workers.runtime.logs import rates
 
@@ -74,12 +74,11 @@ def install_stack_dump_signal() -> None:
 
 
 def place_of_thread(number: int | None) -> str:
-    """Where a thread is: function, file and line of its innermost frame."""
+    """Where a thread is: function, file and line."""
     frame = sys._current_frames().get(number or 0)
     if frame is None:
         return "an unknown place"
-    last = traceback.extract_stack(frame)[-1]
-    return f"{last.name} ({last.filename}:{last.lineno})"
+    return place_of(frame)
 
 
 def _end(role: str, still: float, farewell: Callable[[str], None]) -> None:

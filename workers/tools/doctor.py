@@ -25,6 +25,7 @@ from workers import freeze_startup_objects
 from workers.metrics.diagnostics import LAYERS, LOOKED_AT, batches_checked, findings_of
 from workers.metrics.segment_accounting import Page, sum_counters
 from workers.runtime.entry_points import add_cwd_to_path
+from workers.runtime.last_words import watch_user_code
 
 __all__ = ["DiagnosedLayer", "examine", "main"]
 
@@ -196,6 +197,7 @@ def _of_shape(words: str) -> bool:
 def main(run: Path, as_json: bool) -> None:
     """Says which layer of the learning in the run's folder RUN fails first, and what to do."""
     add_cwd_to_path()
+    watch_user_code()
     with one_sentence():
         layers = examine(run)
     if as_json:

@@ -31,6 +31,7 @@ from workers.policies.export import from_checkpoint
 from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
+from workers.runtime.last_words import watch_user_code
 
 __all__ = ["evaluate", "frozen_policies", "load_run", "main", "parse_pairs"]
 
@@ -130,6 +131,7 @@ def main(run: Path, episodes: int, seed: int, others: dict[str, str], which: str
     """
     torch_setup.configure_torch()
     add_cwd_to_path()
+    watch_user_code()
     with one_sentence():
         lines = evaluate(run, episodes, seed, others, which)
         append(run, lines)

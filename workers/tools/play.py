@@ -26,6 +26,7 @@ from workers.evaluation.episodes import environments_of, play_episodes
 from workers.evaluation.evaluation import players_of
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
+from workers.runtime.last_words import watch_user_code
 from workers.runtime.seeds import seed_of
 from workers.tools.evaluate import frozen_policies, load_run, parse_pairs
 from workers.tools.rendering import half_block_text, write_film, write_map
@@ -132,6 +133,7 @@ def main(
     """
     torch_setup.configure_torch()
     add_cwd_to_path()
+    watch_user_code()
     with one_sentence("another file"):
         if out is None and heat is None and not sys.stdout.isatty():
             raise ConfigurationError("no_terminal_to_show")

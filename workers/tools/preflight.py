@@ -45,6 +45,7 @@ from workers.learning.device import choose_device
 from workers.planning.auxiliary_plan import plan_learners
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.entry_points import add_cwd_to_path
+from workers.runtime.last_words import watch_user_code
 
 __all__ = ["Check", "main", "preflight"]
 
@@ -99,6 +100,7 @@ def preflight(situation: RunContext) -> Iterator[Check]:
         try:
             state, says = look(situation)
         except RookeryError as fault:
+            sys.stderr.write(fault.traceback)
             state, says = "FAILS", fault.coded
         yield Check(name, state, says)
 
@@ -271,6 +273,7 @@ CHECKS: dict[str, Callable[[RunContext], tuple[State, str]]] = {
 def main(config: Path, run_dir: Path, bind: str, folder: Path | None, as_json: bool) -> None:
     """Says whether this machine can carry the run of CONFIG."""
     add_cwd_to_path()
+    watch_user_code()
     with one_sentence():
         host, _, port = bind.rpartition(":")
         if not port.isdigit():

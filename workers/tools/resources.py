@@ -25,6 +25,7 @@ from workers.planning.policy_plan import plan_policies
 from workers.planning.shared_observation_plan import plan_common
 from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.entry_points import add_cwd_to_path
+from workers.runtime.last_words import watch_user_code
 
 __all__ = ["main", "resource_summary"]
 
@@ -56,10 +57,11 @@ def resource_summary(run: Run) -> dict[str, Any]:
 def main(config: Path) -> None:
     """Says as JSON what the configuration in CONFIG comes to."""
     add_cwd_to_path()
+    watch_user_code()
     try:
         click.echo(json.dumps(resource_summary(read_run(config))))
     except RookeryError as fault:
-        click.echo(f"rookery: {fault.coded}", err=True)
+        click.echo(f"{fault.traceback}rookery: {fault.coded}", err=True)
         sys.exit(fault.exit_code)
 
 

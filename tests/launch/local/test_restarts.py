@@ -1,15 +1,18 @@
-"""What becomes of those that died: a line, a pause, another start, and at the end the first traceback of all."""
+"""What becomes of those that died: its traceback, a line, a pause, another start."""
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import pytest
 
+from launch.local import process as process_module
 from launch.local.process import Process, start_process
 from launch.local.restarts import RestartManager, RunFailed
 from tests.faults import kinds_in, raises
+from tests.tools import ROOT
 
 CRASHES = (
     "import sys\nprint('warming up', file=sys.stderr)\n"
@@ -22,8 +25,11 @@ CRASHES = (
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "crashes.py").write_text(CRASHES)
     (tmp_path / "bus.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGBUS)\n")
-    (tmp_path / "gives_up.py").write_text("import sys\nsys.exit('gives_up: the sentence')\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "gives_up.py").write_text(
+        "import sys\nprint(f'{sys.argv[1]}: the sentence', file=sys.stderr)\nsys.exit(1)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
@@ -33,26 +39,48 @@ def looked_after(revival: RestartManager, process: Process) -> None:
     revival.poll(process, stopping=False)
 
 
-def test_a_crashed_worker_is_started_again_and_its_first_traceback_is_shown_last_U13(scripts: Path) -> None:
+def test_a_crashed_worker_shows_its_traceback_and_is_started_again_but_once_at_the_same_place_U13(
+    scripts: Path,
+) -> None:
     told: list[str] = []
     revival = RestartManager(told.append)
-    process = start_process("actor", ["crashes"], scripts / "logs" / "a.out", restarts=1)
+    process = start_process("actor", ["crashes"], scripts / "logs" / "a.out", restarts=5)
     looked_after(revival, process)
-    assert told[0].endswith("ended with exit code 1: ValueError: what came of it; starting it again in 0.25 s")
+    assert f"(pid {process.popen.pid}) said:\nTraceback (most recent call last):" in told[0]
+    assert "KeyError: 'the cause'" in told[0]
+    assert told[0].endswith("ValueError: what came of it")
+    assert "warming up" not in told[0]
+    assert told[1].endswith("ended with exit code 1: ValueError: what came of it; starting it again in 0.25 s")
     time.sleep(max(0.0, process.again_at - time.monotonic()))
     revival.poll(process, stopping=False)
     assert process.budget.again == 1
-    other = start_process("learner", ["gives_up"], scripts / "logs" / "b.out")
+    why = "ended with exit code 1: ValueError: what came of it"
+    facts = {"peer": "actor", "reason": why, "again": " again, at the same place", "file": process.output}
+    with raises(RunFailed, "worker_lost", **facts):
+        looked_after(revival, process)
+    assert len(told) == 2, "the same traceback is shown once"
+
+
+@pytest.mark.parametrize(
+    ("ends", "why"),
+    [
+        ("os._exit(3)", "ended with exit code 3: os._exit(3) in step (ends.py:5)"),
+        ("ctypes.string_at(0)", "was killed by signal 11 (SIGSEGV) in step (ends.py:5)"),
+        ("os.abort()", "was killed by signal 6 (SIGABRT) in step (ends.py:5)"),
+        ("ctypes.CDLL(None)._exit(3)", f"ended with exit code 3: {process_module._SPEECHLESS}"),
+    ],
+)
+def test_who_can_say_nothing_is_told_with_the_place_and_no_line_of_its_log(scripts: Path, ends: str, why: str) -> None:
+    (scripts / "ends.py").write_text(
+        "import ctypes, os, sys\nfrom workers.runtime.last_words import watch_user_code\nwatch_user_code()\n"
+        f"def step():\n    {ends}\n"
+        "print('2026 - actor-0 - WARNING - event=not_sent type=join reason=coordinator_away', file=sys.stderr)\n"
+        "sys.stderr.flush()\nstep()\n"
+    )
+    process = start_process("actor", ["ends"], scripts / "logs" / "ends.out")
     process.popen.wait(60)
-    why = "ended with exit code 1: gives_up: the sentence"
-    with raises(
-        RunFailed, "worker_lost", peer="learner", reason=why, again=" again, after 0 restarts", file=other.output
-    ):
-        looked_after(revival, other)
-    assert told[1].startswith("the first actor that crashed said:\nTraceback (most recent call last):")
-    assert "KeyError: 'the cause'" in told[1]
-    assert told[1].endswith("ValueError: what came of it")
-    assert "warming up" not in told[1]
+    assert process.why() == why
+    assert bool(process.place()) == ("ends.py" in why)
 
 
 def test_a_worker_whose_shared_memory_was_cut_short_is_started_again_and_that_is_said(scripts: Path) -> None:
@@ -69,12 +97,12 @@ def test_a_worker_whose_shared_memory_was_cut_short_is_started_again_and_that_is
 
 def test_a_run_goes_on_without_an_evaluation_that_cannot_be_kept_alive_and_says_so(scripts: Path) -> None:
     told: list[str] = []
-    process = start_process("evaluator", ["gives_up"], scripts / "logs" / "e.out")
+    process = start_process("evaluator", ["gives_up", "evaluator"], scripts / "logs" / "e.out")
     revival = RestartManager(told.append)
     looked_after(revival, process)
     assert process.done
     (said,) = told
-    assert said.startswith("evaluator ended with exit code 1: gives_up: the sentence again, after 0 restarts; the run")
+    assert said.startswith("evaluator ended with exit code 1: the sentence again, after 0 restarts; the run")
     revival.poll(process, stopping=False)
     assert len(told) == 1
 
@@ -82,7 +110,7 @@ def test_a_run_goes_on_without_an_evaluation_that_cannot_be_kept_alive_and_says_
 def test_who_is_refused_fails_the_run_unless_nothing_is_left_for_it_to_do(scripts: Path) -> None:
     told: list[str] = []
     for kind in ("nothing_left_to_do", "identity_in_use"):
-        (scripts / f"{kind}.py").write_text(f"import sys\nprint('why [{kind}]', file=sys.stderr)\nsys.exit(3)\n")
+        (scripts / f"{kind}.py").write_text(f"import sys\nprint('actor: why [{kind}]', file=sys.stderr)\nsys.exit(3)\n")
     done, refused = (
         start_process("actor", [kind], scripts / "logs" / f"{kind}.out", restarts=1)
         for kind in ("nothing_left_to_do", "identity_in_use")
@@ -119,9 +147,9 @@ def test_nobody_is_started_again_while_the_run_ends(scripts: Path) -> None:
 def test_the_words_of_an_earlier_life_are_not_those_of_this_one(scripts: Path) -> None:
     output = scripts / "a.out"
     output.write_text("Traceback (most recent call last):\n  long ago\nOldError: forgotten\n")
-    process = start_process("actor", ["gives_up"], output)
+    process = start_process("actor", ["gives_up", "actor"], output)
     process.popen.wait(60)
-    assert process.last_words() == "gives_up: the sentence"
+    assert process.last_words() == "actor: the sentence"
     assert process.traceback() == ""
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.errors.origin import blame
 from workers.environments.adapters.adapter_checks import (
     check_same,
     copy_seeds,
@@ -178,6 +179,6 @@ def gymnasium_errors(id: str, name: str, settings: Mapping[str, Any]) -> Iterato
             "environment_settings_refused",
             environment=id,
             value=dict(settings),
-            reason=" ".join(str(fault).split()),
             key="environment.settings",
+            **blame(fault),
         ) from fault

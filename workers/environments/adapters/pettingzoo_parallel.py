@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.errors.origin import blame, is_users
 from workers.environments.adapters.adapter_checks import copy_seeds, picture_of
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
@@ -187,6 +188,10 @@ def wrap_pettingzoo(
     return environment
 
 
+class _Absent(Exception):
+    """The module has no such function."""
+
+
 def from_id(
     id: str, copies: int, settings: Mapping[str, Any], turn_mode: TurnMode | None = None, state: bool = False
 ) -> Environment:
@@ -199,14 +204,14 @@ def from_id(
         wanted = {"sequential": ["env"], "simultaneous": ["parallel_env"]}.get(turn_mode or "", ["parallel_env", "env"])
         function = next((getattr(module, one) for one in wanted if hasattr(module, one)), None)
         if function is None:
-            raise AttributeError(f"module {name!r} has no {' nor '.join(wanted)}")
-    except (ImportError, AttributeError, ValueError) as fault:
+            raise _Absent(f"module {name!r} has no {' nor '.join(wanted)}")
+    except (ModuleNotFoundError, _Absent) as fault:
         missing = fault.name if isinstance(fault, ModuleNotFoundError) else None
         if missing and (missing == package or (missing != name and not name.startswith(f"{missing}."))):
             raise ConfigurationError(
                 "package_missing", value=id, package=missing.partition(".")[0], key="environment.id"
             ) from fault
-        if isinstance(fault, AttributeError) and turn_mode is not None:
+        if isinstance(fault, _Absent) and turn_mode is not None:
             raise ConfigurationError(
                 "pettingzoo_turn_mode_missing",
                 environment=id,
@@ -217,6 +222,10 @@ def from_id(
         raise ConfigurationError(
             "pettingzoo_id_unusable", environment=id, reason=str(fault), key="environment.id"
         ) from fault
+    except BaseException as fault:
+        if not is_users(fault):
+            raise
+        raise ConfigurationError("module_import_failed", value=id, **blame(fault)) from fault
     make_one = _maker(id, function, settings)
     first = make_one()
     made = [first]
@@ -234,8 +243,8 @@ def _maker(id: str, function: Callable[..., Any], settings: Mapping[str, Any]) -
                 "environment_settings_refused",
                 environment=id,
                 value=dict(settings),
-                reason=" ".join(str(fault).split()),
                 key="environment.settings",
+                **blame(fault),
             ) from fault
 
     return make_one

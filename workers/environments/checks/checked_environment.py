@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
+from protocol.errors.origin import blame, is_users
 from protocol.experience.layout import common_of
 from protocol.spaces import Place
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
@@ -82,14 +83,15 @@ class CheckedEnvironment(Environment):
 
     def get_state(self) -> State:
         """The environment's, and what was seen of its payoffs."""
-        state = {f"inner.{name}": array for name, array in self._inner.get_state().items()}
+        inner: State = self._run("get_state", self._inner.get_state)
+        state = {f"inner.{name}": array for name, array in inner.items()}
         for group, fairness in enumerate(self._fairness):
             state |= {f"fairness.{group}.{name}": array for name, array in capture(fairness).items()}
         return state
 
     def set_state(self, state: State) -> None:
         """The inverse; `told` says what comes with it."""
-        self._inner.set_state(strip_prefix("inner.", state))
+        self._run("set_state", lambda: self._inner.set_state(strip_prefix("inner.", state)))
         for group, fairness in enumerate(self._fairness):
             restore(fairness, strip_prefix(f"fairness.{group}.", state))
 
@@ -107,7 +109,8 @@ class CheckedEnvironment(Environment):
 
     def take_episodes(self) -> Episodes:
         """As the environment's."""
-        return self._inner.take_episodes()
+        episodes: Episodes = self._run("take_episodes", self._inner.take_episodes)
+        return episodes
 
     def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """Handed on."""
@@ -119,23 +122,28 @@ class CheckedEnvironment(Environment):
 
     def metrics(self) -> dict[str, float]:
         """As the environment's."""
-        return self._inner.metrics()
+        measured: dict[str, float] = self._run("metrics", self._inner.metrics)
+        return measured
 
     def scripted(self) -> Player | None:
         """As the environment's."""
-        return self._inner.scripted()
+        player: Player | None = self._run("scripted", self._inner.scripted)
+        return player
 
     def render(self, copy: int = 0) -> str:
         """As the environment's."""
-        return self._inner.render(copy)
+        text: str = self._run("render", lambda: self._inner.render(copy))
+        return text
 
     def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
         """As the environment's."""
-        return self._inner.render_rgb(copy, scale)
+        picture: NDArray[np.uint8] | None = self._run("render_rgb", lambda: self._inner.render_rgb(copy, scale))
+        return picture
 
     def agent_cells(self, copy: int = 0) -> NDArray[np.bool_] | None:
         """As the environment's."""
-        return self._inner.agent_cells(copy)
+        cells: NDArray[np.bool_] | None = self._run("agent_cells", lambda: self._inner.agent_cells(copy))
+        return cells
 
     def close(self) -> None:
         """Closes the environment; EnvironmentFault if that raises."""
@@ -188,9 +196,11 @@ class CheckedEnvironment(Environment):
             return call()
         except EnvironmentFault:
             raise
-        except (Exception, SystemExit) as fault:  # a world that exits must not end a worker as if it had chosen to
-            text = " ".join(f"{type(fault).__name__}: {fault}".split())
-            raise EnvironmentFault("environment_raised", environment=self.world.id, method=verb, reason=text) from fault
+        except BaseException as fault:  # a world that exits must not end a worker as if it had chosen to
+            if not is_users(fault):
+                raise
+            facts = blame(fault)
+            raise EnvironmentFault("environment_raised", environment=self.world.id, method=verb, **facts) from fault
 
     def _check_actions(self, actions: Sequence[NDArray[Any]]) -> None:
         turn = self._turn

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import EnvironmentFault
+from protocol.errors.origin import Crash
 from protocol.memory.shared_file import PREFIX, SharedFile, memory_dir
 from protocol.spaces import World
 from workers.environments.base import Environment, Episodes, Turn
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 _START_SECONDS = 60.0
 """For a process to start and to import what it needs, beyond `step_timeout` for making its environments."""
 _END_SECONDS = 5.0
+_FIRST_SECONDS = 30.0
+"""Of a process, within which a crash that comes again at the same place would come for ever."""
 _BACK_OFF = 0.1
 """Seconds before the first restart of a process, doubled with each further one."""
 _LONGEST_BACK_OFF = 5.0
@@ -71,6 +74,8 @@ class ProcessEnvironment(Environment):
         self._memory: SharedFile | None = None
         self._groups: list[TurnReader] = []
         self._used = [0] * config.processes
+        self._crashes = set[Crash | None]()
+        """Of processes that had hardly begun."""
         self._seed = self._now = 0
         self._curriculum = ""
         """What was heard last, as JSON."""
@@ -174,10 +179,10 @@ class ProcessEnvironment(Environment):
                 try:
                     self._children[index].wait(group, deadline)
                 except ProcessDied as lost:
-                    self._replace(index, str(lost))
+                    self._replace(index, lost)
                     deadline = Deadline(self._config.step_timeout, "environments stepped")
 
-    def _replace(self, index: int, why: str) -> None:
+    def _replace(self, index: int, why: ProcessDied) -> None:
         """Another process instead of the lost one. The turn that is awaited is always the oldest that a process owes,
         so the lost one owed all groups, and all begin anew."""
         owed = self._children[index].pending
@@ -188,7 +193,7 @@ class ProcessEnvironment(Environment):
             try:
                 world = child.world(self._timeout())
             except ProcessDied as lost:
-                why = str(lost)
+                why = lost
                 continue
             self._agree(self.world, world)
             assert self._memory is not None
@@ -199,22 +204,25 @@ class ProcessEnvironment(Environment):
                 self._reset(index, group)
             return
 
-    def _count_restart(self, index: int, why: str) -> None:
+    def _count_restart(self, index: int, why: ProcessDied) -> None:
         budget, copies = self._config.restarts, self._division.named(index)
-        if self._used[index] == budget:
+        early = why.crash is not None and self._children[index].age < _FIRST_SECONDS
+        if self._used[index] == budget or (early and why.crash in self._crashes):
             raise EnvironmentFault(
                 "environment_restarts_exhausted",
                 environment=self._config.id,
                 copies=copies,
-                reason=why,
-                count=budget,
+                reason=str(why),
+                count=self._used[index],
+                limit=budget,
                 key="environment.restarts",
             )
+        if early:
+            self._crashes.add(why.crash)
         self._used[index] += 1
         self.restarts += 1
-        log.warning(
-            'event=environment_restarted copies=%s restart=%d of=%d reason="%s"', copies, self._used[index], budget, why
-        )
+        said = copies, self._used[index], budget, str(why)
+        log.warning('event=environment_restarted copies=%s restart=%d of=%d reason="%s"', *said)
         time.sleep(min(_BACK_OFF * 2 ** (self._used[index] - 1), _LONGEST_BACK_OFF))
 
     def _reset(self, index: int, group: int) -> None:

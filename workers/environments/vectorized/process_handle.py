@@ -15,14 +15,18 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
+import time
 from contextlib import suppress
 from enum import IntEnum
 
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import EnvironmentFault, RookeryError
+from protocol.errors.origin import Crash, Told
 from protocol.spaces import World, parse_world
 from workers.environments.base import Episodes
 from workers.environments.vectorized.deadline import Deadline
+from workers.runtime.last_words import noted_crash
 
 __all__ = ["ANSWER", "COMMAND", "ProcessCommand", "ProcessDied", "ProcessHandle"]
 
@@ -41,7 +45,8 @@ class ProcessCommand(IntEnum):
     """The process is ready; the text is its world, and the descriptor of the memory is to come."""
     TURN = 4
     FAULT = 5
-    """An error that was foreseen; the text is its sentence."""
+    """An error that was foreseen; the text is JSON: its sentence, facts, and the whole traceback where a user's code
+    raised."""
     CRASH = 6
     """The last line of a traceback, before the process ends."""
     HEAR = 7
@@ -55,7 +60,12 @@ _REAP_SECONDS = 5.0
 
 
 class ProcessDied(Exception):
-    """The process is of no use any more; the text says what became of it, as in "it was killed by SIGKILL"."""
+    """The process is of no use any more; the text says what became of it, as in "it was killed by SIGKILL". `crash`:
+    how and where it crashed, if that was told."""
+
+    def __init__(self, text: str, crash: Crash | None = None) -> None:
+        super().__init__(text)
+        self.crash = crash
 
 
 class ProcessHandle:
@@ -66,11 +76,14 @@ class ProcessHandle:
         self._episodes = episodes
         self.pending: set[int] = set()
         """Groups whose turn is awaited."""
-        self._last_words = ""
+        self._last_words, self._asked = "", "while it was made"
+        self._begun = time.monotonic()
+        self._notes = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
         ours, theirs = socket.socketpair()
         self._wire = ours
         module = [sys.executable, "-P", "-m", "workers.environments.process_main"]
-        arguments = [str(theirs.fileno()), str(os.getpid()), str(index), config.model_dump_json()]
+        inherited = theirs.fileno(), self._notes.fileno()
+        arguments = [*map(str, inherited), str(os.getpid()), str(index), config.model_dump_json()]
         threads = {
             name: os.environ.get(name, "1") for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
         }
@@ -79,15 +92,21 @@ class ProcessHandle:
                 [*module, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=2,  # what a world prints must not be taken for what a worker says
-                pass_fds=(theirs.fileno(),),
+                pass_fds=inherited,
                 env={**os.environ, **threads},
                 start_new_session=True,  # Ctrl-C reaches the actor alone, and whatever a world starts dies with it
             )
         except BaseException:
             ours.close()
+            self._notes.close()
             raise
         finally:
             theirs.close()
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was started."""
+        return time.monotonic() - self._begun
 
     def world(self, deadline: Deadline) -> World:
         """What it steps, said once it is ready."""
@@ -132,6 +151,7 @@ class ProcessHandle:
             self._process.wait(_REAP_SECONDS)
         except subprocess.TimeoutExpired:  # held in the kernel, by a device or a network file system
             log.warning("event=environment_not_reaped pid=%d", self._process.pid)
+        self._notes.close()
 
     def release(self) -> None:
         """Tells it to close its environments and end."""
@@ -146,6 +166,7 @@ class ProcessHandle:
 
     def _send(self, kind: ProcessCommand, group: int, seed: int) -> None:
         self.pending.add(group)
+        self._asked = f"in {kind.name.lower()}"
         with suppress(BrokenPipeError, ConnectionResetError):  # the wait for its answer will tell
             self._wire.sendall(COMMAND.pack(kind, group, seed))
 
@@ -153,7 +174,8 @@ class ProcessHandle:
         kind, number, length = ANSWER.unpack(self._read(ANSWER.size, deadline))
         text = self._read(length, deadline).decode() if length else ""
         if kind == ProcessCommand.FAULT:
-            raise _FAULTS.get(number, EnvironmentFault).heard(text)
+            coded, facts, whole = json.loads(text)
+            raise _FAULTS.get(number, EnvironmentFault).heard(coded, **facts) from Told(whole) if whole else None
         if kind == ProcessCommand.CRASH:
             self._last_words = text
             return self._receive(deadline)
@@ -170,16 +192,21 @@ class ProcessHandle:
             except ConnectionResetError:
                 got = b""
             if not got:
-                raise ProcessDied(self._end())
+                raise self._end()
             read += got
         return read
 
-    def _end(self) -> str:
+    def _end(self) -> ProcessDied:
         """What became of a process whose socket has ended."""
         try:
             code = self._process.wait(_REAP_SECONDS)
         except subprocess.TimeoutExpired:
-            return "it closed its socket"
+            return ProcessDied("it closed its socket")
+        crash = noted_crash(self._notes)
         if code < 0:
-            return f"it was killed by {signal.Signals(-code).name}"
-        return f"it ended with {self._last_words}" if self._last_words else f"it ended with exit code {code}"
+            how = f"it was killed by {signal.Signals(-code).name}"
+        elif self._last_words:
+            return ProcessDied(f"it ended with {self._last_words}")
+        else:
+            how = f"it ended with {crash.what if crash is not None else f'exit code {code}'}"
+        return ProcessDied(f"{how}{crash.at if crash is not None and crash.at else f' {self._asked}'}", crash)

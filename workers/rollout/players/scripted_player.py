@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig, FrozenPolicy, Run, ScriptedPolicy
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
+from protocol.errors.origin import blame, is_users
 from protocol.spaces import Place, World
 from workers.environments.base import AgentOutcome, AgentTimeStep, Player
 from workers.environments.checks.row_checks import ActionRows
@@ -23,7 +24,7 @@ from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL
 from workers.planning.fixed_policy_plan import check_frozen, plan_fixed
-from workers.runtime.entry_points import import_entry_point, one_line
+from workers.runtime.entry_points import import_entry_point
 
 __all__ = ["Script", "build_scripted_player", "check_fixed"]
 
@@ -63,8 +64,10 @@ class Script:
             return call(told)
         except RookeryError:
             raise
-        except (Exception, SystemExit) as fault:
-            raise EnvironmentFault("script_raised", player=self._who, reason=one_line(fault)) from fault
+        except BaseException as fault:
+            if not is_users(fault):
+                raise
+            raise EnvironmentFault("script_raised", player=self._who, **blame(fault)) from fault
 
 
 def build_scripted_player(
@@ -160,14 +163,16 @@ def _users_own(
         player = make_player(place, streams, generator, **settings)
     except RookeryError:
         raise
-    except (Exception, SystemExit) as fault:
+    except BaseException as fault:
+        if not is_users(fault):
+            raise
         raise ConfigurationError(
             "script_cannot_be_made",
             policy=policy,
             entry=entry,
             settings=settings,
-            reason=one_line(fault),
             key=f"policies.{policy}.algorithm.settings",
+            **blame(fault),
         ) from fault
     if not callable(player):
         raise ConfigurationError(

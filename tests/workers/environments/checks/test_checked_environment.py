@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -206,7 +207,9 @@ def test_the_method_that_raised_is_called_by_its_name(
     checked = CheckedEnvironment(Fake())
     checked.reset(0)
     monkeypatch.setattr(Fake, method, explode)
-    with raises(EnvironmentFault, "environment_raised", environment="fake", method=method, reason="KeyError:"):
+    with raises(
+        EnvironmentFault, "environment_raised", environment="fake", method=method, reason="KeyError", function="explode"
+    ):
         getattr(checked, method)(*given)
 
 
@@ -215,6 +218,9 @@ def test_a_fault_from_inside_stays_as_it_is_and_interrupts_pass() -> None:
         raise EnvironmentFault("no_episode_running", environment="inner")
 
     def interrupt(present: AgentTimeStep) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def pretend(present: AgentTimeStep) -> None:
         raise KeyboardInterrupt
 
     checked = CheckedEnvironment(Fake(fault))
@@ -224,6 +230,10 @@ def test_a_fault_from_inside_stays_as_it_is_and_interrupts_pass() -> None:
     checked = CheckedEnvironment(Fake(interrupt))
     checked.reset(0)
     with pytest.raises(KeyboardInterrupt):
+        checked.step([np.zeros(E, np.int64)])
+    checked = CheckedEnvironment(Fake(pretend))
+    checked.reset(0)
+    with raises(EnvironmentFault, "environment_raised", reason="KeyboardInterrupt", function="pretend"):
         checked.step([np.zeros(E, np.int64)])
 
 

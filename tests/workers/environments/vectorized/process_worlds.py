@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -124,11 +125,11 @@ class Unlike(Diary):
 
 
 class Interrupted(BaseException):
-    """What no guard takes for an environment's error."""
+    """No Exception."""
 
 
 class Dying(Diary):
-    """A diary that dies in its second step: raise, interrupt, exit, kill or spin."""
+    """A diary that dies in its second step: raise, interrupt, exit, silence (a library's exit), kill or spin."""
 
     def __init__(self, copies: int, how: str) -> None:
         super().__init__(copies)
@@ -147,6 +148,10 @@ class Dying(Diary):
             raise Interrupted("out of luck")
         if self._how == "exit":
             os._exit(7)
+        if self._how == "silence":
+            ctypes.CDLL(None)._exit(5)
+        if self._how == "segfault":
+            ctypes.string_at(0)
         if self._how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         sys.setswitchinterval(1e6)  # spins without ever letting another thread run

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ from protocol.config.run import PPO, EnvironmentConfig, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.experience.layout import segment_layout
 from tests.benchmarks import overlap
-from tests.faults import raises, words_in
+from tests.faults import raises
 from tests.tools import ROOT
 from tests.workers.environments.vectorized.process_worlds import ACTIONS, Ragged
 from tests.workers.scripted import Performer, Sender, never, seat
@@ -33,6 +34,7 @@ from workers.environments.registry import make
 from workers.environments.vectorized import process_environment
 from workers.environments.vectorized.process_environment import ProcessEnvironment, partition_seed
 
+FILE = "tests/workers/environments/vectorized/process_worlds.py"
 WORLDS = "tests.workers.environments.vectorized.process_worlds"
 Told = dict[tuple[str, int, int], tuple]
 """(present or outcome, agent, copy) -> everything that was told of it."""
@@ -177,7 +179,7 @@ def test_a_process_that_dies_or_hangs_is_replaced_and_its_episodes_end_as_trunca
             after = environment.step(actions_for(other, 4, 6))
     assert environment.restarts == 1
     (line,) = [r.getMessage() for r in caplog.records if "environment_restarted" in r.getMessage()]
-    reason = "it was killed by SIGKILL" if how == signal.SIGKILL else "it did not answer within 2 s"
+    reason = "it was killed by SIGKILL in step" if how == signal.SIGKILL else "it did not answer within 2 s"
     assert line == f'event=environment_restarted copies=2-3,6-7 restart=1 of=3 reason="{reason}"'
     present = after.present[0]
     assert present.truncated.tolist() == [False, False, True, True]
@@ -251,6 +253,12 @@ def test_the_seats_of_an_actor_write_no_row_that_mixes_what_was_before_a_crash_w
                     assert following.tolist() == [seen[0], seen[1], seen[2] + 1]
 
 
+def line_of(how: str) -> int:
+    """Where `Dying` does that."""
+    lines = (ROOT / FILE).read_text().splitlines()
+    return 2 + next((i for i, line in enumerate(lines) if f'self._how == "{how}"' in line), -3)
+
+
 def play_on(environment: Environment, turn: Turn, rows: int) -> None:
     """Ten more steps."""
     for t in range(10):
@@ -260,12 +268,14 @@ def play_on(environment: Environment, turn: Turn, rows: int) -> None:
 @pytest.mark.parametrize(
     ("how", "end"),
     [
-        ("exit", "it ended with exit code 7"),
-        ("interrupt", "it ended with tests.workers.environments.vectorized.process_worlds.Interrupted: out of luck"),
+        ("exit", f"it ended with os._exit(7) in _die ({FILE}:{{line}})"),
+        ("segfault", f"it was killed by SIGSEGV in _die ({FILE}:{{line}})"),
+        ("silence", "it ended with exit code 5 in step"),
         ("spin", "it did not answer within 0.5 s"),
     ],
 )
 def test_without_a_restart_left_it_is_an_error_that_says_how_the_process_ended(how: str, end: str) -> None:
+    end = end.format(line=line_of(how))
     with started("Dying", 2, restarts=0, step_timeout=0.5, settings={"how": how}) as environment:
         turn = environment.reset(0)
         with raises(
@@ -287,7 +297,12 @@ def test_every_process_has_a_budget_of_its_own_and_waits_longer_before_each_rest
             turn = environment.step(actions_for(turn, 4, 0))
         assert environment.restarts == 4
         lose(1, signal.SIGKILL)
-        facts = {"copies": "2-3", "reason": "it was killed by SIGKILL", "count": 3, "key": "environment.restarts"}
+        facts = {
+            "copies": "2-3",
+            "reason": "it was killed by SIGKILL in step",
+            "count": 3,
+            "key": "environment.restarts",
+        }
         with raises(EnvironmentFault, "environment_restarts_exhausted", **facts):
             environment.step(actions_for(turn, 4, 0))
     assert waits == pytest.approx([0.01, 0.01, 0.02, 0.03]), "doubled, up to the longest"
@@ -308,20 +323,35 @@ def test_a_process_has_the_time_of_a_step_for_making_its_environments(monkeypatc
         make(config("Diary", 2, 1, step_timeout=0.01))
 
 
-def test_what_an_environment_does_wrong_is_told_as_if_it_ran_here_and_at_once() -> None:
-    settings = {"how": "raise"}
+@pytest.mark.parametrize(
+    ("how", "reason"), [("raise", "RuntimeError: the world broke"), ("interrupt", "Interrupted: out of luck")]
+)
+def test_what_an_environment_does_wrong_is_told_as_if_it_ran_here_and_at_once(how: str, reason: str) -> None:
+    """With the place, and a traceback of the world's frames without ours."""
+    settings = {"how": how}
     here = CheckedEnvironment(make(config("Dying", 2, processes=0, settings=settings)))
     said = []
     with started("Dying", 2, settings=settings) as there:
         for environment in (here, there):
             turn = environment.reset(0)
-            with raises(EnvironmentFault, "environment_raised") as caught:
+            facts = {"method": "step", "reason": reason, "function": "_die", "line": line_of(how)}
+            with raises(EnvironmentFault, "environment_raised", **facts) as caught:
                 play_on(environment, turn, 2)
-            said.append(str(caught.value))
+            said.append(caught.value.coded)  # type: ignore[attr-defined]
+            trace = caught.value.traceback  # type: ignore[attr-defined]
+            assert FILE in trace
+            assert "checked_environment.py" not in trace
+            assert "checked_environment.py" in "".join(traceback.format_exception(caught.value))
         assert there.restarts == 0
     assert said[0] == said[1]
-    assert {"diary", "step"} <= words_in(said[0])
-    assert "RuntimeError: the world broke" in said[0]
+
+
+def test_a_crash_that_comes_again_at_the_same_place_at_once_is_not_tried_a_third_time() -> None:
+    with started("Dying", 2, settings={"how": "exit"}) as environment:
+        turn = environment.reset(0)
+        with raises(EnvironmentFault, "environment_restarts_exhausted", count=1, limit=3):
+            for _ in range(9):
+                turn = environment.step(actions_for(turn, 2, 0))
 
 
 def test_a_world_that_cannot_be_made_is_the_configurations_fault_in_the_same_words() -> None:
