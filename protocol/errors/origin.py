@@ -131,11 +131,12 @@ def _fold(shown: TracebackException, seen: set[int]) -> None:
         return
     seen.add(id(shown))
     owners = [_owner(frame.filename) for frame in shown.stack]
-    first = owners.index("user") if "user" in owners else 0
+    in_a_file = shown.exc_type is not None and issubclass(shown.exc_type, SyntaxError)  # which tells its place itself
+    first = len(owners) if in_a_file else owners.index("user") if "user" in owners else 0
     folded = [
         owner in ("rookery", "importlib") or (index < first and owner != "user") for index, owner in enumerate(owners)
     ]
-    if any(folded) and not all(folded):
+    if any(folded) and (in_a_file or not all(folded)):
         kept = [frame for frame, away in zip(shown.stack, folded, strict=True) if not away]
         names = [*dict.fromkeys(owner for owner, away in zip(owners, folded, strict=True) if away)]
         shown.stack = _Folded(kept)
