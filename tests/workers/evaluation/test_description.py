@@ -44,7 +44,7 @@ def test_the_world_is_the_same_and_its_module_is_imported_elsewhere(
     [
         ("raise ValueError('no')", "module_import_failed", 2),
         ("import a_package_that_is_not_there", "package_missing", 2),
-        ("raise SystemExit", "environment_creation_failed", EnvironmentFault.exit_code),
+        ("raise SystemExit", "module_import_failed", 2),
         ("import os; os._exit(2)", None, None),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", None, None),
     ],
@@ -59,8 +59,9 @@ def test_what_is_wrong_there_is_said_there_and_what_could_not_be_said_here(
 ) -> None:
     run = run_of(tmp_path, monkeypatch, world)
     if kind is None:
-        with raises(EnvironmentFault, "world_not_described", environment="its_world:make"):
+        with raises(EnvironmentFault, "world_not_described", environment="its_world:make") as caught:
             described(run, "coordinator")
+        assert caught.value.reason.endswith(" in <module> (its_world.py:1)")  # type: ignore[attr-defined]
         return
     with pytest.raises(SystemExit) as ended:
         described(run, "coordinator")

@@ -80,8 +80,8 @@ def test_the_place_where_a_thread_hangs_is_named() -> None:
     where = place_of_thread(thread.ident)
     release.set()
     thread.join()
-    assert "wait (" in where
-    assert "threading.py:" in where
+    assert "hangs_here (" in where, "and not in what it called of Python's own"
+    assert "test_watchdog.py:" in where
     assert place_of_thread(None) == "an unknown place"
 
 
