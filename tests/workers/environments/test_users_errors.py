@@ -95,6 +95,7 @@ class World(gymnasium.Env):
         assert 1 > 2  # asserts
 
 
+gymnasium.registry.pop("Registered-v0", None)
 gymnasium.register("Registered-v0", World)
 
 
