@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -32,7 +33,7 @@ from protocol.control.heartbeat import MAX_REQUEST
 from protocol.control.server import BYTES, WAITING, ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused
 from protocol.memory.shared_file import sweep
-from protocol.messages.core import Command, Heartbeat, Join, Leave, Refusal, Status, Welcome
+from protocol.messages.core import Command, Heartbeat, Join, Leave, Refusal, Route, Status, Welcome
 from protocol.messages.file_fetch import Fetch
 from protocol.refusal_log import one_line
 from protocol.spaces import World
@@ -78,6 +79,7 @@ _OBSERVE_EVERY, _OBSERVE_LATEST = 0.5, 2.0
 """Seconds from one look at all members to the next; in between so many that a hundredth of the time goes to it."""
 _SALVAGE_SECONDS = 15.0
 _ERRORS_KEPT = 20
+_STATUSES = 100
 
 
 class Coordinator:
@@ -118,7 +120,7 @@ class Coordinator:
         """What actors are told of the league and the curriculum."""
         self._dirty_since = time.monotonic()
         self._stages = RunLifecycle(run.actor_timeout, run.learner_timeout)
-        self._tally = WorkerCounters(self._members, self._books)
+        self._tally = WorkerCounters(self._members, self._books, server.refusals)
         league = plan_league(run, world)
         self._standing = None if league is None else LeagueState(league, folder)
         self._curriculum = curriculum_of(run, world, [*plans, *fixed], folder, disk)
@@ -128,6 +130,10 @@ class Coordinator:
         self._errors: list[dict[str, Any]] = []
         """What workers said that ended by a fault, the newest last."""
         self._stillness = StallDetector(run.stall_timeout)
+        self._same: dict[tuple[int, tuple[Command, int], int], tuple[Status, list[Route], dict[str, Any]]] = {}
+        """What actors were told last, by schema, orders and routes."""
+        self._kept_first: list[Callable[[], object]] = []
+        """Answers that wait until what they promise is kept: of all that came and went at once with one file."""
         self._lost: dict[str, float] = {}
         """Prefixes of the files of workers that are lost, or left before all was delivered; and since when."""
 
@@ -144,6 +150,7 @@ class Coordinator:
                     self._leave(peer, message)
                 elif isinstance(message, Fetch):
                     self._serve_file(peer, message)
+            self._commit()
             now = time.monotonic()
             if now - self._expired_at >= _EXPIRE_EVERY:
                 self._expired_at = now
@@ -158,6 +165,7 @@ class Coordinator:
             self._advance(now)
             if not self.left:  # the run goes on without it: nobody is to do anything else
                 self._tell_news()
+        self._commit()
         self.vitals.idle()
         return self._members.complete
 
@@ -273,6 +281,7 @@ class Coordinator:
                 self._leave(peer, message)
             elif isinstance(message, Join):
                 self._server.answer(peer, refusal(Refused("run_has_ended"), retry=self._resident))
+        self._commit()
 
     def close(self) -> None:
         """Closes files and sweeps what dead workers left."""
@@ -301,7 +310,15 @@ class Coordinator:
             self._server.refusals.tell("join_refused", kind, answer.reason, level=logging.INFO, **who)
             self._server.answer(peer, answer)
             return
-        member = answer
+        self._kept_first.append(lambda: self._welcome(peer, join, answer, again))
+
+    def _commit(self) -> None:
+        self._members.commit()
+        for answer in self._kept_first:
+            answer()
+        self._kept_first.clear()
+
+    def _welcome(self, peer: bytes, join: Join, member: WorkerRecord, again: bool) -> None:
         run = self._run
         welcome = Welcome(
             run=self._members.run_id,
@@ -352,17 +369,29 @@ class Coordinator:
             view = self._view()
         elif member.role == "evaluator":
             view = {"made": self._books.steps_done, "complete": self._members.complete}
-        command, checkpoints = member.told = self._orders(member)
-        status = Status(
+        member.told, routes = self._orders(member), self._members.routes(member)
+        if member.role == "actor":  # a thousand of them are told the same
+            last = self._same.get((member.schema_number, member.told, id(routes)))
+            if last is None or last[1] is not routes or last[2] is not view:
+                last = self._status(member, routes, view), routes, view
+                if len(self._same) >= _STATUSES:
+                    self._same.clear()
+                self._same[member.schema_number, member.told, id(routes)] = last
+            self._server.answer(member.peer, last[0])
+            return
+        self._server.answer(member.peer, self._status(member, routes, view))
+
+    def _status(self, member: WorkerRecord, routes: list[Route], view: dict[str, Any]) -> Status:
+        command, checkpoints = self._orders(member)
+        return Status(
             schema_number=member.schema_number,
             command=command,
-            routes=self._members.routes(member),
+            routes=routes,
             actors=self._members.living_actors() if member.role in ("learner", "relay") else [],
             view=view,
             checkpoints=checkpoints,
             returns=self._books.mean_returns(member.policies) if member.role == "learner" else {},
         )
-        self._server.answer(member.peer, status)
 
     def _orders(self, member: WorkerRecord) -> tuple[Command, int]:
         return self._stages.command(member.role, self.controls.paused), self.controls.checkpoints
@@ -409,7 +438,7 @@ class Coordinator:
                 )
                 if told and reason != leave.error:
                     log.error("event=worker_traceback worker=%s error=%s", member.name, leave.error)
-        self._server.answer(peer, Status(command="stop"))
+        self._kept_first.append(lambda: self._server.answer(peer, Status(command="stop")))
         self._end_due = True
 
     def _take_episodes(self, member: WorkerRecord, message: Heartbeat | Leave) -> None:

@@ -5,6 +5,8 @@ In flow: signals. Out flow: how often one came, and how long those that are to e
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import threading
 import time
@@ -24,6 +26,7 @@ class Interrupt:
     def __init__(self) -> None:
         self.count = 0
         self.first_at = 0.0
+        self._woken, self._wakes = os.pipe()
         self._old: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
@@ -37,10 +40,18 @@ class Interrupt:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
+        os.close(self._woken)
+        os.close(self._wakes)
+
+    def sleep(self, seconds: float) -> None:
+        """So long at most: a signal ends it."""
+        if select.select([self._woken], [], [], seconds)[0]:
+            os.read(self._woken, 1)
 
     def _note(self, _number: int, _frame: FrameType | None) -> None:
         self.first_at = self.first_at or time.monotonic()
         self.count += 1
+        os.write(self._wakes, b"!")
 
     def patience(self, usual: float) -> float:
         """Seconds that workers are given to end."""

@@ -32,7 +32,8 @@ from protocol.memory.shared_file import sweep
 __all__ = ["RunFailed", "RunOutcome", "train", "train_sequential"]
 
 _START_SECONDS = 60.0
-_LOOK_EVERY = 0.1
+_LOOK_EVERY, _LOOK_OFTEN = 0.1, 0.01
+"""Seconds from one look at a run to the next, and while it ends: whoever pressed Ctrl-C waits for its steps in turn."""
 _GPUS = ("nvidia[0-9]*", "nvhost-gpu", "dxg", "kfd")
 _ABSENT_SECONDS = 3.0
 """How long the coordinator may not know a worker that runs; one that leaves ends sooner."""
@@ -111,7 +112,7 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
         reader.start()
         try:
             while process.code is None and not interrupt.count:
-                time.sleep(_LOOK_EVERY)
+                interrupt.sleep(_LOOK_EVERY)
         finally:
             end_all([process], seconds=interrupt.patience(run.learner_timeout))
             reader.join(timeout=5)
@@ -179,7 +180,8 @@ def _supervise(
             if (seconds := status.view.get("baselines_left", 0.0)) and not asked:
                 tell(f"the run has ended; random players go on for at most {seconds:.1f} s, to compare it with them")
             client.leave()  # the coordinator waits for it with its own end
-        time.sleep(_LOOK_EVERY)
+        ending = asked or (status is not None and status.view.get("stage", "running") != "running")
+        interrupt.sleep(_LOOK_OFTEN if ending else _LOOK_EVERY)
 
 
 def _check_devices(run: Run) -> None:

@@ -46,6 +46,8 @@ class ControlClient:
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
         self._thread: threading.Thread | None = None
         self._ending = threading.Event()
+        self._woken, self._wakes = os.pipe()
+        """A byte there ends the wait of the thread: whoever ends does not wait until it looks."""
         self._orphaned = False
         self._away = False
         self._surplus = 0
@@ -127,10 +129,7 @@ class ControlClient:
 
     def leave(self, error: str = "", seconds: float = 2.0) -> None:
         """Ends the membership with the last report; waits at most `seconds` for the coordinator to hear it."""
-        self._ending.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
-            self._thread = None
+        self._end_thread()
         if not hasattr(self, "welcome") or self._socket.closed:
             return
         end, last = time.monotonic() + seconds, self._report()
@@ -160,12 +159,18 @@ class ControlClient:
 
     def close(self) -> None:
         """Stops the thread and closes the socket."""
-        self._ending.set()
-        if self._thread is not None:
-            self._thread.join(timeout=5)
-            self._thread = None
+        self._end_thread()
+        for descriptor in (self._woken, self._wakes) if not self._socket.closed else ():
+            os.close(descriptor)
         self._handshakes.close()
         self._socket.close(linger=0)
+
+    def _end_thread(self) -> None:
+        if self._thread is not None:
+            self._ending.set()
+            os.write(self._wakes, b"!")
+            self._thread.join(timeout=5)
+            self._thread = None
 
     def _ask(self, end: float) -> Welcome | Refusal | None:
         """Sends the Join once more and waits a moment for its answer."""
@@ -194,6 +199,9 @@ class ControlClient:
     def _run(self) -> None:
         interval = self.welcome.heartbeat
         beat_at, since = 0.0, time.monotonic()
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._woken, zmq.POLLIN)
         try:
             while not self._ending.is_set():
                 now = time.monotonic()
@@ -208,7 +216,7 @@ class ControlClient:
                         f"the coordinator at {self._coordinator} has been silent for {now - self.heard_at:.0f} s; "
                         "start it again, then this worker"
                     )
-                if poll([self._socket], 100):
+                if self._socket in dict(poller.poll(100)):
                     self._poll()
         except Exception as fault:  # without heartbeats the worker would go on for ever, unseen
             log.exception("event=control_failed error=%s", type(fault).__name__)

@@ -33,6 +33,7 @@ _AT_ONCE = 0.01
 """Seconds after which requests have to wait until the rest of the coordinator's loop had its turn."""
 _APART = 0.005
 """Seconds, at least, from one look for requests to the next: those of a crowd are taken several at a time."""
+_REMEMBERED = 64
 _FAULTS = 20
 """Refused messages after which a peer is quarantined."""
 _QUOTED = 200
@@ -64,6 +65,8 @@ class ControlServer:
         self._looked_at = self._second = 0.0
         self._spent: dict[bytes, int] = {}
         """peer -> bytes that it sent in this second."""
+        self._made: dict[tuple[int, int], tuple[Message, bytes]] = {}
+        """Newest answers, by which message in which schema."""
         self.gone: set[bytes] = set()
         """Peers of the newest requests that could not be answered: they have ended."""
 
@@ -134,16 +137,25 @@ class ControlServer:
         """Sends `message` to `peer`, in the schema of its request if it is one of the newest; False, and no error, if
         that one is gone."""
         number = self._numbers.get(peer, message.schema_number)
-        if number != message.schema_number:
-            message = message.model_copy(update={"schema_number": number})
         try:
-            send_nowait(self._socket, [peer, encode(message), *frames])
+            send_nowait(self._socket, [peer, self._encoded(message, number), *frames])
         except zmq.ZMQError as fault:
             self.refusals.tell("answer_not_sent", message.type, str(fault), level=logging.INFO, type=message.type)
             if fault.errno == zmq.EHOSTUNREACH:
                 self.gone.add(peer)
             return False
         return True
+
+    def _encoded(self, message: Message, number: int) -> bytes:
+        """What many are told is made once."""
+        known, raw = self._made.get((id(message), number), (None, b""))
+        if known is not message:
+            told = message if number == message.schema_number else message.model_copy(update={"schema_number": number})
+            raw = encode(told)
+            if len(self._made) >= _REMEMBERED:
+                self._made.clear()
+            self._made[id(message), number] = message, raw
+        return raw
 
     def _refuse(self, identity: zmq.Frame, peer: bytes, fault: RookeryError) -> None:
         self.counts["requests"] += 1

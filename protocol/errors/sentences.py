@@ -651,6 +651,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "worker_lost": "{peer} {reason}{again}; the log is {file}",
     },
     "SharedMemoryError": {
+        "counters_unreadable": "{file} is no page of counters ({reason}); find out which process of this user wrote it",
         "inherited_moments_missing": "{file} lacks moments {oldest} to {newest}; start the run again",
         "learner_memory_unreachable": "transport is memory but the learner of {policy!r} cannot be reached through it; start both on one node with the same ROOKERY_MEMORY, or set transport: auto",
         "ledger_full": "the ledger is full after {limit} actor incarnations; start a new run",

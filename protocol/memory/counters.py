@@ -9,15 +9,18 @@ import json
 import mmap
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
+from protocol.errors import SharedMemoryError
 from protocol.memory.shared_file import reserve
 
 __all__ = ["Counters", "read_counters"]
 
 _PAGE = 4096
+_LARGEST = 2**24
 
 
 class Counters:
@@ -76,14 +79,25 @@ class Counters:
 
 
 def read_counters(path: Path) -> dict[str, float]:
-    """What a page of a worker, dead or alive, says."""
-    data = path.read_bytes()
-    head = json.loads(data[: data.index(b"\n")])
-    names, seconds = head["counters"], head["seconds"]
-    offset = -(-(data.index(b"\n") + 1) // _PAGE) * _PAGE
-    whole = np.frombuffer(data, np.int64, len(names), offset)
-    real = np.frombuffer(data, np.float64, len(seconds), offset + 8 * len(names))
-    return {
-        **{n: int(v) for n, v in zip(names, whole, strict=True)},
-        **{n: float(v) for n, v in zip(seconds, real, strict=True)},
-    }
+    """What a page of a worker, dead or alive, says; SharedMemoryError if it is none, OSError if it is not there."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        data = os.read(descriptor, min(_LARGEST, os.fstat(descriptor).st_size))
+    finally:
+        os.close(descriptor)
+    try:
+        names, whole, offset = _head(data[: data.index(b"\n")])
+        count = len(names)
+        integers = np.frombuffer(data, np.int64, whole, offset).tolist()
+        seconds = np.frombuffer(data, np.float64, count - whole, offset + 8 * whole).tolist()
+        return dict(zip(names, [*integers, *seconds], strict=True))
+    except (ValueError, KeyError, TypeError, RecursionError) as fault:
+        raise SharedMemoryError("counters_unreadable", file=path, reason=str(fault)) from None
+
+
+@lru_cache(64)
+def _head(line: bytes) -> tuple[tuple[str, ...], int, int]:
+    """Names, how many of them count in whole numbers, and where the numbers begin. Workers of a role have the same."""
+    head = json.loads(line)
+    names = tuple(map(str, [*head["counters"], *head["seconds"]]))
+    return names, len(head["counters"]), -(-(len(line) + 1) // _PAGE) * _PAGE

@@ -12,15 +12,14 @@ Linux no bytes are counted.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import socket as system
-import struct
 import sys
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -31,8 +30,12 @@ __all__ = ["ByteGuard", "experience_limits"]
 
 _LOOK_MS, _LOOK_OFTEN_MS = 100, 20
 """Milliseconds between two looks; the shorter while anybody uses more than a quarter of what it may."""
+_LEISURE, _LATEST = 100, 1.0
+"""How many times as long as a look takes it rests until the next, and the most of it in seconds: of a thousand
+connections one takes milliseconds."""
 _RECEIVED_AT, _INFO_BYTES = 128, 136
 """Of tcpi_bytes_received in Linux's tcp_info, and bytes of it that are asked for."""
+_LIBRARY = ctypes.CDLL(None)
 _SOURCE = int(zmq.SRCFD)
 _SHORT_FRAME = 256
 _SEALED = 33
@@ -156,13 +159,15 @@ class ByteGuard:
                     self._admit(door)
             now = time.monotonic()
             if now >= look_at:
+                began = time.thread_time()
                 close = [self._look(door, now) for door in self._doors]
-                patience = _LOOK_OFTEN_MS if any(close) else _LOOK_MS
+                rest = min(_LATEST, _LEISURE * (time.thread_time() - began))
+                patience = max(_LOOK_OFTEN_MS if any(close) else _LOOK_MS, int(1000 * rest))
                 look_at = now + patience / 1000
             if self._trims and now >= self._trim_at:
                 self._trim_at, self._trims = now + _TRIM_SECONDS, self._trims - 1
                 with suppress(AttributeError):  # a C library that has none gives back by itself
-                    ctypes.CDLL(None).malloc_trim(0)
+                    _LIBRARY.malloc_trim(0)
 
     def _admit(self, door: _Door) -> None:
         while door.monitor.poll(0):
@@ -179,7 +184,7 @@ class ByteGuard:
                     host = str(connection.getpeername()[0]).removeprefix("::ffff:")
                 self._topics[descriptor] = set()
                 taken = self._taken.get(descriptor, 0)
-                came = _received(descriptor)
+                came = _received(descriptor, inode)
                 door.connections[descriptor] = _Connection(descriptor, inode, host, time.monotonic(), came, taken)
 
     def _tell_stranger(self, door: _Door, what: int, fault: int) -> None:
@@ -191,8 +196,9 @@ class ByteGuard:
     def _look(self, door: _Door, now: float) -> bool:
         """Whether somebody may soon have too much waiting; whoever has is cut."""
         for one in list(door.connections.values()):
-            came = _received_of(one)
-            if came is None:
+            try:
+                came = _received(one.descriptor, one.inode)
+            except OSError:
                 del door.connections[one.descriptor]
                 self._topics.pop(one.descriptor, None)
                 continue
@@ -227,19 +233,11 @@ class ByteGuard:
         self._trims = _TRIMS
 
 
-def _received_of(one: _Connection) -> int | None:
-    """None where it ended: the number may be another's by now."""
-    try:
-        return _received(one.descriptor) if os.fstat(one.descriptor).st_ino == one.inode else None
-    except OSError:
-        return None
-
-
-def _received(descriptor: int) -> int:
-    """Bytes that came over the connection since it began; OSError if it is none."""
-    connection = system.socket(system.AF_INET, system.SOCK_STREAM, 0, descriptor)
-    try:
-        info: Any = connection.getsockopt(system.IPPROTO_TCP, system.TCP_INFO, _INFO_BYTES)
-    finally:
-        connection.detach()  # it is ZeroMQ's
-    return int(struct.unpack_from("Q", info, _RECEIVED_AT)[0])
+def _received(descriptor: int, inode: int) -> int:
+    """Bytes that came over the connection since it began; OSError if it ended: its number may be another's by now. A
+    socket of Python's would close it, and it is ZeroMQ's."""
+    info, size = (ctypes.c_uint64 * (_INFO_BYTES // 8))(), ctypes.c_uint32(_INFO_BYTES)
+    asked = descriptor, system.IPPROTO_TCP, system.TCP_INFO, info, ctypes.byref(size)
+    if os.fstat(descriptor).st_ino != inode or _LIBRARY.getsockopt(*asked):
+        raise OSError(errno.EBADF, "it ended")
+    return int(info[_RECEIVED_AT // 8])

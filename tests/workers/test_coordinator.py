@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import threading
 import time
@@ -37,6 +38,7 @@ from workers.environments.registry import describe
 from workers.metrics import run_metrics
 from workers.metrics.run_metrics import RunMetrics
 from workers.rollout.report import ActorReport
+from workers.runtime.files import SafeWriter
 from workers.runtime.http_server import HttpRequest
 
 __all__ = []
@@ -96,12 +98,15 @@ def test_who_died_before_it_could_be_told_is_not_let_in(coordinator: Coordinator
     server.there = False
     for number in range(3):
         coordinator._join(b"dead", join("actor", f"dead-{number}", host="elsewhere"))
+        coordinator._commit()
     assert names(coordinator) == []
     server.there = True
     coordinator._join(b"living", join("actor", "living", host="elsewhere"))
+    coordinator._commit()
     assert names(coordinator) == [("actor-0", 1)]
     server.there = False
     coordinator._join(b"living", join("actor", "living", host="elsewhere"))
+    coordinator._commit()
     assert names(coordinator) == [("actor-0", 1)], "it was told once: its lease says when it has gone"
 
 
@@ -111,6 +116,7 @@ def test_refused_joins_make_a_short_log_and_are_counted(
     caplog.set_level("INFO")
     for number in range(3000):
         coordinator._join(b"stranger", join("actor", "t", name=f"stranger-{number}"))
+        coordinator._commit()
     assert isinstance(server.answers[-1], Refusal)
     assert len("\n".join(caplog.messages)) < 60_000
     assert server.refusals.counters() == {"refusals.join_refused.identity_unknown": 3000}
@@ -126,7 +132,9 @@ def test_a_worker_that_fails_again_and_again_is_told_once_with_its_traceback(
     error = "Traceback (most recent call last):\n" + "  at line 1\n" * 5000 + "ValueError: no"
     for number in range(1, 40):
         coordinator._join(b"a", join("actor", f"a{number}", name="actor-0"))
+        coordinator._commit()
         coordinator._leave(b"a", Leave(name="actor-0", token=f"a{number}", incarnation=number, error=error))
+        coordinator._commit()
     assert len(coordinator._errors) == 20
     lines = [line.partition(" ")[0] for line in caplog.messages]
     assert lines.count("event=worker_traceback") == 1
@@ -137,6 +145,7 @@ def test_a_worker_that_fails_again_and_again_is_told_once_with_its_traceback(
 def test_of_one_that_is_known_to_be_gone_nothing_more_is_looked_at(coordinator: Coordinator, server: Any) -> None:
     server.gone.add(b"dead")
     coordinator._join(b"dead", join("actor", "dead", host="elsewhere"))
+    coordinator._commit()
     assert server.answers == []
 
 
@@ -146,17 +155,20 @@ def test_what_an_actor_left_undelivered_stays_until_learners_have_been_there_for
     """Also where the learner comes back long after the actor has gone."""
     monkeypatch.setattr(coordinating, "_SALVAGE_SECONDS", 20.0)
     coordinator._join(b"a", join("actor", "a"))
+    coordinator._commit()
     welcome = server.answers[-1]
     assert isinstance(welcome, Welcome)
     ring = memory_dir / f"{PREFIX}{welcome.run}-actor-0.1-agent_0.ring"
     ring.touch()
     farewell = Leave(name="actor-0", token="a", incarnation=1, counters={"backlog.agent_0": 0, "flight.agent_0": 4})
     coordinator._leave(b"a", farewell)
+    coordinator._commit()
     now = time.monotonic()
     for seconds in (0, 100, 1000):
         coordinator._sweep_lost(now + seconds)
         assert ring.exists(), "no learner is there"
     coordinator._join(b"l", join("learner", "l"))
+    coordinator._commit()
     coordinator._sweep_lost(now + 1019)
     assert ring.exists()
     coordinator._sweep_lost(now + 1021)
@@ -169,6 +181,7 @@ def crowd(coordinator: Coordinator, server: Any, count: int) -> list[Heartbeat]:
     for number in range(count + 1):
         role: Role = "actor" if number else "learner"
         coordinator._join(str(number).encode(), join(role, str(number), host="elsewhere"))
+        coordinator._commit()
         name, counters = server.answers[-1].name, {f"waits.{i}": 1.0 for i in range(20)}
         doors = {"experience": "e", "weights": "w", "acknowledgements": "a"}
         route = Route.model_validate({"policy": "agent_0", "learner": name, "incarnation": 1, **doors})
@@ -237,11 +250,11 @@ def test_counters_are_not_read_for_each_turn(tmp_path: Path, server: Any, monkey
 
     server.requests = requests
 
-    def pages(_books: RunMetrics, role: str) -> dict[tuple[str, int], dict[str, float]]:
+    def paged(_books: RunMetrics, role: str) -> list[tuple[str, int]]:
         looks.append(role)
-        return {}
+        return []
 
-    monkeypatch.setattr(RunMetrics, "pages", pages)
+    monkeypatch.setattr(RunMetrics, "paged", paged)
     coordinator._observe_at = math.inf
     coordinator.serve()
     assert looks == []
@@ -258,12 +271,60 @@ def test_a_join_reads_no_counters_but_those_of_the_place_it_takes(
 
     def reading(path: Path) -> dict[str, float]:
         read.append(path.name)
+        if not path.exists():
+            raise FileNotFoundError
         return {"agent_steps": 300.0}
 
     monkeypatch.setattr(run_metrics, "read_counters", reading)
     coordinator._join(b"1", join("actor", "t", name="actor-1"))
-    assert set(read) == {"actor-1.1"}
+    coordinator._commit()
+    assert set(read) == {"actor-1.1", "actor-1.2"}
     assert server.answers[-1].quota == 333 - 300
+    coordinator.close()
+
+
+def test_a_crowd_that_comes_at_once_is_kept_with_one_file_before_anybody_is_told(
+    tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator, written = coordinator_of(tmp_path, server, actors=50), list[int]()
+    replace = SafeWriter.replace
+
+    def replacing(writer: SafeWriter, path: Path, *rest: Any) -> bool:
+        written.append(len(server.answers))
+        return replace(writer, path, *rest)
+
+    monkeypatch.setattr(SafeWriter, "replace", replacing)
+    for number in range(50):
+        coordinator._join(b"%d" % number, join("actor", f"t{number}", host="elsewhere"))
+    coordinator._commit()
+    assert [message.type for message in server.answers] == ["welcome"] * 50
+    assert written == [0]
+    kept = json.loads((tmp_path / "state.json").read_text())
+    assert {member["token"] for member in kept["members"]} == {f"t{number}" for number in range(50)}
+    coordinator._commit()
+    coordinator._members.save_if_due()
+    assert written == [0], "nothing is written again that is the same"
+    coordinator.close()
+
+
+def test_pages_that_cannot_be_are_left_out_of_the_books(tmp_path: Path, server: Any) -> None:
+    """As what heartbeats tell; and one that is no page ends nobody."""
+    coordinator = coordinator_of(tmp_path, server, actors=3)
+    pages = [Counters(tmp_path / "counters" / f"actor-{n}.1", *ActorReport.names(["agent_0"])) for n in range(3)]
+    for page in pages:
+        page.set("agent_steps", 100)
+    assert coordinator._tally.steps() == {(f"actor-{n}", 1): 100 for n in range(3)}
+    pages[0].set("agent_steps", -(10**12))
+    pages[1].set("agent_steps", 90)
+    os.truncate(tmp_path / "counters" / "actor-2.1", 100)
+    assert coordinator._tally.steps() == {(f"actor-{n}", 1): 100 for n in range(3)}
+    assert set(server.refusals.counters()) == {
+        f"refusals.claim_not_believed.{kind}" for kind in ("counter_impossible", "counter_fell", "counters_unreadable")
+    }
+    pages[0].set("agent_steps", 10**12)  # in less than a second
+    assert coordinator._tally.steps()["actor-0", 1] == 100
+    pages[0].set("agent_steps", 300)
+    assert coordinator._tally.steps()["actor-0", 1] == 300
     coordinator.close()
 
 

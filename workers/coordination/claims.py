@@ -1,15 +1,17 @@
 """What a member tells of itself, as far as it can be true: the books believe nothing else.
 
-In flow: counters and episodes of heartbeats and farewells. Out flow: those that are believed; of the others a line in
-the log, and a count.
+In flow: counters and episodes of heartbeats and farewells, and pages of counters. Out flow: those that are believed; of
+the others a line in the log, and a count.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 
 from protocol.refusal_log import RefusalLog
 from workers.coordination.member_store import WorkerRecord
+from workers.metrics.segment_accounting import Page
 
 __all__ = ["Claims"]
 
@@ -17,6 +19,8 @@ _LARGEST = 2.0**53
 """Of any counter: whole numbers are exact up to here, and nothing counts so far in a lifetime."""
 _BEYOND = 1_000_000
 """Steps that an actor may make beyond its quota, as its copies force on it."""
+_A_SECOND = 1e8
+"""The most that anything can be counted up in a second."""
 _STEP_REWARD = 1e12
 """The most that a step may earn; a return beyond it would outweigh all others for ever."""
 _TOTALS = ("agent_steps", "env_steps", "fixed_steps", "unfinished_steps", "produced.", "dropped.")
@@ -34,10 +38,22 @@ class Claims:
 
     def counters(self, member: WorkerRecord, told: Mapping[str, float]) -> dict[str, float]:
         """What `member` has counted so far: as `told`, or what it told before, where something in that cannot be."""
-        if (fault := self._fault(member, told)) is None:
+        now = time.monotonic()
+        actor, quota = member.role == "actor", member.quota
+        if (fault := _fault(actor, quota, told, member.counters, now - member.believed_at)) is None:
+            member.believed_at = now
             return dict(told)
-        self._doubt(member, *fault)
+        self._doubt((member.name, member.incarnation), *fault)
         return member.counters
+
+    def page(
+        self, worker: tuple[str, int], actor: bool, quota: int | None, told: Page, before: Page, seconds: float
+    ) -> Page:
+        """The same of the page of a worker (name, incarnation): as `told`, or as it was `seconds` `before`."""
+        if told == before or (fault := _fault(actor, quota, told, before, seconds)) is None:
+            return told
+        self._doubt(worker, *fault)
+        return before
 
     def episodes(
         self, member: WorkerRecord, entry: tuple[str, int, int, float], before: int, taken: bool
@@ -45,40 +61,48 @@ class Claims:
         """The entry (policy, steps, episodes, sum of returns), or None where it cannot be. `before`: steps in the last
         one of its policy; `taken`: whether it is that one, told again."""
         policy, steps, count, returns = entry
+        who = member.name, member.incarnation
         if policy not in self._played:
-            self._doubt(member, "policy_unknown", f"episodes of {policy!r}, which nobody plays")
+            self._doubt(who, "policy_unknown", f"episodes of {policy!r}, which nobody plays")
         elif taken:
             pass
-        elif steps > _most_steps(member):
-            self._doubt(member, "steps_beyond_quota", f"{steps} steps of {policy!r} with a quota of {member.quota}")
+        elif steps > _most_steps(member.quota):
+            self._doubt(who, "steps_beyond_quota", f"{steps} steps of {policy!r} with a quota of {member.quota}")
         elif count > 2 * (steps - before) + 1_000:
-            self._doubt(member, "more_episodes_than_steps", f"{count} episodes of {policy!r} in {steps - before} steps")
+            self._doubt(who, "more_episodes_than_steps", f"{count} episodes of {policy!r} in {steps - before} steps")
         elif abs(returns) > _STEP_REWARD * max(1, steps):
-            self._doubt(member, "return_too_large", f"returns of {policy!r} that sum to {returns:g} in {steps} steps")
+            self._doubt(who, "return_too_large", f"returns of {policy!r} that sum to {returns:g} in {steps} steps")
         else:
             return entry
         return None
 
-    def _fault(self, member: WorkerRecord, told: Mapping[str, float]) -> tuple[str, str] | None:
-        if not told:
-            return None
-        if not (min(told.values()) >= 0 and max(told.values()) <= _LARGEST):
-            for name, value in told.items():
-                if name.startswith(_BOOKS) and not 0 <= value <= _LARGEST:
-                    return "counter_impossible", f"{name} is {value:g}"
-        if member.role != "actor":
-            return None
-        if (steps := max(told.get("agent_steps", 0), told.get("env_steps", 0))) > _most_steps(member):
-            return "steps_beyond_quota", f"{steps:g} steps with a quota of {member.quota}"
-        for name, value in member.counters.items():
-            if value > told.get(name, 0) and name.startswith(_TOTALS):
-                return "counter_fell", f"{name} was {value:g} and is {told.get(name, 0):g}"
+    def _doubt(self, worker: tuple[str, int], kind: str, what: str) -> None:
+        self._refusals.tell("claim_not_believed", kind, what, worker=worker[0], incarnation=worker[1])
+
+
+def _fault(actor: bool, quota: int | None, told: Page, before: Page, seconds: float) -> tuple[str, str] | None:
+    """What cannot be in what a worker has counted, `seconds` after what it had `before`."""
+    if not told:
         return None
+    largest = max(told.values())
+    if not (min(told.values()) >= 0 and largest <= _LARGEST):
+        for name, value in told.items():
+            if name.startswith(_BOOKS) and not 0 <= value <= _LARGEST:
+                return "counter_impossible", f"{name} is {value:g}"
+    if not actor:
+        return None
+    if quota is not None and (steps := max(told.get(n, 0) for n in ("agent_steps", "env_steps"))) > _most_steps(quota):
+        return "steps_beyond_quota", f"{steps:g} steps with a quota of {quota}"
+    for name, value in before.items():
+        if value > told.get(name, 0) and name.startswith(_TOTALS):
+            return "counter_fell", f"{name} was {value:g} and is {told.get(name, 0):g}"
+    if largest > (most := _A_SECOND * (seconds + 1)):
+        for name, value in told.items():
+            if name.startswith(_BOOKS) and value - before.get(name, 0) > most:
+                return "counter_too_fast", f"{name} rose by {value - before.get(name, 0):g} in {seconds:.1f} s"
+    return None
 
-    def _doubt(self, member: WorkerRecord, kind: str, what: str) -> None:
-        self._refusals.tell("claim_not_believed", kind, what, worker=member.name, incarnation=member.incarnation)
 
-
-def _most_steps(member: WorkerRecord) -> int:
-    """Agent steps, of all policies, that this incarnation can have made."""
-    return 2 * member.quota + _BEYOND
+def _most_steps(quota: int) -> int:
+    """Agent steps, of all policies, that an incarnation can have made."""
+    return 2 * quota + _BEYOND

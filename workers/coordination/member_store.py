@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import secrets
@@ -37,6 +38,9 @@ _KEPT = (
 """What the file says of a member, beside its routes."""
 
 
+_HERE = platform.node()
+
+
 @dataclass(slots=True)
 class WorkerRecord:
     """A living worker."""
@@ -57,6 +61,8 @@ class WorkerRecord:
     fresh: bool = False
     """Whether its number was given to it just now, and to nobody before."""
     seen: float = 0.0
+    believed_at: float = -math.inf
+    """When its counters last were as they can be, or it began; not known of one of an earlier coordinator."""
     heard: bool = True
     """False: known from the file of an earlier coordinator, and silent so far."""
     state: str = "starting"
@@ -78,7 +84,7 @@ class WorkerRecord:
     @property
     def dead(self) -> bool:
         """Whether the member's process on this machine has ended; False when it cannot be known."""
-        if self.host != platform.node():
+        if self.host != _HERE:
             return False
         try:
             os.kill(self.pid, 0)
@@ -115,11 +121,19 @@ class MemberStore:
         self.restarts: dict[str, int] = {}
         self.tokens: dict[str, str] = {}
         """name -> token of the process that had its newest incarnation."""
+        self.changed = False
+        """Whether there is what nobody may be told of before it is kept."""
+        self._kept = b""
         if path.exists():
             self._load()
         marker = path.parent / "run_id"
         if not marker.exists() or marker.read_text().strip() != self.run_id:
             marker.write_text(self.run_id + "\n")
+
+    def commit(self) -> None:
+        """Keeps what changed: of all that came and went at once with one file."""
+        if self.changed:
+            self.save()
 
     def save_if_due(self) -> None:
         """Writes what members have told since, at most twice a second and for a two-hundredth of the time."""
@@ -145,7 +159,10 @@ class MemberStore:
             "tokens": self.tokens,
             "members": [_to_plain(member) for member in self.members.values()],
         }
-        self._disk.replace(self._path, msgspec.json.encode(state).decode(), 0o600)  # json takes six times as long
+        self.changed = False
+        text = msgspec.json.encode(state)  # json takes six times as long
+        if text != self._kept and self._disk.replace(self._path, text.decode(), 0o600):
+            self._kept = text
 
     def _load(self) -> None:
         state = json.loads(self._path.read_text())

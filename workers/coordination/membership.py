@@ -42,10 +42,10 @@ class Membership:
         refusals: RefusalLog | None = None,
     ) -> None:
         self._run, self._patient = run, patient
-        self._claims = Claims({*policies, *fixed}, refusals)
+        self.claims = Claims({*policies, *fixed}, refusals)
         self._places = Assignments(run, policies, kinds)
         self._ranked = self._places.ranked
-        self._register = MemberStore(path, disk)
+        self._register = store = MemberStore(path, disk)
         self._roles: dict[Role, dict[str, WorkerRecord]] = {role: {} for role in get_args(Role)}
         for member in self._register.members.values():
             self._roles[member.role][member.name] = member
@@ -57,7 +57,7 @@ class Membership:
         self.restarts = self._register.restarts
         self.learners_wanted = self._places.learners
         self.complete = False
-        self.save, self.save_if_due = self._register.save, self._register.save_if_due
+        self.save, self.save_if_due, self.commit = store.save, store.save_if_due, store.commit
 
     def credentials(self, member: WorkerRecord) -> dict[str, Any]:
         """What `member` shows that its segments are its own by, or checks that of others by."""
@@ -115,7 +115,7 @@ class Membership:
             self.restarts[name] -= 1
             if not self.restarts[name]:
                 del self.restarts[name]
-        self.save()
+        self._register.changed = True
 
     def heartbeat(self, heartbeat: Heartbeat) -> WorkerRecord | None:
         """Notes a heartbeat; None if its sender is no member."""
@@ -123,7 +123,7 @@ class Membership:
         if member is not None:
             member.seen, member.heard = time.monotonic(), True
             member.state, member.metrics = heartbeat.state, heartbeat.metrics
-            member.counters = self._claims.counters(member, heartbeat.counters)
+            member.counters = self.claims.counters(member, heartbeat.counters)
             if member.routes != heartbeat.routes:
                 member.routes = heartbeat.routes
                 self._routes.clear()
@@ -133,7 +133,7 @@ class Membership:
         """Notes a farewell; None if its sender is no member."""
         member = self._of(leave)
         if member is not None:
-            member.counters, member.metrics = self._claims.counters(member, leave.counters), leave.metrics
+            member.counters, member.metrics = self.claims.counters(member, leave.counters), leave.metrics
             (self.gave_up if leave.error else self.clean).add((member.name, member.incarnation))
             self._end(member)
             del self._register.tokens[member.name]
@@ -148,7 +148,7 @@ class Membership:
         for entry in episodes:
             key, steps = (member.name, member.incarnation, entry[0]), entry[1]
             before = self._register.told.get(key, -1)
-            if self._claims.episodes(member, entry, max(0, before), steps <= before):
+            if self.claims.episodes(member, entry, max(0, before), steps <= before):
                 self._register.told[key] = steps
                 fresh.append(entry)
         return fresh
@@ -232,6 +232,16 @@ class Membership:
         found.update({(m.name, m.incarnation): m.counters for m in self.members(role)})
         return found
 
+    def quota(self, actor: str, incarnation: int) -> int | None:
+        """Agent steps that it was given; None if that is not known."""
+        return self._register.quotas.get((actor, incarnation))
+
+    def counted_by(self, name: str) -> dict[int, dict[str, float]]:
+        """incarnation -> last known counters, of one worker. The newest is there even where it has told none."""
+        newest, living = self._register.incarnations.get(name, 0), self._register.members.get(name)
+        found = {number: self._register.ended.get((name, number), {}) for number in range(1, newest + 1)}
+        return found if living is None else {**found, living.incarnation: living.counters}
+
     def measured(self) -> dict[str, float]:
         """POLICY.NAME -> what living learners measured last, and `adoption_lag`: publications that the actor furthest
         behind has not adopted."""
@@ -288,6 +298,8 @@ class Membership:
             fresh=self._register.incarnations.get(name, 0) < incarnation,
             seen=time.monotonic(),
         )
+        if member.fresh:
+            member.believed_at = member.seen
         if join.role == "actor":
             member.steps_before = sum(made for i, made in steps(name).items() if i < incarnation)
             member.quota = self._register.quotas.get((name, incarnation)) or self._places.quota(name, steps)
@@ -299,7 +311,7 @@ class Membership:
         self._register.tokens[name] = join.token
         self._register.members[name] = self._roles[join.role][name] = member
         self._routes.clear()
-        self.save()
+        self._register.changed = True
         return member
 
     def _returning(self, join: Join) -> bool:
@@ -382,7 +394,7 @@ class Membership:
         self._forget(member)
         if member.role in ("actor", "learner"):
             self._register.ended[member.name, member.incarnation] = member.counters
-        self.save()
+        self._register.changed = True
 
     def _forget(self, member: WorkerRecord) -> None:
         del self._register.members[member.name], self._roles[member.role][member.name]

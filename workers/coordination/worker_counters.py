@@ -3,8 +3,14 @@ heartbeat of each where it cannot. In flows: the members, the books. Out flows: 
 
 from __future__ import annotations
 
+import itertools
+import math
+import time
 from collections.abc import Iterable, Mapping
 
+from protocol.errors import SharedMemoryError
+from protocol.messages.core import Role
+from protocol.refusal_log import RefusalLog
 from workers.coordination.membership import Membership
 from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.segment_accounting import Page, rows_learned, sum_counters
@@ -18,16 +24,18 @@ Pages = dict[tuple[str, int], Page]
 class WorkerCounters:
     """One run's."""
 
-    def __init__(self, members: Membership, books: RunMetrics) -> None:
-        self._members, self._books = members, books
+    def __init__(self, members: Membership, books: RunMetrics, refusals: RefusalLog | None = None) -> None:
+        self._members, self._books, self._refusals = members, books, refusals or RefusalLog()
+        self._believed: dict[tuple[str, int], tuple[float, Page]] = {}
+        """Pages, and when they were read, which last were as they can be."""
 
     def actors(self) -> Pages:
         """Of all there ever were."""
-        return {**self._members.counters("actor"), **self._books.pages("actor*")}
+        return self._all("actor")
 
     def learners(self) -> Pages:
         """Of all there ever were."""
-        return {**self._members.counters("learner"), **self._books.pages("learner*")}
+        return self._all("learner")
 
     def steps(self) -> dict[tuple[str, int], int]:
         """Agent steps that each actor made, in lock-step those before the cut from which it went on included."""
@@ -36,14 +44,39 @@ class WorkerCounters:
     def steps_of(self, actor: str) -> dict[int, int]:
         """The same of one actor, by incarnation: to read all pages for each of a thousand that join takes longer than
         their leases."""
-        kept = {key: page for key, page in self._members.counters("actor").items() if key[0] == actor}
-        return {number: made for (_, number), made in _steps({**kept, **self._books.pages(actor)}).items()}
+        told, found = self._members.counted_by(actor), dict[tuple[str, int], Page]()
+        for number in itertools.count(1):
+            if (page := self._page((actor, number)) or told.get(number)) is None:
+                break
+            found[actor, number] = page
+        return {number: made for (_, number), made in _steps(found).items()}
 
     def restarts(self, learned: Iterable[str]) -> dict[str, int]:
         """Of workers, and of what is `learned` and went on within its cohort."""
         pages = self.learners().values()
         again = {f"policy {name}": sum_counters(pages, f"member_restarts.{name}") for name in learned}
         return {**self._members.restarts, **{name: count for name, count in again.items() if count}}
+
+    def _all(self, role: Role) -> Pages:
+        paged = {worker: page for worker in self._books.paged(role) if (page := self._page(worker))}
+        return {**self._members.counters(role), **paged}
+
+    def _page(self, worker: tuple[str, int]) -> Page | None:
+        """Of a worker (name, incarnation), as far as it can be believed; None if there is none."""
+        now, (then, before) = time.monotonic(), self._believed.get(worker, (-math.inf, {}))
+        try:
+            told = self._books.page(*worker)
+        except SharedMemoryError as fault:
+            self._refusals.tell("claim_not_believed", fault.kind, str(fault), worker=worker[0], incarnation=worker[1])
+            return before or None
+        if told is None:
+            return None
+        actor = worker[0].startswith("actor")
+        quota = self._members.quota(*worker)
+        page = self._members.claims.page(worker, actor, quota, told, before, now - then)
+        if page is told:
+            self._believed[worker] = now, told
+        return page or None
 
     def trained_on(self, parts: Mapping[str, float]) -> bool:
         """Whether every policy was trained on its part of the rows."""

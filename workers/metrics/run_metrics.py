@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -236,13 +237,20 @@ class RunMetrics:
         """Closes the files, and the loggers, of a run that reached its end if it is `complete`."""
         self._measurements.close(complete)
 
-    def pages(self, workers: str) -> dict[tuple[str, int], Page]:
-        """The pages in the run's folder of all incarnations, dead or alive, of the workers whose names match."""
-        found: dict[tuple[str, int], Page] = {}
-        for path in sorted((self._folder / "counters").glob(f"{workers}.*")):
-            name, _, incarnation = path.name.rpartition(".")
-            found[name, int(incarnation)] = read_counters(path)
-        return found
+    def paged(self, role: str) -> list[tuple[str, int]]:
+        """(worker, incarnation) of those of a role, dead or alive, that have a page in the run's folder."""
+        try:
+            names = (name.rpartition(".") for name in os.listdir(self._folder / "counters") if name.startswith(role))
+            return sorted((name, int(incarnation)) for name, _, incarnation in names if incarnation.isdecimal())
+        except FileNotFoundError:
+            return []
+
+    def page(self, worker: str, incarnation: int) -> Page | None:
+        """That page; None if there is none. SharedMemoryError if it cannot be read."""
+        try:
+            return read_counters(self._folder / "counters" / f"{worker}.{incarnation}")
+        except FileNotFoundError:
+            return None
 
     def save(self) -> None:
         """What a coordinator that takes over could not know otherwise."""

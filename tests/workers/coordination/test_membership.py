@@ -55,6 +55,7 @@ def _of(steps: dict[tuple[str, int], int]) -> StepsOf:
 def admitted(members: Membership, request: Join, steps: dict[tuple[str, int], int] | None = None) -> WorkerRecord:
     """The member that `request` becomes."""
     answer = members.join(request, _of(steps or {}))
+    members.commit()
     assert isinstance(answer, WorkerRecord), answer
     return answer
 
@@ -271,6 +272,7 @@ def test_one_that_was_away_longer_than_its_lease_joins_again_as_what_it_was(tmp_
     before = members_of(tmp_path)
     member = admitted(before, join("actor", "x"))
     before.expire(member.seen + 100)
+    before.commit()
     members = members_of(tmp_path)  # and longer than the coordinator lived
     assert (
         admitted(members_of(tmp_path), join("actor", "y", "actor-0", incarnation=1)).incarnation == 2

@@ -205,8 +205,10 @@ def test_pages_of_dead_workers_are_read_by_name_and_incarnation(opened: Opener, 
         role = ActorReport if name.startswith("actor") else LearnerReport
         Counters(run_dir / "counters" / name, *role.names(["p"]))
     books = opened()
-    assert set(books.pages("actor*")) == {("actor-0", 1), ("actor-0", 12)}
-    assert set(books.pages("learner*")) == {("learner-a.b", 1)}
+    assert books.paged("actor") == [("actor-0", 1), ("actor-0", 12)]
+    assert books.paged("learner") == [("learner-a.b", 1)]
+    assert set(books.page("actor-0", 12) or ()) == {name for names in ActorReport.names(["p"]) for name in names}
+    assert books.page("actor-0", 2) is None
 
 
 def test_metrics_are_one_json_object_a_line(opened: Opener, run_dir: Path, clock: Clock) -> None:
