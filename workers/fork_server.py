@@ -26,6 +26,7 @@ _BEGUN = time.time_ns()  # before the imports: what is saved while they go on is
 import msgspec  # noqa: E402
 import numpy as np  # noqa: E402
 
+import protocol.transport.curve  # noqa: E402, F401  # a worker imports it when it has keys, as all of a local run have
 from protocol.control.fork_request import MAX_REQUEST_BYTES, STALE, ForkReply, ForkRequest  # noqa: E402
 from workers import actor, evaluator, freeze_startup_objects, learner  # noqa: E402
 

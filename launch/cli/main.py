@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,12 @@ from launch.cli.sweep import sweep as sweep_command
 from launch.config_loader import load, preset_names, sentence
 from launch.local import supervisor
 from launch.local.process import python
-from launch.run_dir import folder_for, make_folder, write_config
+from launch.run_dir import folder_for, make_folder, own_keys, write_config
 from protocol import RELEASE
 from protocol.errors import one_sentence
 from protocol.memory.shared_file import files, sweep
 from protocol.transport.curve import ROLES, new_keys, revoke
+from protocol.transport.sockets import is_loopback
 
 __all__ = ["main"]
 
@@ -77,6 +79,7 @@ def main() -> None:
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the run.")
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The run's folder; default runs/…")
 @click.option("--sequential", is_flag=True, help="The same configuration in one process, without any queue.")
+@click.option("--open", "without_keys", is_flag=True, help="Without keys: every user of this machine may take part.")
 @click.option("--record", is_flag=True, help="Keep what learners receive, and in which order they learn from it.")
 @click.option("--replay", metavar="DIR", help="Learn again, in one process, what the run in DIR recorded.")
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
@@ -89,6 +92,7 @@ def train(
     seed: int | None,
     run_dir: Path | None,
     sequential: bool,
+    without_keys: bool,
     record: bool,
     replay: str | None,
     no_progress: bool,
@@ -110,7 +114,7 @@ def train(
     how = (
         supervisor.train_sequential
         if sequential or run.replay or run.multiprocessing.enabled is False
-        else supervisor.train
+        else partial(supervisor.train, without_keys=without_keys)
     )
     display = Silent(console) if no_progress else Display(console) if console.is_terminal else Plain(console)
     with display:
@@ -259,6 +263,7 @@ def _hand_over(name: str, module: str, does: str) -> click.Command:
 @click.option("--advertise", default="", metavar="HOST", help="Address that others reach it at, if another.")
 @click.option("--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication.")
 @click.option("--keys", envvar="ROOKERY_KEYS", default="", metavar="DIR", help="Keys, as `rookery keys new` makes.")
+@click.option("--open", "without_keys", is_flag=True, help="Without keys: every user of this machine may take part.")
 @click.option(
     "--resident",
     envvar="ROOKERY_RESIDENT",
@@ -274,6 +279,7 @@ def coordinator(
     advertise: str,
     insecure: bool,
     keys: str,
+    without_keys: bool,
     resident: bool,
     until_end: bool,
 ) -> None:
@@ -281,13 +287,17 @@ def coordinator(
 
     \b
     rookery coordinator cartpole --run-dir runs/mine
-    rookery learner --coordinator tcp://127.0.0.1:5600      (in another terminal)
-    rookery actor --coordinator tcp://127.0.0.1:5600        (in a third)
+    rookery learner --coordinator tcp://127.0.0.1:5600 --keys runs/mine     (in another terminal)
+    rookery actor --coordinator tcp://127.0.0.1:5600 --keys runs/mine       (in a third)
+
+    On this machine alone it makes keys of its own in the run's folder.
     """
     run = load(source, settings)
     folder = run_dir.resolve() if run_dir and resident else folder_for(source, run_dir)
     make_folder(folder)
     config = write_config(run, folder)
+    if not keys and not insecure and is_loopback(bind.rpartition(":")[0]):
+        keys = own_keys(folder, without_keys)
     command = python("workers.coordinator", str(config), "--run-dir", str(folder), "--bind", bind)
     command += ["--advertise", advertise] if advertise else []
     command += ["--insecure"] if insecure else []

@@ -6,6 +6,7 @@ In flow: an endpoint, or a port. Out flow: steps that were played; a line for ea
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +19,7 @@ import yaml
 from protocol.clients.python import cartpole, noise
 from protocol.conformance import Finding, check_server, check_simulator
 from protocol.errors import ConfigurationError, RookeryError, WireError
-from protocol.simulator.connection import addresses_of, ended
+from protocol.simulator.connection import ended
 from protocol.simulator.serve import serve
 from protocol.spaces import World, parse_world
 from protocol.spaces.gymnasium import world_from_gymnasium
@@ -31,7 +32,7 @@ _GYMNASIUM = "gymnasium:"
 
 @click.command()
 @click.argument("what", default="", metavar="[cartpole | noise | gymnasium:ID]")
-@click.option("--connect", default="", metavar="ENDPOINT", help="Play at tcp://HOST:PORT, or at a run's folder.")
+@click.option("--connect", default="", metavar="ENDPOINT", help="Play at a run's folder, or at what the run printed.")
 @click.option("--name", default="sim-0", show_default=True, help="The simulator's identity.")
 @click.option("--episodes", type=click.IntRange(min=1), help="Then leave; else play until the run is over.")
 @click.option("--conform", default="", metavar="ENDPOINT", help="Check the actor that serves there.")
@@ -40,7 +41,7 @@ _GYMNASIUM = "gymnasium:"
     "--world", default="gymnasium:CartPole-v1", show_default=True, help="Of --listen: gymnasium:ID, or a file."
 )
 @click.option("--patience", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds to wait.")
-@click.option("--keys", envvar="ROOKERY_KEYS", default="", metavar="DIR", help="Keys, as `rookery keys new` makes.")
+@click.option("--keys", default="", metavar="DIR", help="Keys, as `rookery keys new` makes, or of the run in DIR.")
 def simulate(
     what: str,
     connect: str,
@@ -69,8 +70,9 @@ def simulate(
         click.echo(f"{name}: {played}{'; the run has ended' if ended(connect) else ''}")
         return
     if conform:
-        findings = check_server(_address(conform), keys, patience)
+        findings = check_server(conform, keys, patience)
     else:
+        keys = keys or os.environ.get("ROOKERY_KEYS", "")
         host, _, port = listen.rpartition(":")
         if not host or not port.isdigit():
             raise ConfigurationError("listen_address_invalid", value=listen)
@@ -101,13 +103,6 @@ def _play(what: str, endpoint: str, name: str, episodes: int | None, keys: str) 
     if what not in simulators:
         raise ConfigurationError("simulator_unknown", value=what)
     return f"{simulators[what](endpoint, name, episodes, keys)} steps"
-
-
-def _address(endpoint: str) -> str:
-    known = addresses_of(endpoint)
-    if not known:
-        raise ConfigurationError("simulators_not_served", file=endpoint)
-    return known[0]
 
 
 def _environment(what: str) -> Any:

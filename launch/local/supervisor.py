@@ -14,23 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import zmq
-
 from launch.cli.status import find
 from launch.local.fork_client import ForkClient
 from launch.local.hang_detector import CoordinatorWatch, HangDetector
 from launch.local.process import INCOMPLETE, Process, end_all, fork_client, start_process
 from launch.local.restarts import RestartManager, RunFailed
 from launch.local.signals import END_SECONDS, Interrupt
-from launch.run_dir import make_folder, remove, write_config
+from launch.run_dir import make_folder, own_keys, remove, write_config
 from protocol.config.run import Run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError
 from protocol.memory.shared_file import sweep
+from protocol.transport.curve import connect_string
+from protocol.transport.sockets import open_context
 
 __all__ = ["RunFailed", "RunOutcome", "train", "train_sequential"]
 
+_EXTERNAL = "external"
 _START_SECONDS = 60.0
 _LOOK_EVERY, _LOOK_OFTEN = 0.1, 0.01
 """Seconds from one look at a run to the next, and while it ends: whoever pressed Ctrl-C waits for its steps in turn."""
@@ -49,8 +50,11 @@ class RunOutcome:
     summary: dict[str, Any]
 
 
-def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> RunOutcome:
-    """Trains `run` with separate workers in `folder`; `show` gets the live view, `tell` one line for each event.
+def train(
+    run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None], without_keys: bool = False
+) -> RunOutcome:
+    """Trains `run` with separate workers in `folder`; `show` gets the live view, `tell` one line for each event. They
+    know each other by keys that lie in the folder, unless every user of the machine may reach them, `without_keys`.
 
     Raises RunFailed, in one sentence, when a worker cannot be kept alive; nothing is left behind in any case.
     """
@@ -58,14 +62,16 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
     sweep()
     fresh = make_folder(folder)
     config = write_config(run, folder)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(1)
+    keys = own_keys(folder, without_keys)
+    known = ["--keys", keys] if keys else []
+    context = open_context(keys, "supervisor")
     processes: list[Process] = []
     client: ControlClient | None = None
     forks: ForkClient | None = None
     with Interrupt() as interrupt:
         try:
             forks = fork_client(folder / "logs" / "fork-server.out", lambda: bool(interrupt.count))
-            command = ["workers.coordinator", str(config), "--run-dir", str(folder), "--bind"]
+            command = ["workers.coordinator", str(config), "--run-dir", str(folder), *known, "--bind"]
             output = folder / "logs" / "coordinator.out"
             coordinator = start_process("coordinator", [*command, "127.0.0.1:0"], output, run.restarts)
             processes.append(coordinator)
@@ -79,10 +85,12 @@ def train(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[
             for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluator", evaluations)):
                 for index in range(count):
                     output = folder / "logs" / f"{role}-{index}.out"
-                    worker = [f"workers.{role}", "--coordinator", address]
+                    worker = [f"workers.{role}", "--coordinator", address, *known]
                     server = None if _on_gpu(run, role) else forks
                     processes.append(start_process(role, worker, output, run.restarts, forks=server))
             coordinator.command = [*command, address.removeprefix("tcp://")]
+            if run.environment.id == _EXTERNAL and "command" not in run.environment.settings:
+                show = _with_addresses(folder, keys, show, tell)
             _supervise(run, client, coordinator, processes, interrupt, show, tell)
         finally:
             end_all(processes[::-1], seconds=interrupt.patience(max(run.actor_timeout, run.learner_timeout)))
@@ -201,6 +209,23 @@ def _on_gpu(run: Run, role: str) -> bool:
     """Whether a worker may use a CUDA device, which does not outlast a fork."""
     wanted = {"learner": run.device, "actor": run.act_device}.get(role, "cpu")
     return wanted != "cpu" and _has_gpu()
+
+
+def _with_addresses(
+    folder: Path, keys: str, show: Callable[[View], None], tell: Callable[[str], None]
+) -> Callable[[View], None]:
+    """Shows, and tells where simulators connect whenever another actor serves them."""
+    begun, told = (folder / "coordinator.json").stat().st_mtime_ns, set[str]()
+
+    def shown(view: View) -> None:
+        show(view)
+        for path in sorted((folder / "simulators").glob("[!.]*.json")):
+            address = str(json.loads(path.read_text())["address"])
+            if path.stat().st_mtime_ns >= begun and address not in told:
+                told.add(address)
+                tell(f"simulators connect to {connect_string(address, Path(keys)) if keys else address}")
+
+    return shown
 
 
 def _tell_stall(view: View, running: Mapping[int, Process], tell: Callable[[str], None]) -> str:

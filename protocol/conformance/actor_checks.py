@@ -18,10 +18,11 @@ from protocol.conformance.golden import golden, wide
 from protocol.conformance.invalid_messages import wrongs
 from protocol.conformance.probe import Talk
 from protocol.conformance.result import Finding, Flaw
+from protocol.errors import ConfigurationError
 from protocol.messages.codec import encode
 from protocol.messages.simulator import Admit, Bye, Fault, Ping, Pong, facts_of
+from protocol.simulator.connection import addresses_of, simulator_context
 from protocol.spaces import parse_world
-from protocol.transport.sockets import open_context
 
 __all__ = ["CHECKS", "Server", "check_server"]
 
@@ -44,9 +45,12 @@ class _Server:
             talk.close()
 
 
-def check_server(address: str, keys: str = "", patience: float = 30.0) -> Iterator[Finding]:
-    """All checks; `patience`: seconds in which an answer must come, and a copy of the world be free."""
-    context = open_context(keys, "simulator")
+def check_server(endpoint: str, keys: str = "", patience: float = 30.0) -> Iterator[Finding]:
+    """All checks of the first actor at `endpoint`, as a simulator names it; `patience`: seconds in which an answer must
+    come, and a copy of the world be free. ConfigurationError where none serves yet."""
+    if not (known := addresses_of(endpoint)):
+        raise ConfigurationError("simulators_not_served", file=endpoint)
+    context, address = simulator_context(endpoint, keys), known[0]
     try:
         server = _Server(context, address, patience)
         for check in CHECKS:

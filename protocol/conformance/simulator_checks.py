@@ -44,7 +44,7 @@ def check_simulator(
     """All checks of the first that says hello at this port (0: any that is free; `tell` is told the address);
     `patience`: seconds in which it must say something."""
     context = open_context(keys, "actor")
-    ports = Ports(context, host, port, doors={0: "simulators"})
+    ports = Ports(context, host, port, names={0: "simulators"})
     try:
         tell(ports.bind({0: zmq.ROUTER}, {0: _LARGEST})[0])
         listener = _Listener(ports.sockets[0], world, patience)

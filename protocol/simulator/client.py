@@ -41,11 +41,12 @@ class EpisodeCut(Exception):
 
 
 class Simulator:
-    """One simulator, `name`, at `endpoint`: an actor's address, or the folder of a run on this machine, whose
-    actors it tries in turn.
+    """One simulator, `name`, at `endpoint`: the address, or connect string, that a run printed, or its folder on this
+    machine, whose actors it tries in turn.
 
     `world`: what it was written for, if that is to be compared. `patience`: seconds that it waits for an actor before
-    it raises Timeout. `lease`: seconds that it may be silent. `keys`: the folder of keys, where the run uses them.
+    it raises Timeout. `lease`: seconds that it may be silent. `keys`: the folder of the run's keys, where
+    neither a connect string carries them, nor the run's folder or `ROOKERY_KEYS` has them.
 
     `deadline`: seconds in which an action must come, else `act` returns what `fallback` says (`last`, `default`, or
     `scripted`: what `script` makes of an agent and what it sees); the action that comes later is then what the next
@@ -125,6 +126,8 @@ class Simulator:
                 self._lateness.agree(self.session.admitted, self.session.cast)
                 return
             if time.monotonic() >= end:
+                if self._line.refused and not refused:
+                    raise Timeout("keys_not_accepted", peer=self._line.address, seconds=self._patience)
                 silent = f"no actor answered at {self._line.address}" if self._line.address else "no actor serves yet"
                 raise Timeout("simulator_not_admitted", reason=refused or silent, seconds=self._patience)
 

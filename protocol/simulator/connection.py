@@ -6,25 +6,27 @@ In flows: frames. Out flows: frames; nothing is queued for an actor that is away
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
 import zmq
 
-from protocol.transport.sockets import BlockingReceiver, connect, open_context, send_nowait
+from protocol.transport.sockets import BlockingReceiver, Handshakes, connect, open_context, send_nowait
 
-__all__ = ["Line", "addresses_of", "ended"]
+__all__ = ["Line", "address_in", "addresses_of", "ended", "simulator_context"]
 
 _FAREWELL_MS = 500
 
 
 class Line:
-    """To `endpoint`: an actor's address, or the folder of a run. `context`: one to share, else its own with `keys`."""
+    """To `endpoint`: an actor's address, or connect string, or the folder of a run. `context`: one to share, else its
+    own with `keys`, once there is somebody to speak to: a run that has not begun has made none yet."""
 
     def __init__(self, endpoint: str | Path, keys: str, context: zmq.Context[zmq.Socket[bytes]] | None) -> None:
-        self._endpoint = endpoint
-        self._context = context or open_context(keys, "simulator")
-        self._owns_context = context is None
+        self._endpoint, self._keys = endpoint, keys
+        self._context, self._owns_context = context, context is None
+        self._handshakes = Handshakes()
         self._socket: zmq.Socket[bytes] | None = None
         self._ear: BlockingReceiver | None = None
         self.address = ""
@@ -40,7 +42,8 @@ class Line:
             self.drop()
             self.address = address
             # What were queued for an actor that is away, it could make no sense of when it is back.
-            self._socket = connect(self._context, zmq.DEALER, address, queue=False, server="actor")
+            self._context = self._context or simulator_context(self._endpoint, self._keys)
+            self._socket = connect(self._context, zmq.DEALER, address, False, None, "actor", self._handshakes)
             self._ear = BlockingReceiver(self._socket)
         if self._socket is not None:
             self._socket.poll(int(seconds * 1000), zmq.POLLOUT)
@@ -50,6 +53,11 @@ class Line:
         """Whether the run says that its actors are elsewhere now."""
         known = addresses_of(self._endpoint)
         return bool(known) and self.address not in known
+
+    @property
+    def refused(self) -> bool:
+        """Whether somebody listens there whose keys are others."""
+        return self._handshakes.refused()
 
     @property
     def over(self) -> bool:
@@ -75,20 +83,38 @@ class Line:
     def drop(self, linger: int = 0) -> None:
         """Closes the connection; what is to be said yet has `linger` milliseconds."""
         if self._socket is not None:
+            self._handshakes.close()
             self._socket.close(linger=linger)
             self._socket = self._ear = None
 
     def close(self) -> None:
         """Closes everything."""
         self.drop(_FAREWELL_MS)
-        if self._owns_context:
+        if self._owns_context and self._context is not None:
             self._context.destroy()
+
+
+def address_in(endpoint: str | Path) -> str | Path:
+    """The address in a connect string; anything else as it is."""
+    return endpoint.partition("?keys=")[0] if isinstance(endpoint, str) else endpoint
+
+
+def simulator_context(endpoint: str | Path, keys: str) -> zmq.Context[zmq.Socket[bytes]]:
+    """With `keys`, else with those that a connect string carries, that the run in the folder `endpoint` made, or that
+    `ROOKERY_KEYS` names, as it does for who is started by a run; without any where there are none."""
+    carried = str(endpoint).partition("?keys=")[2]
+    if carried and not keys:
+        from protocol.transport.curve import CurveContext, Keys
+
+        return CurveContext.make(Keys.carried(carried))
+    own = "" if _is_address(endpoint) or not (Path(endpoint) / "keys").is_dir() else str(endpoint)
+    return open_context(keys or own or os.environ.get("ROOKERY_KEYS", ""), "simulator")
 
 
 def addresses_of(endpoint: str | Path) -> list[str]:
     """The address of an actor; of all that a run's folder tells of, none if none has served yet."""
     if _is_address(endpoint):
-        return [str(endpoint)]
+        return [str(address_in(endpoint))]
     files = sorted((Path(endpoint) / "simulators").glob("[!.]*.json"))
     return [str(json.loads(path.read_text())["address"]) for path in files]
 

@@ -1,14 +1,17 @@
 """Who may talk to whom: CURVE keys by role, and a doorkeeper that lets each role in only where it has a right to be.
 
-A folder of keys (`rookery keys new DIR`) holds `<role>.public` for every role and `<role>.secret` for those that run on
-this machine. A socket that is bound proves to be its role's and asks whoever connects for a key it knows. In flows:
-key files. Out flow: sockets that are encrypted and authenticated before the first message.
+A folder of keys (`rookery keys new DIR`; `keys` in the folder of a run that made its own) holds `<role>.public` for
+every role and `<role>.secret` for those that run on this machine. A socket that is bound proves to be its role's and
+asks whoever connects for a key it knows. In flows: key files, or what a connect string carries. Out flow: sockets that
+are encrypted and authenticated before the first message.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +23,7 @@ from zmq.utils import z85
 from protocol.errors import ConfigurationError
 from protocol.refusal_log import RefusalLog
 
-__all__ = ["RIGHTS", "ROLES", "CurveContext", "Keys", "new_keys", "revoke"]
+__all__ = ["RIGHTS", "ROLES", "CurveContext", "Keys", "connect_string", "new_keys", "revoke", "run_keys"]
 
 ROLES = ("coordinator", "learner", "actor", "relay", "evaluator", "supervisor", "simulator")
 RIGHTS: dict[str, frozenset[str]] = {
@@ -32,7 +35,9 @@ RIGHTS: dict[str, frozenset[str]] = {
 }
 """Which roles may connect to which kind of socket. Nobody connects to publish weights: only a socket that proves to be
 the learner's (or a relay's) is ever listened to."""
-_Z85_KEY = 40
+_Z85_KEY, _RAW_KEY = 40, 32
+_CARRIED = ("actor.public", "simulator.public", "simulator.secret")
+"""The keys in a connect string, in their order, as bytes in base64 (RFC 4648, section 5)."""
 _PRIVATE, _LENT = 0o600, 0o640
 
 
@@ -49,7 +54,9 @@ class Keys:
 
     @classmethod
     def load(cls, folder: Path, role: str) -> Keys:
-        """Reads `folder`; ConfigurationError if a key is missing, is none, or could be read by others."""
+        """Reads `folder`, or the keys that the run in it made; ConfigurationError if a key is missing, is none, or
+        could be read by others."""
+        folder = _place(folder)
         known: dict[str, bytes] = {other: _read(folder / f"{other}.public") for other in ROLES}
         path = folder / f"{role}.secret"
         secret = _read(path)
@@ -62,12 +69,25 @@ class Keys:
             raise ConfigurationError("key_pair_mismatch", file=path, role=role)
         return cls(role, known[role], secret, known, folder.absolute())
 
-    def serve(self, socket: zmq.Socket[bytes], door: str) -> None:
-        """Before `bind`: this socket proves to be our role's and is guarded as `door`."""
+    @classmethod
+    def carried(cls, text: str) -> Keys:
+        """A simulator's, from what a connect string has behind `?keys=`; ConfigurationError if they are none."""
+        try:
+            raw = urlsafe_b64decode(text)
+            keys = [z85.encode(raw[at : at + _RAW_KEY]) for at in range(0, len(raw), _RAW_KEY)]
+            server, public, secret = keys
+            if zmq.curve_public(secret) != public:
+                raise ValueError(public)
+        except ValueError:
+            raise ConfigurationError("connect_string_malformed") from None
+        return cls("simulator", public, secret, {"actor": server, "simulator": public})
+
+    def serve(self, socket: zmq.Socket[bytes], port: str) -> None:
+        """Before `bind`: this socket proves to be our role's and lets in who may come to `port`."""
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
-        socket.setsockopt(zmq.ZAP_DOMAIN, door.encode())
+        socket.setsockopt(zmq.ZAP_DOMAIN, port.encode())
 
     def join(self, socket: zmq.Socket[bytes], server: str) -> None:
         """Before `connect`: this socket speaks to nobody but a `server`."""
@@ -79,8 +99,8 @@ class Keys:
 class CurveContext(zmq.Context[zmq.Socket[bytes]]):
     """A context whose connections are all encrypted and authenticated with `keys`; see `protocol/transport/sockets.py`.
 
-    Its doorkeeper answers ZeroMQ's question (ZAP, RFC 27) about every connection to the sockets bound here; messages
-    then carry the role they came from as `User-Id`.
+    From the first socket that is bound on, a doorkeeper answers ZeroMQ's question (ZAP, RFC 27) about every connection;
+    messages then carry the role they came from as `User-Id`.
     """
 
     keys: Keys | None = None
@@ -90,16 +110,23 @@ class CurveContext(zmq.Context[zmq.Socket[bytes]]):
 
     @classmethod
     def make(cls, keys: Keys) -> CurveContext:
-        """Starts the doorkeeper, before there is any socket to guard."""
+        """One without sockets."""
         context = cls(1)
         context.keys = keys
         context.refusals = RefusalLog()
-        doorkeeper = _Roles(context, keys, context.refusals)
-        for door in RIGHTS:
-            doorkeeper.configure_curve_callback(door, doorkeeper)
-        doorkeeper.start()
-        context._doorkeeper = doorkeeper
         return context
+
+    def guard(self, socket: zmq.Socket[bytes], port: str) -> None:
+        """Before `bind`: `socket` is encrypted, and open to those only who have a right to `port`."""
+        assert self.keys is not None
+        assert self.refusals is not None
+        if self._doorkeeper is None:
+            doorkeeper = _Roles(self, self.keys, self.refusals)
+            for name in RIGHTS:
+                doorkeeper.configure_curve_callback(name, doorkeeper)
+            doorkeeper.start()
+            self._doorkeeper = doorkeeper
+        self.keys.serve(socket, port)
 
     def destroy(self, linger: int | None = None) -> None:
         """Ends the doorkeeper and closes everything."""
@@ -130,8 +157,8 @@ class _Roles(ThreadAuthenticator):
         if role in RIGHTS.get(domain, frozenset()):
             return True
         kind = "no_right" if role else "unknown_key"
-        reason = f"keys of role {role} open other doors" if role else "its key is none of this run, or was revoked"
-        self._refusals.tell("handshake_refused", kind, reason, door=domain, host=self._host)
+        reason = f"keys of role {role} are for other ports" if role else "its key is none of this run, or was revoked"
+        self._refusals.tell("handshake_refused", kind, reason, port=domain, host=self._host)
         return False
 
     def _known(self) -> Mapping[str, bytes]:
@@ -159,9 +186,30 @@ def new_keys(folder: Path) -> list[Path]:
     return [path for role in ROLES for path in _make_pair(folder, role)]
 
 
+def _place(folder: Path) -> Path:
+    return own if (own := folder / "keys").is_dir() else folder
+
+
+def run_keys(folder: Path) -> Path:
+    """The keys of the run in `folder` alone, in a folder of its user's alone; made where there are none yet."""
+    keys, aside = folder / "keys", folder / ".keys"
+    if not keys.exists():
+        shutil.rmtree(aside, ignore_errors=True)  # of one that was killed while it wrote
+        new_keys(aside)
+        aside.rename(keys)
+    return keys
+
+
+def connect_string(address: str, folder: Path) -> str:
+    """`address` of an actor with all that a simulator needs to be let in there, where the keys lie in `folder`."""
+    raw = b"".join(z85.decode(_read(_place(folder) / name)) for name in _CARRIED)
+    return f"{address}?keys={urlsafe_b64encode(raw).decode()}"
+
+
 def revoke(folder: Path, role: str) -> list[Path]:
     """A new pair for `role` in the place of the old one, whose holders are let in no more; ConfigurationError if
     `folder` holds none. The public one first: whoever reads between the two is refused, and not let in."""
+    folder = _place(folder)
     _read(folder / f"{role}.public")
     return _make_pair(folder, role)
 

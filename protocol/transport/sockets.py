@@ -11,7 +11,7 @@ import socket as system
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 import zmq
@@ -22,7 +22,7 @@ from protocol.refusal_log import RefusalLog
 from protocol.transport.byte_guard import ByteGuard
 
 if TYPE_CHECKING:
-    from protocol.transport.curve import Keys
+    from protocol.transport.curve import CurveContext, Keys
 
 __all__ = [
     "BLOCK",
@@ -40,6 +40,7 @@ __all__ = [
     "connect",
     "endpoint_host",
     "is_loopback",
+    "keys_of",
     "open_context",
     "peer_host",
     "pending",
@@ -55,7 +56,7 @@ BLOCK = 10
 MEETING = 4
 """Of the first rank of a policy: where the others find it. What is spoken there is torch.distributed's affair."""
 HTTP = 9
-_DOORS = {0: "control", 1: "experience", 2: "weights", 3: "acknowledgements"}
+_NAMES = {0: "control", 1: "experience", 2: "weights", 3: "acknowledgements"}
 _READABLE, _EVENTS = int(zmq.POLLIN), int(zmq.EVENTS)  # the enumerations are slower
 _send = Bare.send  # what lies over it, for sockets of other kinds, costs as much again
 _MORE, _LAST = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK)
@@ -99,10 +100,11 @@ def check_bind(host: str, keys: str, insecure: bool) -> None:
 
 
 def open_context(keys: str, role: str) -> zmq.Context[zmq.Socket[bytes]]:
-    """A worker's context: with the keys in the folder `keys`, guarded by them; ConfigurationError if they are wrong."""
+    """A worker's context: with the keys in the folder `keys`, or of the run in it, guarded by them; ConfigurationError
+    if they are wrong."""
     if not keys:
         return zmq.Context(1)
-    from protocol.transport.curve import CurveContext, Keys  # costs a tenth of a second, and few need it
+    from protocol.transport.curve import CurveContext, Keys  # a run without keys does not need it
 
     return CurveContext.make(Keys.load(Path(keys), role))
 
@@ -121,15 +123,15 @@ class Ports:
         host: str,
         base: int,
         advertise: str = "",
-        doors: Mapping[int, str] = _DOORS,
+        names: Mapping[int, str] = _NAMES,
         refusals: RefusalLog | None = None,
     ) -> None:
-        self._context, self._doors = context, doors
+        self._context, self._names = context, names
         self._host = host
         self._advertise = advertise or host
         self._chosen = base
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
-        self.guard = ByteGuard(refusals or refusals_of(context), _keys_of(context) is not None)
+        self.guard = ByteGuard(refusals or refusals_of(context), keys_of(context) is not None)
         """To be told of what is read from sockets whose bytes are bounded."""
         self.http: system.socket | None = None
         """Listens at base + 9, if asked for."""
@@ -155,9 +157,9 @@ class Ports:
             base = self._chosen or random.SystemRandom().randrange(20_000, 60_000, BLOCK)
             try:
                 for offset, kind in kinds.items():
-                    socket = self._open_one(kind, self._doors.get(offset, ""), (largest or {}).get(offset), waiting)
+                    socket = self._open_one(kind, self._names.get(offset, ""), (largest or {}).get(offset), waiting)
                     if offset in (bytes_waiting or {}):
-                        self.guard.watch(socket, self._doors.get(offset, "?"), *(bytes_waiting or {})[offset])
+                        self.guard.watch(socket, self._names.get(offset, "?"), *(bytes_waiting or {})[offset])
                     self.sockets[offset] = self._bind_one(socket, base + offset)
                 self.guard.start()
                 if http:
@@ -185,14 +187,13 @@ class Ports:
     def _addresses(self, kinds: dict[int, int], base: int) -> dict[int, str]:
         return {offset: f"tcp://{bracketed(self._advertise)}:{base + offset}" for offset in kinds}
 
-    def _open_one(self, kind: int, door: str, largest: int | None, waiting: int) -> zmq.Socket[bytes]:
+    def _open_one(self, kind: int, port: str, largest: int | None, waiting: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         _set_options(socket, kind, largest)
         socket.setsockopt(zmq.SNDHWM, waiting)
         socket.setsockopt(zmq.RCVHWM, min(waiting, QUEUED.get(kind, waiting)))
-        keys = _keys_of(self._context)
-        if keys is not None:
-            keys.serve(socket, door)
+        if keys_of(self._context) is not None:
+            cast("CurveContext", self._context).guard(socket, port)
         if kind == zmq.XPUB:
             socket.setsockopt(
                 zmq.XPUB_VERBOSER, 1
@@ -251,7 +252,7 @@ def connect(
     socket.setsockopt(zmq.IMMEDIATE, 0 if queue else 1)
     socket.setsockopt(zmq.HEARTBEAT_IVL, _BEAT)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HANGS_AFTER)
-    keys = _keys_of(context)
+    keys = keys_of(context)
     if keys is not None:
         keys.join(socket, server)
     if handshakes is not None:
@@ -292,7 +293,8 @@ class Handshakes:
         self._socket = self._events = None
 
 
-def _keys_of(context: zmq.Context[zmq.Socket[bytes]]) -> Keys | None:
+def keys_of(context: zmq.Context[zmq.Socket[bytes]]) -> Keys | None:
+    """By which a worker's context is guarded."""
     return getattr(context, "keys", None)
 
 

@@ -1,7 +1,7 @@
 // What tests want of the C++ client: `driver golden ADMIT ACT ACTION` prints the messages of the golden session as
 // hexadecimal text; `driver wrong tcp://HOST:PORT` breaks the rules, and prints what it is told; `driver play
-// tcp://HOST:PORT SERVER PUBLIC SECRET` plays short episodes, driven by whom it connects to with these keys;
-// `driver hall tcp://HOST:PORT` plays two agents, whose spaces are nested, and one whose action is late.
+// tcp://HOST:PORT?keys=KEYS` plays short episodes, driven by whom it connects to with these keys; `driver hall
+// tcp://HOST:PORT` plays two agents, whose spaces are nested, and one whose action is late.
 #include <iostream>
 
 #include "../../protocol/clients/cpp/rookery.hpp"
@@ -87,7 +87,7 @@ void wrong(const std::string& address) {
   });
   told("served all the same", [&] { sim.act({2, 0}, 2); });
 
-  Line line(address, impatient);
+  Line line(address);
   Session session("raw", true, 30);
   const auto refused = [&](const std::string& what, const Frames& frames) {
     told(what, [&] {
@@ -111,11 +111,10 @@ void wrong(const std::string& address) {
   refused("after a frame too large", session.ping());
 }
 
-void play(const std::string& address, char** keys) {
+void play(const std::string& endpoint) {
   Options driven;
   driven.drives = false;
-  driven.server_key = keys[0], driven.public_key = keys[1], driven.secret_key = keys[2];
-  Simulator sim(address, "sim", driven);
+  Simulator sim(endpoint, "sim", driven);
   for (;;) try {
     const auto seed = static_cast<double>(sim.begin());
     for (double step = 0; step < 5; ++step) sim.act({step, seed}, step);
@@ -158,5 +157,5 @@ int main(int count, char** arguments) {
   for (int i = 5; mode == "golden" && i + 1 < count; i += 2) numbers(arguments[i], arguments[i + 1]);
   if (mode == "wrong") wrong(arguments[2]);
   if (mode == "hall") hall(arguments[2]);
-  if (mode == "play") play(arguments[2], arguments + 3);
+  if (mode == "play") play(arguments[2]);
 }

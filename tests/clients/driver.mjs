@@ -1,8 +1,7 @@
 // What tests want of the JavaScript client: `node driver.mjs golden ADMIT ACT ACTION` prints the messages of the golden
 // session as hexadecimal text; `node driver.mjs wrong tcp://HOST:PORT` breaks the rules, and prints what it is told;
-// `node driver.mjs play tcp://HOST:PORT SERVER PUBLIC SECRET` plays short episodes, driven by whom it connects to with
-// these keys; `node driver.mjs hall tcp://HOST:PORT` plays two agents, whose spaces are nested, and one whose action is
-// late.
+// `node driver.mjs play tcp://HOST:PORT?keys=KEYS` plays short episodes, driven by whom it connects to with these keys;
+// `node driver.mjs hall tcp://HOST:PORT` plays two agents, whose spaces are nested, and one whose action is late.
 import { pack, unpack } from "../../protocol/clients/javascript/arrays.js";
 import { encode } from "../../protocol/clients/javascript/msgpack.js";
 import { connect, EpisodeCut, RunOver, ZeroMQTransport } from "../../protocol/clients/javascript/node.js";
@@ -81,8 +80,8 @@ async function wrong(address) {
   await sim.close();
 }
 
-async function play(address, server, own, secret) {
-  const sim = await connect(address, "sim", { drives: false, keys: { server, public: own, secret } });
+async function play(endpoint) {
+  const sim = await connect(endpoint, "sim", { drives: false });
   for (;;) {
     try {
       const seed = await sim.begin();

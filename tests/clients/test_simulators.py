@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from protocol.conformance import check_simulator
-from protocol.transport.curve import new_keys
+from protocol.transport.curve import connect_string, new_keys
 from tests.clients.languages import LANGUAGES, driver
 from tests.protocol.conformance.test_conformance import HALL
 from tests.protocol.conformance.test_golden import GOLDEN
@@ -22,7 +22,6 @@ from tests.tools import ROOT
 from tests.workers.environments.simulators.serving import WALK, serving
 
 SECONDS = 100.0
-KEYS = ("actor.public", "simulator.public", "simulator.secret")
 NUMBERS: list[tuple[str, float]] = [("<f2", -2.5), ("<f2", 6e-8), ("<f2", 65504.0), ("<f8", 0.1), ("<i2", -300)]
 NUMBERS += [("|i1", -1), ("|u1", 255), ("|b1", 1), ("<u4", 2**32 - 1), ("<i8", -(2**40)), ("<u8", 2**50)]
 TOLD = {
@@ -54,10 +53,10 @@ def _run(program: list[str], *arguments: str) -> dict[str, str]:
 
 
 def _start(
-    stack: ExitStack, started: list[subprocess.Popen[bytes]], program: list[str], keys: list[str], address: str
+    stack: ExitStack, started: list[subprocess.Popen[bytes]], program: list[str], keys: Path, address: str
 ) -> None:
     """A simulator, killed when `stack` ends if it still runs."""
-    process = stack.enter_context(subprocess.Popen([*program, address, *keys]))
+    process = stack.enter_context(subprocess.Popen([*program, connect_string(address, keys)]))
     stack.callback(process.kill)
     started.append(process)
 
@@ -102,8 +101,8 @@ def test_only_one_file_of_the_javascript_client_needs_node() -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_client_says_the_golden_bytes_and_is_told_what_it_did_wrong_I8(language: str, tmp_path: Path) -> None:
     """I8: the bytes of its messages, all kinds of numbers, and each refusal with its sentence and code; its
-    neighbours, of the same program, are served all the same. Driven, with keys, it holds to all that the kit looks
-    for."""
+    neighbours, of the same program, are served all the same. Driven, with the keys of a connect string, it
+    holds to all that the kit looks for; a damaged one is told."""
     program = driver(language, tmp_path)
     heard = [*GOLDEN["admit"]["frames"], *GOLDEN["act"]["frames"]]
     numbers = [(dtype, np.array(number, dtype)) for dtype, number in NUMBERS]
@@ -126,8 +125,9 @@ def test_a_client_says_the_golden_bytes_and_is_told_what_it_did_wrong_I8(languag
     with ExitStack() as stack:
         started: list[subprocess.Popen[bytes]] = []
         new_keys(tmp_path / "keys")
-        keys = [(tmp_path / "keys" / f"{name}").read_text().strip() for name in KEYS]
-        begin = partial(_start, stack, started, [*program, "play"], keys)
+        begin = partial(_start, stack, started, [*program, "play"], tmp_path / "keys")
         findings = [*check_simulator("127.0.0.1", 0, WALK, begin, str(tmp_path / "keys"))]
         assert all(finding.good for finding in findings), "\n".join(map(str, findings))
         assert started[0].wait(SECONDS) == 0
+    damaged = subprocess.run([*program, "play", "tcp://127.0.0.1:9?keys=abcd"], capture_output=True, check=False)
+    assert b"?keys=" in damaged.stderr

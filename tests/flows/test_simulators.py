@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 import psutil
 import pytest
 
+from protocol.errors import Timeout
 from protocol.simulator.client import Simulator
 from protocol.simulator.connection import addresses_of
+from protocol.transport.curve import connect_string
 from tests.clients.languages import LANGUAGES, example
+from tests.faults import raises
 from tests.flows import runs
 from tests.tools import ROOT, skip_or_fail
 from workers.learning.datasets.reader import RecordedDataset
@@ -30,9 +34,11 @@ def config(steps: int, copies: int = 2, **keys: Any) -> dict[str, Any]:
 
 
 def test_simulators_in_three_languages_drive_and_every_step_is_accounted_for_I8_J5(
-    tmp_path: Path, memory_dir: Path
+    tmp_path: Path, memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I8 J5: side by side they ask when they want, are told when the run is over, and end by themselves."""
+    """I8 J5: side by side they ask when they want, are told when the run is over, and end by themselves. They find the
+    run's keys in its folder, in the connect string that it printed, and in `ROOKERY_KEYS`; without they do not get in.
+    """
     programs, missing = {"python": [runs.PYTHON, EXAMPLE]}, ""
     for language in LANGUAGES:
         try:
@@ -40,10 +46,15 @@ def test_simulators_in_three_languages_drive_and_every_step_is_accounted_for_I8_
         except pytest.skip.Exception as skipped:  # the others are played without it
             missing = str(skipped)
     with runs.training(config(3_000, copies=4), tmp_path) as worker, ExitStack() as stack:
-        served = runs.until(lambda: addresses_of(tmp_path / "run"), what="the actor serves simulators")
-        simulators = []
+        (served,) = runs.until(lambda: addresses_of(tmp_path / "run"), what="the actor serves simulators")
+        (printed,) = runs.until(lambda: re.findall(r"tcp://\S+[?]keys=\S+", worker.said), what="it says how to connect")
+        assert printed == connect_string(served, tmp_path / "run")
+        with raises(Timeout, "keys_not_accepted", peer=served), Simulator(served, "stranger", patience=2.0):
+            pass
+        monkeypatch.setenv("ROOKERY_KEYS", str(tmp_path / "run" / "keys"))
+        simulators, places = [], {"python": str(tmp_path / "run"), "cpp": printed, "javascript": served}
         for name, program in programs.items():
-            simulators.append(stack.enter_context(runs.started([*program, served[0], name], tmp_path, name)))
+            simulators.append(stack.enter_context(runs.started([*program, places[name], name], tmp_path, name)))
             if name == "python":  # which takes longest to begin
                 runs.until(lambda: _admitted(tmp_path, "actor-0", "python"), what="python is admitted")
         assert worker.wait() == 0, worker.said

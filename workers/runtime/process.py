@@ -247,7 +247,13 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
     @click.option(
         "--insecure", is_flag=True, help="Allow sockets that other machines can reach without authentication."
     )
-    @click.option("--keys", envvar="ROOKERY_KEYS", default="", metavar="DIR", help="Keys, as `rookery keys new` makes.")
+    @click.option(
+        "--keys",
+        envvar="ROOKERY_KEYS",
+        default="",
+        metavar="DIR",
+        help="Keys, as `rookery keys new` makes, or of the run in DIR.",
+    )
     @click.option("--node", envvar="ROOKERY_NODE", default="", metavar="NAME", help="Who shares memory has one name.")
     @click.option(
         "--resident",

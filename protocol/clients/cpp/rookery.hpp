@@ -14,8 +14,12 @@
 
 #include <zmq.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,20 +42,49 @@ struct Options {
   double deadline = -1;   // seconds in which an action must come, else `act` returns nothing; below 0: the run's
   std::string world;      // hash of the world that it was written for; empty: any
   std::string software = "C++";
-  std::string server_key, public_key, secret_key;  // actor.public, simulator.public, simulator.secret; empty: no keys
 };
 
-// Messages to one address; nothing is queued for an actor that is away.
+struct Keys { std::string server, own, secret; };  // actor.public, simulator.public, simulator.secret; empty: none
+
+// Those that a connect string has behind ?keys=, else those in the folder that ROOKERY_KEYS names, as it does for who is
+// started by a run; else none.
+inline Keys keys_of(const std::string& carried) {
+  const std::string letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  std::vector<std::uint8_t> raw;
+  std::uint32_t bits = 0;
+  for (std::size_t i = 0; i < carried.size(); ++i) {
+    bits = bits << 6 | static_cast<std::uint32_t>(letters.find(carried[i]) & 63);
+    if (i % 4 != 0) raw.push_back(static_cast<std::uint8_t>(bits >> (6 - i % 4 * 2)));
+  }
+  if (!carried.empty() && (raw.size() != 96 || carried.find_first_not_of(letters) != std::string::npos))
+    throw Error("what follows ?keys= in the address holds no keys; copy all that the run printed");
+  const char* folder = std::getenv("ROOKERY_KEYS");
+  if (raw.empty() && (folder == nullptr || *folder == '\0')) return {};
+  const auto key = [&](std::size_t number, const char* name) -> std::string {
+    std::array<char, 41> text{};
+    if (!raw.empty()) return zmq_z85_encode(text.data(), raw.data() + 32 * number, 32);
+    const std::string path = std::string(folder) + "/" + name;
+    if (!std::ifstream(path).getline(text.data(), text.size()))
+      throw Error("cannot read " + path + ", where ROOKERY_KEYS says that keys are; correct or unset it");
+    return text.data();
+  };
+  return {key(0, "actor.public"), key(1, "simulator.public"), key(2, "simulator.secret")};
+}
+
+// Messages to one address, or connect string; nothing is queued for an actor that is away.
 class Line {
  public:
-  Line(const std::string& address, const Options& options) : context_(zmq_ctx_new(), zmq_ctx_term) {
+  explicit Line(const std::string& endpoint) : context_(zmq_ctx_new(), zmq_ctx_term) {
+    const std::size_t end = endpoint.find("?keys=");
+    const std::string address = endpoint.substr(0, end);
+    const Keys keys = keys_of(end == std::string::npos ? "" : endpoint.substr(end + 6));
     socket_ = {zmq_socket(context_.get(), ZMQ_DEALER), zmq_close};
     set(ZMQ_IMMEDIATE, 1);
     set(ZMQ_LINGER, 500);
-    if (!options.server_key.empty()) {
-      set(ZMQ_CURVE_SERVERKEY, options.server_key);
-      set(ZMQ_CURVE_PUBLICKEY, options.public_key);
-      set(ZMQ_CURVE_SECRETKEY, options.secret_key);
+    if (!keys.server.empty()) {
+      set(ZMQ_CURVE_SERVERKEY, keys.server);
+      set(ZMQ_CURVE_PUBLICKEY, keys.own);
+      set(ZMQ_CURVE_SECRETKEY, keys.secret);
     }
     if (zmq_connect(socket_.get(), address.c_str()) != 0) throw Error("'" + address + "' is no address; write tcp://HOST:PORT");
   }
@@ -100,8 +133,8 @@ class Line {
 class Simulator {
  public:
   // Asks to be let in: Fault if it never will be, Timeout if nobody answers.
-  Simulator(std::string address, std::string name, Options options = {})
-      : address_(std::move(address)), options_(options), line_(address_, options),
+  Simulator(const std::string& endpoint, std::string name, Options options = {})
+      : address_(endpoint.substr(0, endpoint.find("?keys="))), options_(options), line_(endpoint),
         session_(std::move(name), options.drives, options.lease, options.world, options.software) {
     connect();
   }
@@ -186,7 +219,7 @@ class Simulator {
 
   void connect() {
     const auto end = now() + options_.patience;
-    std::string refused = "no actor answered at " + address_;
+    std::string refused = "no actor answered at " + address_ + ", or it knows other keys";
     for (;;) {
       line_.wait(ZMQ_POLLOUT, kAskEvery);
       line_.send(session_.hello());

@@ -1,5 +1,8 @@
 // The client for simulators in Node, over the package `zeromq`.
 
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+
 import { Dealer } from "zeromq";
 
 import { Simulator } from "./simulator.js";
@@ -8,15 +11,41 @@ export { EpisodeCut, Fault, RunOver, Simulator, Timeout } from "./simulator.js";
 
 const FAREWELL_MS = 500;
 
-/** Messages to one address; nothing is queued for an actor that is away. `keys`: the texts of `actor.public` (server),
- * `simulator.public` and `simulator.secret`, where the run uses them. */
+const Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+
+function z85(bytes) {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += 4) {
+    for (let value = bytes.readUInt32BE(at), place = 85 ** 4; place >= 1; place /= 85) {
+      text += Z85[Math.floor(value / place) % 85];
+    }
+  }
+  return text;
+}
+
+/** Those that a connect string has behind `?keys=`, else those in the folder that `ROOKERY_KEYS` names, as it does for
+ * who is started by a run; else none. */
+function keysOf(carried) {
+  const folder = process.env.ROOKERY_KEYS;
+  if (carried) {
+    const raw = Buffer.from(carried, "base64url");
+    if (raw.length !== 96) throw new Error("what follows ?keys= in the address holds no keys; copy all that the run printed");
+    return [0, 32, 64].map((at) => z85(raw.subarray(at, at + 32)));
+  }
+  const read = (name) => readFileSync(join(folder, name), "utf8").trim();
+  return folder ? ["actor.public", "simulator.public", "simulator.secret"].map(read) : [];
+}
+
+/** Messages to one address, or connect string; nothing is queued for an actor that is away. */
 export class ZeroMQTransport {
   #socket;
   #arrived = [];
   #waiting = null;
 
-  constructor(address, keys = null) {
-    const curve = keys && { curveServerKey: keys.server, curvePublicKey: keys.public, curveSecretKey: keys.secret };
+  constructor(endpoint) {
+    const [address, carried] = endpoint.split("?keys=");
+    const [server, own, secret] = keysOf(carried);
+    const curve = server && { curveServerKey: server, curvePublicKey: own, curveSecretKey: secret };
     this.#socket = new Dealer({ immediate: true, linger: FAREWELL_MS, sendTimeout: 1000, ...curve });
     this.#socket.connect(address);
     this.#read();
@@ -56,9 +85,9 @@ export class ZeroMQTransport {
   }
 }
 
-/** A simulator that is let in; options are those of Simulator, and `keys`. */
-export async function connect(address, name, { keys = null, ...options } = {}) {
-  const sim = new Simulator(new ZeroMQTransport(address, keys), name, options);
+/** A simulator that is let in. */
+export async function connect(endpoint, name, options = {}) {
+  const sim = new Simulator(new ZeroMQTransport(endpoint), name, options);
   try {
     return await sim.connect();
   } catch (fault) {

@@ -59,7 +59,7 @@ export class Simulator {
   /** Asks until it is let in. A Fault if it never will be, Timeout if nobody answers. */
   async connect() {
     const end = now() + this.#patience;
-    for (let refused = "no actor answered"; ;) {
+    for (let refused = "no actor answered, or it knows other keys"; ;) {
       await this.#transport.send(this.#session.hello());
       for (const until = now() + ASK_EVERY; !this.admitted && now() < until;) {
         const event = await this.#receive(until - now());

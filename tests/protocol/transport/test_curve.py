@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.transport.curve import RIGHTS, ROLES, CurveContext, Keys, new_keys, revoke
+from protocol.transport.curve import RIGHTS, ROLES, CurveContext, Keys, connect_string, new_keys, revoke, run_keys
 from tests.faults import raises
 from tests.protocol.test_specification import table_after
 from tests.tools import skip_or_fail
@@ -92,6 +92,30 @@ def test_a_secret_of_another_pair_is_refused(folder, tmp_path):
         Keys.load(tmp_path, "actor")
 
 
+def test_a_run_makes_its_keys_once_for_its_user_alone(tmp_path):
+    (tmp_path / ".keys").mkdir()
+    (tmp_path / ".keys" / "actor.secret").write_text("of one that was killed while it wrote")
+    made = run_keys(tmp_path)
+    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    first = Keys.load(tmp_path, "actor")
+    assert run_keys(tmp_path) == made
+    assert Keys.load(made, "actor") == first
+    revoke(tmp_path, "actor")
+    assert Keys.load(made, "actor").public != first.public
+
+
+def test_a_connect_string_carries_what_a_simulator_needs(folder):
+    address, carried = connect_string("tcp://127.0.0.1:5700", folder).split("?keys=")
+    known, own = Keys.load(folder, "simulator"), Keys.carried(carried)
+    assert address == "tcp://127.0.0.1:5700"
+    assert (own.public, own.secret, own.known["actor"]) == (known.public, known.secret, known.known["actor"])
+    assert own.role == "simulator"
+    other = "B" if carried[60] == "A" else "A"
+    for spoilt in ("", carried[:-4], carried + "AAAA", carried[:60] + other + carried[61:], carried[:-1] + "é"):
+        with raises(ConfigurationError, "connect_string_malformed"):
+            Keys.carried(spoilt)
+
+
 @pytest.fixture
 def context():
     """For those who connect."""
@@ -111,7 +135,7 @@ def guarded(folder):
 def says(guarded, context, door, prepare, patience=500):
     """The `User-Id` under which a message of a client arrives at `door`; None if none does in `patience` ms."""
     server, client = guarded.socket(zmq.PULL), context.socket(zmq.PUSH)
-    guarded.keys.serve(server, door)
+    guarded.guard(server, door)
     port = server.bind_to_random_port("tcp://127.0.0.1")
     client.setsockopt(zmq.LINGER, 0)
     client.setsockopt(zmq.SNDTIMEO, patience)

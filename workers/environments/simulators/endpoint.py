@@ -18,7 +18,7 @@ from protocol.errors import ConfigurationError
 from protocol.messages.core import Welcome
 from protocol.messages.simulator import Admit, facts_of
 from protocol.spaces import World
-from protocol.transport.sockets import Ports, check_bind
+from protocol.transport.sockets import Ports, check_bind, keys_of
 from workers.environments.simulators.array_codec import RowCodec
 from workers.environments.simulators.server import AdmissionTerms
 from workers.environments.simulators.simulator_settings import SimulatorSettings
@@ -48,14 +48,19 @@ class SimulatorEndpoint:
     folder: Path | None
     world: str = ""
     """The tree as the coordinator knows it, JSON: a file with it need not be here. Empty: as the settings say."""
+    keys: str = ""
+    """The folder of the run's keys, which those that the actor starts inherit. Empty: it has none."""
 
 
 def simulator_endpoint(life: WorkerProcess, welcome: Welcome) -> SimulatorEndpoint:
     """What this actor lends; ConfigurationError where others could reach it that nothing keeps out."""
     options, (host, base) = life.options, life.options.host_and_base
     check_bind(host, options.keys, options.insecure)
-    who = (welcome.run, welcome.name, welcome.index)
-    return SimulatorEndpoint(life.context, host, base, options.advertise, *who, run_dir_of(welcome), welcome.world)
+    who, known = (welcome.run, welcome.name, welcome.index), keys_of(life.context)
+    keys = "" if known is None else str(known.folder)
+    return SimulatorEndpoint(
+        life.context, host, base, options.advertise, *who, run_dir_of(welcome), welcome.world, keys
+    )
 
 
 def terms_of(world: World, copies: int, settings: SimulatorSettings, run: str) -> AdmissionTerms:

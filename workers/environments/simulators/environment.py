@@ -212,4 +212,5 @@ class SimulatorEnvironment(Environment):
             logs,
             door.dismiss_named,
             self._settings.machines,
+            outside.keys,
         )

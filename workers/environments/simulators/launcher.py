@@ -64,7 +64,8 @@ def command_of(template: str, fields: Mapping[str, object]) -> list[str]:
 class SimulatorLauncher:
     """`count` instances of `template`, each started again at most `restarts` times. `seed_of` gives each instance its
     seed; `on_gone` is told the name of one that ended. Logs go to `logs`, a file each. They are spread over `machines`,
-    which the command is told as `{machine}`; how to start something there is the command's own affair (`ssh`)."""
+    which the command is told as `{machine}`; how to start something there is the command's own affair (`ssh`). Those
+    that start here find the folder `keys` in `ROOKERY_KEYS`."""
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class SimulatorLauncher:
         logs: Path | None,
         on_gone: Callable[[str, str], None],
         machines: Sequence[str] = (),
+        keys: str = "",
     ) -> None:
         host, _, port = address.removeprefix("tcp://").rpartition(":")
         self._instances = []
@@ -86,6 +88,10 @@ class SimulatorLauncher:
             fields |= {"name": name, "machine": machines[number % len(machines)] if machines else "localhost"}
             self._instances.append(_Instance(name, command_of(template, fields)))
         self._budget, self._logs, self._on_gone = restarts, logs, on_gone
+        inherited = {
+            name: value for name, value in os.environ.items() if name not in ("ROOKERY_PARENT", "ROOKERY_KEYS")
+        }
+        self._environment = {**inherited, **({"ROOKERY_KEYS": keys} if keys else {})}
         self._looked_at = 0.0
         self.restarts = 0
         for instance in self._instances:
@@ -139,7 +145,7 @@ class SimulatorLauncher:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                env={name: value for name, value in os.environ.items() if name != "ROOKERY_PARENT"},
+                env=self._environment,
                 start_new_session=True,  # Ctrl-C reaches the actor alone
             )
         log.info("event=simulator_started name=%s restart=%d", instance.name, instance.restarts)
