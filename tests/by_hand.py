@@ -1,4 +1,6 @@
-"""Starts a coordinator, two learners and an actor as a user does by hand, each told one address; waits for the end."""
+"""Starts a coordinator, two learners and an actor as a user does by hand, each told one address and the run's keys;
+waits for the end.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,7 @@ def main() -> int:
         run_dir = str(Path(folder) / "run")
         commands = [
             ["coordinator", "treasure-hunt", "--run-dir", run_dir, "--bind", f"127.0.0.1:{base}", *_SMALL],
-            ["learner", "--coordinator", address],
-            ["learner", "--coordinator", address],
-            ["actor", "--coordinator", address],
+            *([role, "--coordinator", address, "--keys", run_dir] for role in ("learner", "learner", "actor")),
         ]
         workers = [subprocess.Popen([program, *command]) for command in commands]
         codes = []

@@ -87,7 +87,9 @@ class ControlClient:
                 raise Timeout("no_coordinator_answered", peer=self._coordinator, seconds=seconds)
             if time.monotonic() >= told:
                 told = time.monotonic() + 10
-                log.warning("event=waiting for=coordinator address=%s seconds_left=%.0f", self._coordinator, left)
+                why = "other_keys" if self._handshakes.refused() else "no_answer"
+                told_of = self._coordinator, why, left
+                log.warning("event=waiting for=coordinator address=%s reason=%s seconds_left=%.0f", *told_of)
 
     def start(self, report: Callable[[], Report]) -> None:
         """Begins the heartbeats, or tells something else by them from now on."""

@@ -107,7 +107,17 @@ def test_open_sockets_without_keys_are_refused_with_the_command_that_makes_them(
         coordinator = begin(stack, tmp_path, free_port_block, "coordinator")
         assert coordinator.wait() == 2
         assert kinds_in(coordinator.said) == ["bind_without_keys"]
-        wrong = begin(stack, tmp_path, free_port_block, "learner", "--keys", str(tmp_path / "nowhere"), name="wrong")
+        wrong = begin(
+            stack,
+            tmp_path,
+            free_port_block,
+            "learner",
+            "--keys",
+            str(tmp_path / "nowhere"),
+            "--patience",
+            "1",
+            name="wrong",
+        )
         assert wrong.wait() == 2
         assert kinds_in(wrong.said) == ["key_file_unreadable"]
         assert str(tmp_path / "nowhere") in wrong.said

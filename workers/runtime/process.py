@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 
 INCOMPLETE = 9
 """Exit code of a run that ended in order before all its steps were made."""
+_KEYS_SECONDS = 10.0
 _ORPHAN_SECONDS = 20.0
 """How long a worker without a supervisor may take to end."""
 _CLEANUP_SCRIPT = """
@@ -236,6 +238,21 @@ def run_dir_of(welcome: Welcome) -> Path | None:
         return None
 
 
+def _context(options: Options, role: str) -> zmq.Context[zmq.Socket[bytes]]:
+    """With the keys of a run that may be about to make them: workers may be started in any order."""
+    end, told = time.monotonic() + min(options.patience, _KEYS_SECONDS), False
+    while True:
+        try:
+            return open_context(options.keys, role)
+        except ConfigurationError as fault:
+            if fault.kind != "key_file_unreadable" or time.monotonic() >= end:
+                raise
+            if not told:
+                log.info("event=waiting for=keys folder=%s", options.keys)
+            told = True
+            time.sleep(0.1)
+
+
 def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Command:
     """The command line of a worker."""
 
@@ -269,7 +286,7 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
         install_stack_dump_signal()
         given = Options(**options)  # type: ignore[arg-type]
         try:
-            context = open_context(given.keys, role)
+            context = _context(given, role)
             life = WorkerProcess(role, given, context, vitals=Health(refusals=refusals_of(context)))
         except RookeryError as fault:
             sys.exit(tell_failure(role, fault)[1])
