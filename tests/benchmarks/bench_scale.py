@@ -157,6 +157,7 @@ def _workers(own: Path, config: Figures) -> Iterator[tuple[Path, Any]]:
 
         coordinator = [
             "coordinator",
+            "--open",
             str(runs.write(config, own)),
             "--run-dir",
             str(own / "run"),

@@ -106,7 +106,7 @@ class Besieged:
             def start(name: str, *command: str) -> None:
                 self.workers[name] = stack.enter_context(runs.started(command, self.folder, name))
 
-            start("coordinator", "coordinator", path, "--run-dir", str(self.run_dir), "--bind", "127.0.0.1:0")
+            start("coordinator", "coordinator", "--open", path, "--run-dir", str(self.run_dir), "--bind", "127.0.0.1:0")
             runs.until(lambda: (self.run_dir / "coordinator.json").exists(), what="the coordinator is there")
             join = ["--coordinator", self.coordinator["address"], "--patience", "120"]
             start("learner", "learner", *join)

@@ -48,7 +48,7 @@ def test_a_client_from_the_document_is_trained_on(
     with ExitStack() as stack:
         commands = (
             (sys.executable, str(ROOT / "tests" / "clients" / "actor.py"), *where),
-            (rookery, "coordinator", "cartpole", *options),
+            (rookery, "coordinator", "--open", "cartpole", *options),
             (rookery, "learner", *where, "--bind", learner_ports),
         )
         logs = [tmp_path / f"{name}.log" for name in names]

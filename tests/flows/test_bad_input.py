@@ -114,7 +114,7 @@ def test_strangers_and_doubles_are_refused_while_the_run_goes_on(
     address = f"tcp://127.0.0.1:{free_port_block}"
     join = ["--coordinator", address, "--patience", "120"]
     path = str(runs.write(runs.paced(tmp_path, 10_000_000, pause=0.004), tmp_path))
-    hand = ["coordinator", path, "--run-dir", str(tmp_path / "run"), "--bind", address.removeprefix("tcp://")]
+    hand = ["coordinator", "--open", path, "--run-dir", str(tmp_path / "run"), "--bind", address.removeprefix("tcp://")]
     with ExitStack() as stack:
         workers = [stack.enter_context(runs.started(hand, tmp_path, "coordinator"))]
         for role, name in (("learner", "learner-agent_0"), ("learner", "learner-agent_1"), ("actor", "actor-0")):

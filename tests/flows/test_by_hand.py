@@ -21,7 +21,7 @@ def begin(role: str, folder: Path, base: int, stack: ExitStack) -> list[runs.Wor
     address = ["--coordinator", f"tcp://127.0.0.1:{base}", "--patience", "120"]
     if role == "coordinator":
         path = str(runs.write(runs.config(steps=3_200), folder))
-        command = ["coordinator", path, "--run-dir", str(folder / "run"), "--bind", f"127.0.0.1:{base}"]
+        command = ["coordinator", "--open", path, "--run-dir", str(folder / "run"), "--bind", f"127.0.0.1:{base}"]
         return [stack.enter_context(runs.started(command, folder, role))]
     if role == "actor":
         return [stack.enter_context(runs.started(["actor", *address], folder, role))]

@@ -131,7 +131,7 @@ def test_actors_go_from_0_to_50_and_back_under_load_and_nobody_else_is_started_a
         with monkeypatch.context() as upgraded:
             upgraded.setattr(runs, "EXTRA_PATH", str(tmp_path / "next"))
             later = stack.enter_context(crowd("workers.actor", tmp_path))
-        command = ["coordinator", str(runs.write(data, tmp_path)), "--run-dir", str(tmp_path / "run")]
+        command = ["coordinator", "--open", str(runs.write(data, tmp_path)), "--run-dir", str(tmp_path / "run")]
         coordinator = stack.enter_context(runs.started([*command, "--bind", "127.0.0.1:0"], tmp_path, "coordinator"))
         until((tmp_path / "run" / "coordinator.json").exists, "the coordinator is up")
         address = json.loads((tmp_path / "run" / "coordinator.json").read_text())["address"]

@@ -103,7 +103,15 @@ def test_actors_that_do_not_see_the_runs_folder_fetch_each_member_once_for_their
         skip_or_fail("no mount namespaces")
     address = ["--coordinator", f"tcp://127.0.0.1:{free_port_block}", "--patience", "120"]
     path = str(runs.write(data, tmp_path))
-    command = ["coordinator", path, "--run-dir", str(tmp_path / "run"), "--bind", f"127.0.0.1:{free_port_block}"]
+    command = [
+        "coordinator",
+        "--open",
+        path,
+        "--run-dir",
+        str(tmp_path / "run"),
+        "--bind",
+        f"127.0.0.1:{free_port_block}",
+    ]
     with ExitStack() as stack:
         workers = [stack.enter_context(runs.started(command, tmp_path, "coordinator"))]
         runs.until((tmp_path / "run" / "coordinator.json").exists, what="coordinator is up")

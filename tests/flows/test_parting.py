@@ -24,7 +24,9 @@ def waiting(folder: Path, begin: Begin, address: str, **keys: Any) -> tuple[runs
     """A coordinator, and an actor whose learner was told to end and which has used up its credit since."""
     data = runs.paced(folder, 1_000_000, actors=1, num_learner_processes=1, **keys)
     path = str(runs.write(data, folder))
-    coordinator = begin("coordinator", "coordinator", path, "--run-dir", str(folder / "run"), "--bind", address)
+    coordinator = begin(
+        "coordinator", "coordinator", "--open", path, "--run-dir", str(folder / "run"), "--bind", address
+    )
     learner, actor = begin("learner", "learner"), begin("actor", "actor")
     runs.until(
         lambda: runs.agent_steps(folder) and len(runs.workers_of(folder)) == 3, seconds=PATIENCE, what="the run is on"

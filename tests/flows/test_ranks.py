@@ -49,7 +49,15 @@ def test_torchrun_starts_the_ranks_of_a_policy(tmp_path: Path, memory_dir: Path,
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
     command += [str(free_port_block + 5), "-m", "workers.learner", *to, "--name", "learner-shared"]
     with ExitStack() as stack:
-        line = ["coordinator", path, "--run-dir", str(tmp_path / "run"), "--bind", f"127.0.0.1:{free_port_block}"]
+        line = [
+            "coordinator",
+            "--open",
+            path,
+            "--run-dir",
+            str(tmp_path / "run"),
+            "--bind",
+            f"127.0.0.1:{free_port_block}",
+        ]
         workers = [stack.enter_context(runs.started(line, tmp_path, "coordinator"))]
         runs.until((tmp_path / "run" / "coordinator.json").exists, what="coordinator is up")
         workers.append(stack.enter_context(runs.started(command, tmp_path, "torchrun")))

@@ -29,7 +29,14 @@ def test_actors_come_and_go_and_the_coordinator_returns_with_nobody_else_started
     the steps of all, and is at the end told to wait."""
     address = f"127.0.0.1:{free_port_block}"
     data = runs.paced(tmp_path, STEPS, pause=0.002, actors=2, num_learner_processes=1)
-    coordinator = ["coordinator", str(runs.write(data, tmp_path)), "--run-dir", str(tmp_path / "run"), "--resident"]
+    coordinator = [
+        "coordinator",
+        "--open",
+        str(runs.write(data, tmp_path)),
+        "--run-dir",
+        str(tmp_path / "run"),
+        "--resident",
+    ]
     coordinator += ["--bind", address]
     joining = ["--coordinator", f"tcp://{address}", *RESIDENT]
     with ExitStack() as stack:

@@ -67,7 +67,7 @@ def test_each_worker_is_replaced_by_one_of_the_next_release_while_training_goes_
         def begin(name: str, release: str) -> None:
             role = name.partition("-")[0]
             stays = ["--resident"] if release == "this" else []
-            options = [*run, *stays] if role == "coordinator" else ["--name", name, *joining]
+            options = ["--open", *run, *stays] if role == "coordinator" else ["--name", name, *joining]
             workers[name] = stack.enter_context(runs.started([role, *options], tmp_path, f"{name}-{release}"))
 
         def on(more: int = 2_000) -> None:
