@@ -231,9 +231,10 @@ def make_keys(folder: Path) -> None:
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("role", type=click.Choice(ROLES))
 def revoke_keys(folder: Path, role: str) -> None:
-    """Makes a new pair for ROLE in DIR: whoever has the old one is let in no more, in a living run either.
+    """Makes a new pair for ROLE in DIR, a folder of keys or of a run: whoever has the old one is hung up on and let in
+    no more, in a living run either.
 
-    Connections that are open already stay until they end. Copy ROLE.public to each machine that has the keys.
+    Copy ROLE.public to each machine that has the keys.
     """
     with one_sentence("another DIR"):
         for path in revoke(folder, role):

@@ -5,8 +5,8 @@ are subscribed to for ever, have no bound there. The kernel knows how many bytes
 reads the socket knows how many it took. What lies between lies in ZeroMQ's memory.
 
 In flows: accepted connections and failed handshakes (the sockets' monitors), the kernel's counts, what was taken. Out
-flows: connections that are shut down, at which ZeroMQ lets go of what came over them; refusals. Where the kernel is not
-Linux no bytes are counted.
+flows: connections that are shut down, at which ZeroMQ lets go of what came over them; refusals. All are shut down where
+somebody's key has changed. Where the kernel is not Linux no connection is seen, and no bytes are counted.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from protocol.refusal_log import RefusalLog
+
+if TYPE_CHECKING:
+    from protocol.transport.curve import Keys
 
 __all__ = ["ByteGuard", "experience_limits"]
 
@@ -44,6 +48,7 @@ _TOPIC_COMMAND, _TOPIC_MEMORY = 24 + _SEALED, 128
 """Bytes besides the topic that a subscription has at most on the wire, and takes in memory at least."""
 _SLACK, _SLACK_A_SECOND = 65_536, 256
 """Bytes that are nobody's message: the handshake, heartbeats."""
+_KEYS_SECONDS = 1.0
 _TRIM_SECONDS, _TRIMS = 1.0, 10
 """How often, and how many times, memory is given back after a cut: ZeroMQ lets go of it bit by bit."""
 _EVENTS = int(zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
@@ -75,7 +80,7 @@ class _Connection:
 
 
 @dataclass(slots=True)
-class _Door:
+class _Port:
     monitor: zmq.Socket[bytes]
     name: str
     share: int
@@ -88,10 +93,11 @@ class ByteGuard:
     """Of all sockets that a worker binds. Its thread sleeps but for a few looks a second; it touches no socket itself,
     so that whoever reads one may do so in a thread of its own."""
 
-    def __init__(self, refusals: RefusalLog | None = None, sealed: bool = False) -> None:
+    def __init__(self, refusals: RefusalLog | None = None, keys: Keys | None = None) -> None:
         self.refusals = refusals or RefusalLog()
-        self._sealed = _SEALED if sealed else 0
-        self._doors: list[_Door] = []
+        self._keys, self._known = keys, () if keys is None else keys.stamp()
+        self._sealed = 0 if keys is None else _SEALED
+        self._ports: list[_Port] = []
         self._taken: dict[int, int] = {}
         """Descriptor -> bytes of what was taken from it, by whichever connection had it."""
         self._topics: dict[int, set[bytes]] = {}
@@ -103,11 +109,11 @@ class ByteGuard:
 
     def watch(self, socket: zmq.Socket[bytes], name: str, share: int, total: int) -> None:
         """Before `bind`: one connection may have `share` bytes waiting there, all together `total`."""
-        self._doors.append(_Door(socket.get_monitor_socket(_EVENTS), name, share, total))
+        self._ports.append(_Port(socket.get_monitor_socket(_EVENTS), name, share, total))
 
     def start(self) -> None:
         """Once all are bound."""
-        if self._doors and self._thread is None:
+        if self._ports and self._thread is None:
             self._closing.clear()
             self._thread = threading.Thread(target=self._run, name="byte_guard", daemon=True)
             self._thread.start()
@@ -118,9 +124,9 @@ class ByteGuard:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        for door in self._doors:
-            door.monitor.close(linger=0)
-        self._doors.clear()
+        for port in self._ports:
+            port.monitor.close(linger=0)
+        self._ports.clear()
 
     def took(self, frames: list[zmq.Frame]) -> None:
         """A whole message was read."""
@@ -149,32 +155,37 @@ class ByteGuard:
 
     def _run(self) -> None:
         poller = zmq.Poller()
-        for door in self._doors:
-            poller.register(door.monitor, zmq.POLLIN)
-        patience, look_at = _LOOK_MS, 0.0
+        for port in self._ports:
+            poller.register(port.monitor, zmq.POLLIN)
+        patience, look_at, keys_at = _LOOK_MS, 0.0, 0.0
         while not self._closing.is_set():
             ready = dict(poller.poll(patience))
-            for door in self._doors:
-                if door.monitor in ready:
-                    self._admit(door)
+            for port in self._ports:
+                if port.monitor in ready:
+                    self._admit(port)
             now = time.monotonic()
             if now >= look_at:
                 began = time.thread_time()
-                close = [self._look(door, now) for door in self._doors]
+                close = [self._look(port, now) for port in self._ports]
                 rest = min(_LATEST, _LEISURE * (time.thread_time() - began))
                 patience = max(_LOOK_OFTEN_MS if any(close) else _LOOK_MS, int(1000 * rest))
                 look_at = now + patience / 1000
+            if self._keys is not None and now >= keys_at:
+                keys_at = now + _KEYS_SECONDS
+                if (known := self._keys.stamp()) != self._known:
+                    self._known = known
+                    self._cut_everybody()
             if self._trims and now >= self._trim_at:
                 self._trim_at, self._trims = now + _TRIM_SECONDS, self._trims - 1
                 with suppress(AttributeError):  # a C library that has none gives back by itself
                     _LIBRARY.malloc_trim(0)
 
-    def _admit(self, door: _Door) -> None:
-        while door.monitor.poll(0):
-            event = parse_monitor_message(door.monitor.recv_multipart())
+    def _admit(self, port: _Port) -> None:
+        while port.monitor.poll(0):
+            event = parse_monitor_message(port.monitor.recv_multipart())
             descriptor = int(event["value"])
             if event["event"] != zmq.EVENT_ACCEPTED:
-                self._tell_stranger(door, event["event"], descriptor)
+                self._tell_stranger(port, event["event"], descriptor)
                 continue
             if sys.platform != "linux":
                 continue
@@ -185,21 +196,21 @@ class ByteGuard:
                 self._topics[descriptor] = set()
                 taken = self._taken.get(descriptor, 0)
                 came = _received(descriptor, inode)
-                door.connections[descriptor] = _Connection(descriptor, inode, host, time.monotonic(), came, taken)
+                port.connections[descriptor] = _Connection(descriptor, inode, host, time.monotonic(), came, taken)
 
-    def _tell_stranger(self, door: _Door, what: int, fault: int) -> None:
+    def _tell_stranger(self, port: _Port, what: int, fault: int) -> None:
         kind, reason = _STRANGE.get(fault, ("malformed", f"what it says is no ZMTP ({fault:#x})"))
         if what == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:  # whichever end sees first that keys differ hangs up
             kind, reason = "hung_up", "it left before it showed a key: it may have none, or only look at the port"
-        self.refusals.tell("handshake_refused", kind, reason, door=door.name)
+        self.refusals.tell("handshake_refused", kind, reason, port=port.name)
 
-    def _look(self, door: _Door, now: float) -> bool:
+    def _look(self, port: _Port, now: float) -> bool:
         """Whether somebody may soon have too much waiting; whoever has is cut."""
-        for one in list(door.connections.values()):
+        for one in list(port.connections.values()):
             try:
                 came = _received(one.descriptor, one.inode)
             except OSError:
-                del door.connections[one.descriptor]
+                del port.connections[one.descriptor]
                 self._topics.pop(one.descriptor, None)
                 continue
             taken = self._taken.get(one.descriptor, 0)
@@ -209,28 +220,38 @@ class ByteGuard:
             topics = self._topics.get(one.descriptor, ())
             held = sum(map(len, tuple(topics))) + _TOPIC_MEMORY * len(topics)
             one.waiting = max(0, int(between) - _SLACK) + held
-        living = [one for one in door.connections.values() if not one.cut]
+        living = [one for one in port.connections.values() if not one.cut]
         together = sum(one.waiting for one in living)
         for one in sorted(living, key=lambda one: -one.waiting):
-            if one.waiting <= door.share and together <= door.total:
+            if one.waiting <= port.share and together <= port.total:
                 break
-            self._cut(door, one, together)
+            self._cut_who_has_most(port, one, together)
             together -= one.waiting
-        return together > door.total / 4 or any(one.waiting > door.share / 4 for one in living)
+        return together > port.total / 4 or any(one.waiting > port.share / 4 for one in living)
 
-    def _cut(self, door: _Door, one: _Connection, together: int) -> None:
+    def _cut_who_has_most(self, port: _Port, one: _Connection, together: int) -> None:
+        self._cut(one)
+        reason = (
+            f"{one.waiting} bytes of it wait or belong to a message that has not ended, of {together} of all; "
+            f"{port.share} and {port.total} may"
+        )
+        self.refusals.tell("connection_cut", "bytes_waiting", reason, port=port.name, host=one.host)
+        self._trims = _TRIMS
+
+    def _cut_everybody(self) -> None:
+        """Whose key is good connects anew at once; who holds one that was revoked is not let in again."""
+        for port in self._ports:
+            for one in port.connections.values():
+                self._cut(one)
+            self.refusals.tell("connection_cut", "keys_changed", "who may come in is asked again", port=port.name)
+
+    def _cut(self, one: _Connection) -> None:
         one.cut = True
         self._topics.pop(one.descriptor, None)
         self.cut += 1
         with suppress(OSError), system.socket(fileno=os.dup(one.descriptor)) as connection:
             if os.fstat(connection.fileno()).st_ino == one.inode:
                 connection.shutdown(system.SHUT_RDWR)
-        reason = (
-            f"{one.waiting} bytes of it wait or belong to a message that has not ended, of {together} of all; "
-            f"{door.share} and {door.total} may"
-        )
-        self.refusals.tell("connection_cut", "bytes_waiting", reason, at=door.name, host=one.host)
-        self._trims = _TRIMS
 
 
 def _received(descriptor: int, inode: int) -> int:

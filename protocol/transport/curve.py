@@ -82,6 +82,13 @@ class Keys:
             raise ConfigurationError("connect_string_malformed") from None
         return cls("simulator", public, secret, {"actor": server, "simulator": public})
 
+    def stamp(self) -> tuple[int, ...]:
+        """Another one whenever somebody's public key is."""
+        if self.folder is None:
+            return ()
+        paths = (self.folder / f"{role}.public" for role in ROLES)
+        return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+
     def serve(self, socket: zmq.Socket[bytes], port: str) -> None:
         """Before `bind`: this socket proves to be our role's and lets in who may come to `port`."""
         socket.setsockopt(zmq.CURVE_SERVER, 1)

@@ -131,7 +131,7 @@ class Ports:
         self._advertise = advertise or host
         self._chosen = base
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
-        self.guard = ByteGuard(refusals or refusals_of(context), keys_of(context) is not None)
+        self.guard = ByteGuard(refusals or refusals_of(context), keys_of(context))
         """To be told of what is read from sockets whose bytes are bounded."""
         self.http: system.socket | None = None
         """Listens at base + 9, if asked for."""

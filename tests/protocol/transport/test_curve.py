@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
+import time
 from contextlib import suppress
 
 import pytest
@@ -11,9 +13,11 @@ import zmq
 
 from protocol.errors import ConfigurationError
 from protocol.transport.curve import RIGHTS, ROLES, CurveContext, Keys, connect_string, new_keys, revoke, run_keys
+from protocol.transport.sockets import Ports, connect
 from tests.faults import raises
 from tests.protocol.test_specification import table_after
 from tests.tools import skip_or_fail
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +136,10 @@ def guarded(folder):
     made.destroy(linger=0)
 
 
-def says(guarded, context, door, prepare, patience=500):
-    """The `User-Id` under which a message of a client arrives at `door`; None if none does in `patience` ms."""
+def says(guarded, context, guarded_port, prepare, patience=500):
+    """The `User-Id` under which a message of a client arrives at `guarded_port`; None if none does in `patience` ms."""
     server, client = guarded.socket(zmq.PULL), context.socket(zmq.PUSH)
-    guarded.guard(server, door)
+    guarded.guard(server, guarded_port)
     port = server.bind_to_random_port("tcp://127.0.0.1")
     client.setsockopt(zmq.LINGER, 0)
     client.setsockopt(zmq.SNDTIMEO, patience)
@@ -152,13 +156,13 @@ def says(guarded, context, door, prepare, patience=500):
 
 
 def test_the_rights_are_those_of_the_specification_and_no_others():
-    """Beside these, simulators connect to a door of their own and to no other."""
+    """Beside these, simulators connect to a port of their own and to no other."""
     said = {port: set(who.split(";")[0].split(", ")) for port, _, who in table_after("## Threats")}
     assert said | {"simulators": {"simulator"}} == RIGHTS
 
 
 @pytest.mark.parametrize("door", sorted(RIGHTS))
-def test_each_door_opens_for_the_roles_with_a_right_and_for_nobody_else(guarded, context, folder, door):
+def test_each_port_opens_for_the_roles_with_a_right_and_for_nobody_else(guarded, context, folder, door):
     for role in ("actor", "simulator", "learner"):
         keys = Keys.load(folder, role)
         allowed = role in RIGHTS[door]
@@ -199,6 +203,42 @@ def test_a_revoked_key_opens_nothing_more_and_its_successor_does(context, tmp_pa
         with raises(ConfigurationError, "key_file_unreadable"):
             revoke(tmp_path / "keys", "actor")
     finally:
+        guarded.destroy(linger=0)
+
+
+def test_an_open_connection_ends_with_its_key(tmp_path):
+    """Who holds the revoked key is hung up on and stays outside; another role connects anew by itself."""
+    if sys.platform != "linux":
+        skip_or_fail("needs Linux")
+    keys = run_keys(tmp_path)
+    guarded = CurveContext.make(Keys.load(keys, "learner"))
+    ports = Ports(guarded, "127.0.0.1", 0)
+    clients = [CurveContext.make(Keys.load(keys, role)) for role in ("actor", "relay")]
+    try:
+        address = ports.bind({1: zmq.PULL}, bytes_waiting={1: (2**20, 2**20)})[1]
+        bound, (actor, relay) = ports.sockets[1], [connect(one, zmq.PUSH, address, queue=False) for one in clients]
+
+        def arrives(socket, patience):
+            while bound.poll(0):
+                bound.recv()
+            end = time.monotonic() + patience
+            while time.monotonic() < end:
+                with suppress(zmq.Again):
+                    socket.send(b"x", zmq.NOBLOCK)
+                if bound.poll(50):
+                    return True
+            return False
+
+        assert arrives(actor, 20)
+        assert arrives(relay, 20)
+        revoke(keys, "actor")
+        until(lambda: ports.guard.cut >= 2, what="both are hung up on")
+        assert arrives(relay, 20)
+        assert not arrives(actor, 1)
+    finally:
+        for one in clients:
+            one.destroy(linger=0)
+        ports.close()
         guarded.destroy(linger=0)
 
 
