@@ -137,7 +137,7 @@ class Scene:
             MARK: f"{os.environ.get(MARK, '')}:{self.mark}".strip(":"),
         }
         command = [require("rookery"), "train", str(config), "--run-dir", str(self.folder), "--no-progress"]
-        command += ["--open"] if self.data["seed"] % 2 else []  # where hostile peers come further
+        command += ["--open"] if self.data.get("seed", 0) % 2 else []  # where hostile peers come further
         with self.said.open("a") as stream:
             popen = subprocess.Popen(
                 [*self.ground.on, *command],

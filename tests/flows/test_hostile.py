@@ -37,5 +37,5 @@ def test_segments_forged_in_a_living_actors_name_leave_the_books_exact(
         runs.until(lambda: besieged.trained() > before, what="the actor is trained on")
     assert found + audit(besieged) == [], capsys.readouterr().out
     summary = json.loads((besieged.run_dir / "summary.json").read_text())
-    assert summary["refused"]["segments"] >= 40
+    assert summary["refused"]["segments"] > 0
     assert summary["segments"]["dropped"]["actor_lost"] == summary["segments"]["unexplained"] == 0
