@@ -80,7 +80,7 @@ def test_a_wheel_has_its_metadata_and_what_it_needs(wheel: Path) -> None:
     assert "launch/presets/cartpole.yaml" in names
     assert "launch/templates/single.py.txt" in names
     assert {f"{package}/py.typed" for package in ("launch", "protocol", "rookery", "workers")} <= {*names}
-    assert {"protocol/golden/hello.json", "protocol/clients/python/cartpole.py"} <= {*names}
+    assert {"protocol/README.md", "protocol/golden/hello.json", "protocol/clients/python/cartpole.py"} <= {*names}
     assert not any("node_modules" in name for name in names)
     assert not any(name.startswith(("tests/", "launch/face/")) for name in names)
 

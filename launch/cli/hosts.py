@@ -40,7 +40,7 @@ _LOST_PAUSE = 10.0
 
 @click.group()
 def hosts() -> None:
-    """Runs on several machines; see launch/README.md."""
+    """Runs on several machines, which a YAML file names."""
 
 
 _file = click.argument("file", metavar="HOSTS.yaml", type=click.Path(dir_okay=False, path_type=Path))

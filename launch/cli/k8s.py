@@ -20,7 +20,7 @@ PLAIN = Placement("run")
 
 @click.group()
 def k8s() -> None:
-    """Runs on Kubernetes; see k8s/README.md."""
+    """Runs on Kubernetes."""
 
 
 @k8s.command("render")

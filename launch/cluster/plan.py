@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from launch.run_plan import ResourcePlan
 from protocol.config.base import ConfigModel
 from protocol.config.run import Run
-from protocol.config.yaml_file import fault_in
+from protocol.config.yaml_file import fault_in, not_yaml
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 from protocol.transport.sockets import BLOCK, bracketed
@@ -112,7 +112,7 @@ def read_hosts(path: Path) -> Hosts:
     except OSError as fault:
         raise ConfigurationError("hosts_file_unreadable", file=path, reason=fault.strerror) from None
     except yaml.YAMLError as fault:
-        raise ConfigurationError("document_not_yaml", file=path, reason=" ".join(str(fault).split())) from None
+        raise not_yaml(path, fault) from None
     except ValidationError as fault:
         raise fault_in(path, fault, Hosts) from None
 

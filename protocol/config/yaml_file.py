@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 
-__all__ = ["check_same_run", "fault_in", "parse_yaml", "read_mapping", "read_run"]
+__all__ = ["check_same_run", "fault_in", "not_yaml", "parse_yaml", "read_mapping", "read_run"]
 
 _BYTES = 16 * 2**20
 _SAID = 500
@@ -51,12 +51,20 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except OSError as fault:
         raise ConfigurationError("document_unreadable", file=path, reason=fault.strerror) from None
     except (yaml.YAMLError, ValueError, RecursionError) as fault:  # ValueError: no UTF-8, a date that is none
-        raise ConfigurationError("document_not_yaml", file=path, reason=" ".join(str(fault).split())[:_SAID]) from None
+        raise not_yaml(path, fault) from None
     if data is None:
         return {}
     if not isinstance(data, dict):
         raise ConfigurationError("document_not_a_mapping", file=path)
     return data
+
+
+def not_yaml(path: Path, fault: Exception) -> ConfigurationError:
+    """What is wrong with a file that is no YAML, and where."""
+    mark = getattr(fault, "problem_mark", None)
+    problem = " ".join((getattr(fault, "problem", None) or str(fault)).split())[:_SAID]
+    line, column = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
+    return ConfigurationError("document_not_yaml", file=path, reason=problem, line=line, column=column)
 
 
 def fault_in(

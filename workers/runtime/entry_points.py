@@ -44,8 +44,10 @@ def import_entry_point(entry: str, key: str, forms: str) -> Callable[..., Any]:
     except ModuleNotFoundError as fault:
         missing = fault.name or module
         if missing == module or module.startswith(f"{missing}."):
+            plain = module.removesuffix(".py").replace("/", ".")
+            hint = f" (is {plain}:{name} meant?)" if plain != module else ""
             raise ConfigurationError(
-                "module_not_found", key=key, value=entry, module=module, file=here, choices=forms
+                "module_not_found", key=key, value=entry, module=module, hint=hint, file=here, choices=forms
             ) from None
         raise ConfigurationError("package_missing", value=entry, package=missing.partition(".")[0]) from fault
     except BaseException as fault:
