@@ -127,10 +127,11 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
             if process.popen.stdout is not None:
                 process.popen.stdout.close()
     if process.code not in (0, INCOMPLETE):
-        if process.code == ConfigurationError.exit_code and fresh:
+        refused = _refused(process, tell)
+        fault = refused or RunFailed("sequential_run_failed", reason=process.why(), file=output)
+        if refused is not None and fresh:
             remove(folder)
-        fault = RunFailed("sequential_run_failed", reason=process.why(), file=output)
-        raise _refused(process, tell) or fault
+        raise fault
     return RunOutcome(process.code == 0, _summary(folder))
 
 

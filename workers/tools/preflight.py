@@ -96,11 +96,14 @@ class RunContext:
 
 def preflight(situation: RunContext) -> Iterator[Check]:
     """Every check, the cheap ones first; a check that finds its subject missing says so as its finding."""
+    shown = set[str]()
     for name, look in CHECKS.items():
         try:
             state, says = look(situation)
         except RookeryError as fault:
-            sys.stderr.write(fault.traceback)
+            if fault.traceback not in shown:
+                sys.stderr.write(fault.traceback)
+            shown.add(fault.traceback)
             state, says = "FAILS", fault.coded
         yield Check(name, state, says)
 
