@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from launch.local.fork_client import ForkClient, ForkedProcess
@@ -39,6 +40,7 @@ FATAL_AT_FIRST = {6}
 _MOST_LINES = 60
 """Of a traceback that is shown."""
 _SPEECHLESS = "it did not say why, as where a library or os._exit ends the process"
+_GROUP = "  + Exception Group Traceback"
 _CHAINED = ("During handling of the above", "The above exception was")
 
 
@@ -110,10 +112,12 @@ class Process:
     def traceback(self) -> str:
         """The last traceback that it wrote since then, with those that led to it; empty without one."""
         said = self._said()
-        starts = [i for i, line in enumerate(said) if line.startswith("Traceback (most recent")]
+        starts = [i for i, line in enumerate(said) if line.startswith(("Traceback (most recent", _GROUP))]
         first = [i for i in starts if i < 2 or not said[i - 2].startswith(_CHAINED)]
         if not first:
             return ""
+        if said[first[-1]].startswith(_GROUP):
+            return "\n".join([*takewhile(lambda line: line.startswith(" "), said[first[-1] :])][:_MOST_LINES])
         block: list[str] = []
         for line in said[first[-1] :]:
             told = bool(block) and bool(block[-1]) and not block[-1].startswith((" ", "Traceback", *_CHAINED))

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import IO, NoReturn
 
 from protocol.errors import RookeryError, disk_fault
-from protocol.errors.origin import Crash, blame, crash_in, is_ours
+from protocol.errors.origin import Crash, blame, crash_in, is_ours, place_of
 
 __all__ = ["noted_crash", "tell_failure", "watch_user_code"]
 
@@ -60,6 +60,8 @@ def watch_user_code(notes: int = 2) -> None:
             with suppress(OSError):  # a full disk
                 os.write(notes, f"os._exit({status})\n".encode())
             faulthandler.dump_traceback(notes, all_threads=False)
+            with suppress(OSError):
+                os.write(notes, f"this process was ended by os._exit in {place_of(sys._getframe(1))}\n".encode())
         _exit(status)
 
     os._exit = tell_exit

@@ -137,6 +137,17 @@ def test_who_finds_no_room_to_say_so_has_its_exit_code_put_into_words(scripts: P
         assert "learner:" not in process.why()
 
 
+def test_the_traceback_of_a_group_of_exceptions_is_one_too(scripts: Path) -> None:
+    (scripts / "group.py").write_text(
+        "import sys, traceback\ntry:\n    raise ExceptionGroup('both', [KeyError(1), ValueError(2)])\n"
+        "except ExceptionGroup:\n    traceback.print_exc()\nprint('actor: it is said', file=sys.stderr)\nsys.exit(7)\n"
+    )
+    process = start_process("actor", ["group"], scripts / "logs" / "group.out")
+    process.popen.wait(60)
+    assert {"KeyError: 1", "ValueError: 2"} <= {line.strip("| ") for line in process.traceback().splitlines()}
+    assert "it is said" not in process.traceback()
+
+
 def test_nobody_is_started_again_while_the_run_ends(scripts: Path) -> None:
     process = start_process("actor", ["crashes"], scripts / "a.out", restarts=1)
     process.popen.wait(60)
