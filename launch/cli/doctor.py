@@ -6,6 +6,7 @@ environment is looked at by processes of its own.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -15,6 +16,7 @@ from launch.local import supervisor
 from launch.local.process import python
 from launch.run_dir import write_config
 from protocol.config.run import Run
+from protocol.errors import EnvironmentFault
 
 __all__ = ["diagnosis", "preflight", "short_run"]
 
@@ -34,6 +36,8 @@ def diagnosis(folder: Path) -> tuple[int, str]:
 
 def _said(command: list[str]) -> tuple[int, str]:
     ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if ended.returncode < 0:
+        raise EnvironmentFault("check_crashed", reason=signal.Signals(-ended.returncode).name)
     return ended.returncode, ended.stdout
 
 

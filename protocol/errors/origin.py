@@ -20,7 +20,7 @@ __all__ = ["Crash", "Told", "blame", "crash_in", "is_ours", "is_users", "one_lin
 
 _HOME = Path(__file__).resolve().parents[2]
 _OURS = tuple(f"{_HOME / name}{os.sep}" for name in ("launch", "protocol", "rookery", "workers"))
-_LIBRARIES = tuple({f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_STDLIB = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
 _FATAL = re.compile(r"^(?:Fatal Python error: (?P<fatal>.+)|(?P<exit>os\._exit\(.*\)))$", re.MULTILINE)
 _STACK = re.compile(r"^(?:Current thread .*|Stack) \(most recent call first\):\n((?:  .*\n)*)", re.MULTILINE)
 _FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
@@ -102,17 +102,14 @@ def is_ours(file: str) -> bool:
 
 
 def _owner(file: str) -> str:
-    """rookery, user, or the name of a library."""
+    """rookery, python (its own modules), the name of a package that is installed, or user."""
     if file.startswith(_OURS):
         return "rookery"
-    if file.startswith("<frozen importlib"):
-        return "importlib"
-    for folder in sorted(_LIBRARIES, key=len, reverse=True):
-        if file.startswith(folder):
-            parts = Path(file[len(folder) :]).parts
-            package = parts[1] if parts[0] in ("site-packages", "dist-packages") and len(parts) > 1 else parts[0]
-            return package.removesuffix(".py")
-    return "user"
+    parts = Path(file).parts
+    for folder in ("site-packages", "dist-packages"):
+        if folder in parts[:-1]:
+            return parts[parts.index(folder) + 1].removesuffix(".py")
+    return "python" if file.startswith(("<frozen ", *_STDLIB)) else "user"
 
 
 def _innermost(frames: Sequence[FrameSummary]) -> FrameSummary | None:
@@ -120,7 +117,7 @@ def _innermost(frames: Sequence[FrameSummary]) -> FrameSummary | None:
     where all are ours."""
     owners = [(_owner(frame.filename), frame) for frame in frames]
     users = [frame for owner, frame in owners if owner == "user"]
-    others = [frame for owner, frame in owners if owner not in ("rookery", "importlib")]
+    others = [frame for owner, frame in owners if owner not in ("rookery", "python")]
     return next(iter((users or others)[::-1]), None)
 
 
@@ -130,11 +127,13 @@ def _fold(shown: TracebackException, seen: set[int]) -> None:
     if id(shown) in seen:
         return
     seen.add(id(shown))
-    owners = [_owner(frame.filename) for frame in shown.stack]
+    files = [frame.filename for frame in shown.stack]
+    owners = [*map(_owner, files)]
     in_a_file = shown.exc_type is not None and issubclass(shown.exc_type, SyntaxError)  # which tells its place itself
     first = len(owners) if in_a_file else owners.index("user") if "user" in owners else 0
     folded = [
-        owner in ("rookery", "importlib") or (index < first and owner != "user") for index, owner in enumerate(owners)
+        owner == "rookery" or file.startswith("<frozen ") or (index < first and owner != "user")
+        for index, (owner, file) in enumerate(zip(owners, files, strict=True))
     ]
     if any(folded) and (in_a_file or not all(folded)):
         kept = [frame for frame, away in zip(shown.stack, folded, strict=True) if not away]

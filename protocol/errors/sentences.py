@@ -455,6 +455,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "behavior_agents_exceeded": "{where}: at most {limit} agents should be there at once but one more asks for an action; set most_agents[{behavior!r}] on the environment to how many there may be",
         "behavior_appeared_late": "{environment}: behaviors should be {expected} but there is {value!r} as well; let all of them be there after the first reset",
         "behavior_observation_shapes": "{where}: obs should have the shapes {expected} but has {value}; keep the behavior's observations as its spec has them",
+        "check_crashed": "what looks at the run was killed by {reason}; the stack above says in which function, correct that",
         "common_moments_used_up": "all {count} moments of common observations are still referred to, as the agents act more seldom than the world's action_period says; correct it or leave it out",
         "component_missing": "{field} lacks {component!r}; give all of {choices}",
         "component_not_in_space": "{field} has {component!r}, which its space does not have (a deployed policy's has no evaluation-only components); leave it out",

@@ -24,6 +24,7 @@ import click
 import numpy as np
 import pytest
 
+from launch.cli import doctor
 from launch.cli import main as command
 from launch.config_loader import load
 from launch.local import supervisor
@@ -32,9 +33,10 @@ from launch.sweeps.grid import read_sweep
 from protocol.config.run import EnvironmentConfig
 from protocol.config.yaml_file import read_mapping
 from protocol.control.client import ControlClient
-from protocol.errors import RookeryError
+from protocol.errors import EnvironmentFault, RookeryError
 from protocol.transport.curve import new_keys
 from protocol.transport.sockets import Ports, check_bind, open_context
+from tests.faults import raises
 from tests.tools import ROOT
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import describe, make
@@ -373,3 +375,8 @@ def _helps(one: click.Command) -> Iterator[str]:
     yield one.help or ""
     for inner in getattr(one, "commands", {}).values():
         yield from _helps(inner)
+
+
+def test_a_world_that_ends_the_examination_of_a_run_is_told() -> None:
+    with raises(EnvironmentFault, "check_crashed", reason="SIGABRT"):
+        doctor._said([sys.executable, "-c", "import os; os.abort()"])
