@@ -117,7 +117,7 @@ def _innermost(frames: Sequence[FrameSummary]) -> FrameSummary | None:
     where all are ours."""
     owners = [(_owner(frame.filename), frame) for frame in frames]
     users = [frame for owner, frame in owners if owner == "user"]
-    others = [frame for owner, frame in owners if owner not in ("rookery", "python")]
+    others = [frame for owner, frame in owners if owner != "rookery" and not frame.filename.startswith("<frozen ")]
     return next(iter((users or others)[::-1]), None)
 
 
