@@ -16,26 +16,32 @@ from protocol.errors import ConfigurationError, one_sentence
 
 __all__ = ["draw", "plot"]
 
+_PANELS = {
+    "return": ("return of episodes, exploring", "return"),
+    "evaluation": ("return without exploring", "evaluation"),
+    "lag": ("lag (versions)", "lag"),
+    "speed": ("agent steps per second", "agent_steps_per_second"),
+}
+"""Name -> title and measure."""
 _MOST = 12
 """Lines of one panel that a legend still tells apart."""
 
 
-def draw(groups: list[CurveGroup], out: Path) -> None:
-    """Writes the picture to `out`, in the format that its ending says; ConfigurationError where that cannot be."""
+def draw(groups: list[CurveGroup], out: Path, only: str | None = None) -> None:
+    """Writes the picture to `out`, in the format that its ending says, or one of its panels `only`; ConfigurationError
+    where that cannot be."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigurationError("matplotlib_missing") from None
     keys = list(dict.fromkeys(key for group in groups for key in group.curves()))
-    if not keys:
-        raise ConfigurationError("nothing_to_plot")
     panels = [
-        ("return of episodes, exploring", [key for key in keys if key[1] == "return"]),
-        ("return without exploring", [key for key in keys if key[1].startswith("evaluation/")]),
-        ("lag (versions)", [key for key in keys if key[1] == "lag"]),
-        ("agent steps per second", [key for key in keys if key[1] == "agent_steps_per_second"]),
+        (title, chosen)
+        for name, (title, measure) in _PANELS.items()
+        if name == (only or name) and (chosen := [key for key in keys if key[1].partition("/")[0] == measure])
     ]
-    panels = [(title, chosen) for title, chosen in panels if chosen]
+    if not panels:
+        raise ConfigurationError("nothing_to_plot")
     figure = Figure(figsize=(6.0 * min(2, len(panels)), 3.6 * -(-len(panels) // 2)), layout="constrained")
     axes = figure.subplots(-(-len(panels) // 2), min(2, len(panels)), squeeze=False).ravel()
     for axis, (title, chosen) in zip(axes, panels, strict=False):
@@ -74,15 +80,17 @@ def _panel(axis: Any, title: str, keys: list[tuple[str, str]], groups: list[Curv
     "runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.option("-o", "--out", default="curves.png", show_default=True, type=click.Path(dir_okay=False, path_type=Path))
-def plot(runs: tuple[Path, ...], out: Path) -> None:
+@click.option("--only", type=click.Choice([*_PANELS]), help="One of the four curves.")
+def plot(runs: tuple[Path, ...], out: Path, only: str | None) -> None:
     """Draws returns, evaluations, lag and throughput of RUNs; of several seeds, their interquartile mean with a band.
 
     \b
     rookery plot runs/first
     rookery plot runs/ppo-* runs/impala-* -o compared.svg
+    rookery plot runs/first --only return
     """
     with one_sentence("another file"):
         if not out.parent.is_dir():
             raise ConfigurationError("picture_folder_missing", file=out.parent)
-        draw(groups_of(read_run(run) for run in runs), out)
+        draw(groups_of(read_run(run) for run in runs), out, only)
     click.echo(f"wrote {out}")

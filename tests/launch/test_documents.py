@@ -46,6 +46,8 @@ PLACES = {
 }
 
 
+README_LINES = 120
+PICTURE_BYTES = 100_000
 VALUED = ("--steps", "--seed", "--run-dir", "--replay")
 LIBRARIES = ("RLlib", "Sample Factory", "Stable-Baselines3")
 
@@ -161,6 +163,23 @@ def test_links_lead_to_files_and_headings_that_are_there() -> None:
         if "://" not in target:
             assert where.exists(), f"{path}: {target}"
             assert not anchor or anchor in anchors(str(where.relative_to(ROOT))), f"{path}: {target}"
+
+
+def test_the_readme_is_short_and_its_picture_small() -> None:
+    """A stranger reads it whole."""
+    assert len(text("README.md").splitlines()) <= README_LINES
+    pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text("README.md"))
+    assert len(pictures) == 1
+    assert all((ROOT / picture).stat().st_size < PICTURE_BYTES for picture in pictures)
+
+
+def test_each_result_of_the_readme_is_in_the_evidence_with_its_command() -> None:
+    rows = re.findall(r"^\| [^|]+ \| `([^`]+)` \| ([^|]+) \|$", text("README.md").partition("## Results")[2], re.M)
+    assert len(rows) == 5
+    evidence = text("tests/EVIDENCE.md")
+    for command, measured in rows:
+        assert command in evidence
+        assert [figure for figure in re.findall(r"\d[\d.,]*\d", measured) if figure not in evidence] == [], command
 
 
 def test_tests_that_documents_name_are_there() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,19 @@ def test_other_configurations_are_other_curves_called_by_what_differs(tmp_path: 
 def test_smoothing_keeps_a_line_and_what_is_constant() -> None:
     np.testing.assert_allclose(smooth(np.full(300, 2.0)), 2)
     np.testing.assert_allclose(smooth(np.arange(300.0))[10:-10], np.arange(300.0)[10:-10])
+
+
+def test_one_panel_alone_is_a_smaller_picture(tmp_path: Path) -> None:
+    run(tmp_path / "one", 1)
+    sizes = {}
+    for only in ("return", "speed"):
+        out = tmp_path / f"{only}.png"
+        told = CliRunner().invoke(main, ["plot", str(tmp_path / "one"), "--only", only, "-o", str(out)])
+        assert told.exit_code == 0, told.output
+        sizes[only] = struct.unpack(">II", out.read_bytes()[16:24])
+    assert {*sizes.values()} == {(900, 540)}
+    told = CliRunner().invoke(main, ["plot", str(tmp_path / "one"), "--only", "evaluation", "-o", str(out)])
+    assert (told.exit_code, kinds_in(told.output)) == (2, ["nothing_to_plot"])
 
 
 @pytest.mark.parametrize("ending", ["png", pytest.param("svg", marks=pytest.mark.slow)])
