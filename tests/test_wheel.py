@@ -14,6 +14,8 @@ import pytest
 
 import protocol
 from protocol.errors.distribution import DISTRIBUTION
+from tests.flows import runs
+from tests.flows.sequence import sequence
 from tests.tools import ROOT
 
 EXTRAS = {
@@ -34,8 +36,13 @@ PLACES = (
 )
 
 
+def own_environment(forked: bool = False) -> dict[str, str]:
+    """In which Python finds what is installed and nothing else."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
 def command(*arguments: object, cwd: Path) -> str:
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    own = own_environment()
     done = subprocess.run([*map(str, arguments)], cwd=cwd, env=own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -96,6 +103,16 @@ def test_a_project_trains_where_the_wheel_is_installed(installed: Path, tmp_path
     command(rookery, "new", "my_env", cwd=tmp_path)
     command(rookery, "train", "train.yaml", "--steps", 2000, "--run-dir", tmp_path / "run", cwd=tmp_path / "my_env")
     assert (tmp_path / "run" / "summary.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_goes_on_and_is_evaluated_watched_and_exported_where_the_wheel_is_installed(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "require", lambda tool: str(installed.parent / tool))
+    monkeypatch.setattr(runs, "environment", own_environment)
+    sequence("cartpole", tmp_path, 5_000, "environment.copies=4")
 
 
 @pytest.mark.slow
