@@ -144,7 +144,7 @@ class Actor:
         self._life.vitals.idle()  # to begin may take a world minutes
         turn, done = self._begin()
         before = replace(done)
-        self._report.begin()
+        self._report.begin(first=self._welcome.incarnation == 1 or self._in_step is not None)
         while done.agent_steps < self._quota or (self._in_step is not None and self._in_step.mid_turn(turn)):
             if (not turn.group and (turn.env_steps or not turn.present)) or not done.turns:
                 self._sync(done)

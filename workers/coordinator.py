@@ -551,9 +551,10 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
     if run.evaluation is not None:
         environments_of(run.environment, 1)
     with ExitStack() as stack:
-        stack.callback(os.close, lock_run_folder(run, folder))
+        lock = lock_run_folder(run, folder)
+        stack.callback(os.close, lock)
         configure_logging("coordinator", run, folder)
-        baselines = BaselineProcess(run, folder, began)  # forked while there is no thread
+        baselines = BaselineProcess(run, folder, began, lock)  # forked while there is no thread
         stack.callback(baselines.close)
         context = open_context(keys, "coordinator")
         stack.callback(context.destroy, linger=0)

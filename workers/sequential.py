@@ -43,7 +43,7 @@ from workers.learning.device import choose_device
 from workers.learning.policy_learner import PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
-from workers.metrics.episode_returns import PARTS
+from workers.metrics.episode_returns import PARTS, WINDOWS
 from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.step_time import StepClock
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
@@ -62,7 +62,7 @@ from workers.rollout.build import (
 from workers.rollout.in_process_queue import InProcessQueue
 from workers.rollout.inference import act_turn
 from workers.rollout.lockstep import LockstepSchedule
-from workers.rollout.report import ActorReport, update_environment_counters
+from workers.rollout.report import ActorReport, tell_first_episodes, update_environment_counters
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import tell_failure, watch_user_code
@@ -213,6 +213,9 @@ class Sequential:
             self._actor_page.set("env_steps", env_steps)
             self._actor_page.set("agent_steps", agent_steps)
             self._clock.stepped()
+            if agent_steps * WINDOWS >= run.end > (agent_steps - sum(map(len, actions))) * WINDOWS:
+                for played in (seat for of_policy in self._table.of.values() for seat in of_policy):
+                    played.episodes.close_opening()
             for member in self._members:
                 while member.step():
                     member.save_if_due()
@@ -235,9 +238,9 @@ class Sequential:
         late = run.seconds is not None and self._books.seconds >= run.seconds
         return agent_steps >= run.end or late or self._books.target_reached
 
-    def finish(self, complete: bool) -> None:
+    def finish(self, complete: bool, lock: int | None = None) -> None:
         """The summary; checkpoints are on disk before it, and baselines in it when those are played, as a process that
-        may end as it likes does now."""
+        may end as it likes does now, without the `lock` on the run's folder."""
         for member in self._members:
             member.close()
         world = self._environment.world
@@ -250,7 +253,7 @@ class Sequential:
         summary = self._books.summary(*pages, clean, {}, missing, complete)
         self._books.write_summary(summary)
         if complete:
-            baselines = BaselineProcess(self._run, self._folder, self._began)
+            baselines = BaselineProcess(self._run, self._folder, self._began, lock)
             baselines.run_ended()
             while baselines.left and not self._stopping.is_set():
                 baselines.look(_OBSERVE_EVERY)
@@ -302,10 +305,12 @@ class Sequential:
 
     def _count_episodes(self, agent_steps: int) -> None:
         """In the part of the run that they ended in, however fast this machine makes its steps."""
+        tell_first_episodes(self._actor_page, self._table.of)
         for policy, seats in self._table.of.items():
             told = [seat.take_episodes() for seat in seats]
             if count := sum(episodes for episodes, _ in told):
                 self._books.episodes(policy, agent_steps, count, sum(total for _, total in told))
+        self._books.settle(agent_steps, {_NAME: self._actor_page.snapshot()})
 
     def _observe(self, agent_steps: int, last: bool = False) -> None:
         """Brings the books up to date; evaluates where that is due, or is the `last` time."""
@@ -359,7 +364,7 @@ def command(config: Path, run_dir: Path) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, sequential.stop)
         complete = sequential.run()
-        sequential.finish(complete)
+        sequential.finish(complete, lock)
         os.close(lock)
     except Exception as fault:
         sys.exit(tell_failure("sequential", fault)[1])

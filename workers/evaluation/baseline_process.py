@@ -37,9 +37,10 @@ _COPIES = 64
 
 
 class BaselineProcess:
-    """Of `run`, which began at `began` (time.monotonic) and lies in `folder`; to be made before threads are begun."""
+    """Of `run`, which began at `began` (time.monotonic) and lies in `folder`; to be made before threads are begun.
+    `lock`: the descriptor that holds the folder, which ends with the run, and not with this process after it."""
 
-    def __init__(self, run: Run, folder: Path, began: float) -> None:
+    def __init__(self, run: Run, folder: Path, began: float, lock: int | None = None) -> None:
         self._run, self._began = run, began
         self._found: dict[str, dict[str, float]] = {}
         self._spent, self._over, self._says = 0.0, False, ""
@@ -48,7 +49,8 @@ class BaselineProcess:
         if run.environment.id == EXTERNAL:
             self._over, self._says = True, "external simulators are played by nobody else"
         else:
-            self._forked = Forked(lambda tell: _play(run, folder, began, tell))
+            without = () if lock is None else (lock,)
+            self._forked = Forked(lambda tell: _play(run, folder, began, tell), without)
 
     def look(self, seconds: float = 0.0) -> bool:
         """Takes in what was played since; whether that is anything. Waits for it at most so long."""

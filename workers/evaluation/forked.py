@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -28,10 +28,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Forked:
-    """Runs `body`, whose result is the exit code, in a process of its own, which begins at once and lives no longer
-    than this one. To be made before threads are begun: of them a fork has none, but it has the locks that they hold."""
+    """Runs `body`, whose result is the exit code, in a process of its own, which begins at once, without the
+    descriptors `without`, and lives no longer than this one. To be made before threads are begun: of them a fork has
+    none, but it has the locks that they hold."""
 
-    def __init__(self, body: Callable[[Tell], int]) -> None:
+    def __init__(self, body: Callable[[Tell], int], without: Sequence[int] = ()) -> None:
         self._read, write = os.pipe()
         self._rest = b""
         self._status: int | None = None
@@ -42,7 +43,8 @@ class Forked:
         self._at = ""
         self.pid = os.fork()
         if not self.pid:
-            os.close(self._read)
+            for descriptor in (self._read, *without):
+                os.close(descriptor)
             _become(body, write, parent, self._notes.fileno())
         os.close(write)
         os.set_blocking(self._read, False)

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-__all__ = ["PARTS", "RecentReturns", "ReturnsCurve"]
+from workers.metrics.segment_accounting import Page
 
-PARTS = 200
-"""Equal parts of a run for which returns are told apart."""
-_WINDOW = PARTS // 20
-"""5 % of the run."""
+__all__ = ["FIRST", "PARTS", "WINDOWS", "Cohort", "RecentReturns", "ReturnsCurve", "first_cohort"]
+
+PARTS, WINDOWS = 200, 20
+"""Equal parts of a run for which returns are told apart; how often the 5 % that are compared go into it."""
+_WINDOW = PARTS // WINDOWS
+FIRST = ("first_going", "first_ended", "first_returns")
+"""Counters of an actor, each of a policy: how many of the episodes that began in the first 5 % of its steps go on, how
+many have ended, and the sum of their returns."""
+Cohort = tuple[float, float, float]
+"""The same, of a whole run."""
+_OPEN = 0.05
+"""Share of a cohort that may go on, or have been lost with its actor, for the others' mean to stand for all."""
 _NEWEST, _LEAST = 100, 20
 """Episodes that the newest mean is over, and from how many on there is one."""
 
@@ -22,10 +31,12 @@ class ReturnsCurve:
         self._steps = steps
         self._parts: dict[int, list[float]] = {}
         """part -> [episodes, sum of returns], where any ended."""
+        self._settled: int | None = None
+        """The part in which the last of the first episodes ended."""
 
     def add(self, at: int, count: int, total_return: float) -> None:
         """`count` episodes ended when the run had made about `at` agent steps."""
-        entry = self._parts.setdefault(min(PARTS - 1, at * PARTS // self._steps), [0, 0.0])
+        entry = self._parts.setdefault(self._part(at), [0, 0.0])
         entry[0] += count
         entry[1] += total_return
 
@@ -34,36 +45,65 @@ class ReturnsCurve:
         """Mean returns in order, of the parts in which episodes ended."""
         return [self._parts[part][1] / self._parts[part][0] for part in sorted(self._parts)]
 
-    def summary(self) -> dict[str, float | None]:
-        """Mean return over the first, the last and the best 5 % of the run (of its parts in which episodes ended)."""
+    def settle(self, at: int, cohort: Cohort | None) -> None:
+        """By about `at` steps all of the first `cohort` had ended, if they have: until then it is the short ones that
+        end, and a policy that ends its episodes early where it does well seems to do so always."""
+        over = at * WINDOWS >= self._steps
+        if self._settled is None and over and cohort is not None and _mean_of(cohort) is not None:
+            self._settled = self._part(at)
+
+    def summary(self, cohort: Cohort | None = None) -> dict[str, float | None]:
+        """Mean return over the first, the last and the best 5 % of the run (of its parts in which episodes ended).
+
+        The first is that of the `cohort`, the episodes that began there, or None where they have not ended; the best is
+        looked for from then on. Without a cohort, of those that ended there.
+        """
+        first = None if cohort is None else _mean_of(cohort)
         if not self._parts:
-            return {"first": None, "last": None, "best": None}
-        first, last = min(self._parts), max(self._parts)
-        windows = [self._mean(start) for start in range(first, max(first, last - _WINDOW + 1) + 1)]
-        return {
-            "first": self._mean(first),
-            "last": self._mean(last - _WINDOW + 1),
-            "best": max(mean for mean in windows if mean is not None),
-        }
+            return {"first": first, "last": None, "best": first}
+        begin, end = min(self._parts), max(self._parts) - _WINDOW + 1
+        last = self._mean(end)
+        if cohort is None:
+            first = self._mean(begin)
+        else:
+            begin = end if self._settled is None else self._settled
+        windows = [first, last, *(self._mean(start) for start in range(begin, end))]
+        return {"first": first, "last": last, "best": max(mean for mean in windows if mean is not None)}
 
     def whole(self) -> dict[str, float | None]:
         """`episodes` of the whole run and their `return_mean`."""
         episodes, returns = (sum(entry[k] for entry in self._parts.values()) for k in (0, 1))
         return {"episodes": episodes, "return_mean": returns / episodes if episodes else None}
 
-    def to_plain(self) -> dict[str, list[float]]:
+    def to_plain(self) -> dict[str, Any]:
         """For a file."""
-        return {str(part): entry for part, entry in self._parts.items()}
+        return {"parts": {str(part): entry for part, entry in self._parts.items()}, "settled": self._settled}
 
-    def restore(self, plain: Mapping[str, list[float]]) -> None:
+    def restore(self, plain: Mapping[str, Any]) -> None:
         """Begins with what `to_plain` said."""
-        self._parts.update({int(part): entry for part, entry in plain.items()})
+        self._parts.update({int(part): entry for part, entry in plain["parts"].items()})
+        self._settled = plain["settled"]
+
+    def _part(self, at: int) -> int:
+        return min(PARTS - 1, at * PARTS // self._steps)
 
     def _mean(self, start: int) -> float | None:
         """Over the window that begins with part `start`; None if no episode ended there."""
         entries = [self._parts[part] for part in range(start, start + _WINDOW) if part in self._parts]
         count = sum(entry[0] for entry in entries)
         return sum(entry[1] for entry in entries) / count if count else None
+
+
+def first_cohort(policy: str, actors: Iterable[Page]) -> Cohort | None:
+    """What became of the first episodes of `policy`; None where no actor tells."""
+    pages = [page for page in actors if f"{FIRST[0]}.{policy}" in page]
+    going, ended, returns = (sum(page.get(f"{kind}.{policy}", 0.0) for page in pages) for kind in FIRST)
+    return (going, ended, returns) if pages else None
+
+
+def _mean_of(cohort: Cohort) -> float | None:
+    going, ended, returns = cohort
+    return returns / ended if ended and going <= _OPEN * ended else None
 
 
 class RecentReturns:

@@ -21,7 +21,7 @@ from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import read_counters
 from workers.metrics.bottleneck import bottleneck
 from workers.metrics.diagnostics import batches_checked, findings_of
-from workers.metrics.episode_returns import RecentReturns, ReturnsCurve
+from workers.metrics.episode_returns import RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters, summed
 from workers.metrics.step_time import span, stepped
@@ -85,6 +85,11 @@ class RunMetrics:
         self._recent[policy].append(total_return / count)
         self._newest[policy].add(count, total_return)
 
+    def settle(self, made: int, actors: Pages) -> None:
+        """Notes of which policies all the first episodes have ended, when the run has made so many agent steps."""
+        for policy, curve in self._returns.items():
+            curve.settle(made, first_cohort(policy, actors.values()))
+
     def mean_returns(self, policies: Iterable[str]) -> dict[str, float]:
         """Mean return of the newest episodes of each of `policies` of which enough have ended."""
         means = {policy: self._newest[policy].mean for policy in policies if policy in self._newest}
@@ -115,6 +120,7 @@ class RunMetrics:
         trained = sum_counters(learners.values(), *(f"rows_trained.{p}" for p in self._policies))
         made = agent_steps if self._run.actors else trained
         self._look(made)
+        self.settle(made, actors)
         self._measure(actors if self._run.actors else learners)
         rates = self._rates(now, env_steps, agent_steps)
         policies = {policy: self._policy_view(policy, of_actors, learners) for policy in self._played}
@@ -181,7 +187,9 @@ class RunMetrics:
                 for policy, plan in self._fixed.items()
             },
             "versions": {p: _newest(learners, f"version.{p}") for p in self._learned},
-            "returns": {policy: curve.summary() for policy, curve in self._returns.items()},
+            "returns": {
+                policy: curve.summary(first_cohort(policy, actors.values())) for policy, curve in self._returns.items()
+            },
             "environments": environment_books(self._played, self._members, actors),
             **baselines,
             "segments": segment_balance(self._learned, actors, learners, self._ledgers(), clean, gave_up),

@@ -93,7 +93,7 @@ class AgentCollector:
         self._history = [name for name in self._row_fields if name in _HISTORY or name in self._sight.names]
         self._clocked = "clock" in self._row_fields
         self._said = [name for name in self._row_fields if name in ("log_probability", "value")]
-        self._tally = EpisodeReturns(streams)
+        self.episodes = EpisodeReturns(streams)
         self._streams: Index = slice(None)
         """Those that act in this turn."""
         self._acted: dict[str, NDArray] = {}
@@ -180,7 +180,7 @@ class AgentCollector:
 
     def take_episodes(self) -> tuple[int, float]:
         """(episodes, sum of their returns) since the last call."""
-        return self._tally.take()
+        return self.episodes.take()
 
     def get_state(self) -> State:
         """All that it remembers between two turns, the open segments included."""
@@ -250,7 +250,7 @@ class AgentCollector:
             columns["reward"][where] += brought.reward
         columns["terminated"][where] = brought.terminated
         columns["truncated"][where] = brought.truncated
-        ended = self._tally.add(streams, brought.reward, brought.terminated | brought.truncated)
+        ended = self.episodes.add(streams, brought.reward, brought.terminated | brought.truncated)
         if not len(ended):
             return
         self._sight.reset_streams(ended)
@@ -311,7 +311,7 @@ class AgentCollector:
         for name, rows in tail.items():
             columns[name][:, : self._before] = rows
         block.history = history
-        block.episode[:] = self._tally.ended
+        block.episode[:] = self.episodes.ended
         if len(opened):
             for name, values in carried.items():
                 columns[name][opened, self._before] = values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
 
@@ -11,13 +12,16 @@ from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.messages.core import State
 from protocol.weights.publisher import WeightSubscriber
 from workers.environments.base import Environment
-from workers.metrics.episode_returns import PARTS
+from workers.metrics.episode_returns import FIRST, PARTS, WINDOWS
 from workers.metrics.step_time import STAMPS, StepClock
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.players.fixed_collector import Collector, FixedCollector
 
 __all__ = ["ActorReport", "update_environment_counters"]
+
+
+_Seats = Mapping[str, Sequence[AgentCollector | FixedCollector]]
 
 
 class ActorReport:
@@ -30,13 +34,14 @@ class ActorReport:
         quota: int,
         performers: dict[str, ActingPolicy],
         subscribers: dict[str, WeightSubscriber],
-        seats: Mapping[str, Sequence[AgentCollector | FixedCollector]],
+        seats: _Seats,
         idle: Sequence[Collector] = (),
     ) -> None:
         self.state: State = "starting"
         self._counters, self._clock = counters, StepClock(counters)
-        self.begin = self._clock.begin
         self._bin = max(1, quota // PARTS)
+        self._opening: float = quota / WINDOWS
+        """Agent steps in which the first episodes begin; infinite when they have."""
         self._next_bin = self._bin
         self._performers, self._subscribers, self._seats = performers, subscribers, seats
         self._fixed = idle
@@ -83,7 +88,15 @@ class ActorReport:
         waits = [f"waits.{cause}.{policy}" for cause in ("credit", "drain", "step") for policy in policies]
         places = [f"{policy}/{member}" for policy in (*policies, *fixed) for member in members]
         whole += [f"episodes.{place}" for place in places]
-        return whole, [*STAMPS, *waits, *LOCK_SECONDS, *(f"returns.{place}" for place in places)]
+        going, ended, returns = ([f"{kind}.{policy}" for policy in (*policies, *fixed)] for kind in FIRST)
+        whole += [*going, *ended]
+        return whole, [*STAMPS, *waits, *LOCK_SECONDS, *returns, *(f"returns.{place}" for place in places)]
+
+    def begin(self, first: bool = True) -> None:
+        """Its first step begins, of an actor that is the `first` in its place, or takes up where that was cut."""
+        if not first:
+            self._close_opening()
+        self._clock.begin()
 
     def count(self, env_steps: int, agent_steps: int) -> None:
         """After each turn: totals so far."""
@@ -92,6 +105,8 @@ class ActorReport:
         self._clock.stepped()
         if self._fixed:
             self._counters.set("fixed_steps", sum(seat.steps for seat in self._fixed))
+        if agent_steps >= self._opening:
+            self._close_opening()
         self._agent_steps = agent_steps
         if agent_steps >= self._next_bin:
             self._next_bin = agent_steps + self._bin
@@ -100,6 +115,7 @@ class ActorReport:
     def collect(self) -> None:
         """Moves finished episodes from the seats to the next heartbeat; called by the acting thread only. Of each
         policy one entry, with more steps than the last, by which the coordinator knows what it was told before."""
+        tell_first_episodes(self._counters, self._seats)
         found: dict[str, tuple[int, float]] = {}
         for policy, seats in self._seats.items():
             told = [seat.take_episodes() for seat in seats]
@@ -109,6 +125,12 @@ class ActorReport:
             at = self._collected_at = max(self._agent_steps, self._collected_at + 1)
             with self._lock:
                 self._episodes += [(policy, at, count, returns) for policy, (count, returns) in found.items()]
+
+    def _close_opening(self) -> None:
+        self._opening = math.inf
+        for seats in self._seats.values():
+            for seat in seats:
+                seat.episodes.close_opening()
 
     def snapshot(self) -> Report:
         """For the control thread."""
@@ -132,6 +154,13 @@ class ActorReport:
             metrics[f"weight_requests_repeated.{policy}"] = self._subscribers[policy].repeated
             metrics[f"weight_messages_refused.{policy}"] = self._subscribers[policy].refused
         return metrics
+
+
+def tell_first_episodes(counters: Counters, seats: _Seats) -> None:
+    """Of each policy what has become of the episodes that began in the opening of the run, its first twentieth."""
+    for policy, of_policy in seats.items():
+        for kind, values in zip(FIRST, zip(*(seat.episodes.first for seat in of_policy), strict=True), strict=True):
+            counters.set(f"{kind}.{policy}", sum(values))
 
 
 def update_environment_counters(

@@ -48,7 +48,8 @@ class RecurrentState:
 
 
 class EpisodeReturns:
-    """Of `streams` streams."""
+    """Of `streams` streams. The episodes that begin before the opening of the run is closed are told apart, those that
+    end long afterwards too: whoever counts what has ended by then counts the short ones only."""
 
     def __init__(self, streams: int) -> None:
         self._returns = np.zeros(streams)
@@ -56,16 +57,26 @@ class EpisodeReturns:
         self._episodes, self._sum = 0, 0.0
         self.ended: NDArray[np.uint32] = np.zeros(streams, np.uint32)
         """[E]: episodes of each stream that have ended so far."""
+        self._opening = True
+        self._early = np.zeros(streams, np.bool_)
+        """[E]: whether its present episode began in the opening."""
+        self._first_episodes, self._first_sum = 0, 0.0
 
     def add(self, streams: Index, reward: NDArray[np.float32], done: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Enters rewards; the streams whose episode ended with them."""
         self._returns[streams] += reward
+        if self._opening:
+            self._early[streams] = True
         if not np.count_nonzero(done):  # a tenth of what `any` takes
             return self._everyone[:0]
         ended = self._everyone[streams][done]
         self._episodes += len(ended)
         self.ended[ended] += np.uint32(1)
         self._sum += float(self._returns[ended].sum())
+        first = ended[self._early[ended]]
+        self._first_episodes += len(first)
+        self._first_sum += float(self._returns[first].sum())
+        self._early[first] = False
         self._returns[ended] = 0.0
         return ended
 
@@ -74,6 +85,16 @@ class EpisodeReturns:
         taken = (self._episodes, self._sum)
         self._episodes, self._sum = 0, 0.0
         return taken
+
+    def close_opening(self) -> None:
+        """What begins from now on is none of the first."""
+        self._opening = False
+
+    @property
+    def first(self) -> tuple[int, int, float]:
+        """Of the episodes that began in the opening: how many go on, how many have ended, and the sum of their
+        returns."""
+        return int(np.count_nonzero(self._early)), self._first_episodes, self._first_sum
 
 
 class SharedObservationRefs:

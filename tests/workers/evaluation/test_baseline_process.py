@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE, until
 from workers.environments.registry import describe
 from workers.evaluation import baseline_process as module
 from workers.evaluation.baseline_process import BaselineProcess
+from workers.runtime.process import lock_run_folder
 
 __all__ = []
 
@@ -91,12 +92,17 @@ def playing(run: Run, folder: Path, lasted: float = 0.0) -> Iterator[BaselinePro
         ("abort", "SIGABRT"),
     ],
 )
-def test_a_world_that_ends_its_process_costs_only_its_baselines_and_is_told(tmp_path: Path, how: str, why: str) -> None:
+def test_a_world_that_ends_its_process_costs_only_its_baselines_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, why: str
+) -> None:
+    """And nobody waits for what cannot come."""
+    monkeypatch.setattr(module, "_LEAST", 2 * PATIENCE)
+    monkeypatch.setattr(module, "_PATIENCE", 2 * PATIENCE)
     with playing(run_of(how), tmp_path) as process:
-        until(lambda: process.look() and why in process.summary({})["baselines_missing"])
         process.run_ended()
-        assert process.left == 0.0, "nobody waits for what cannot come"
+        until(lambda: (process.look(0.1), process.left)[1] == 0.0)
         missing = process.summary({"agent": "p"})["baselines_missing"]
+        assert why in missing
     said = "".join(path.read_text() for path in (tmp_path / "logs").iterdir())
     assert Path(__file__).name in missing + said, "where it was"
 
@@ -113,6 +119,17 @@ def test_a_world_that_hangs_is_waited_for_as_long_as_the_budget_lasts(
         found = process.summary({"agent": "p"})
     assert found["baselines"] == {"p": {}}
     assert "were over before" in found["baselines_missing"]
+
+
+def test_it_does_not_hold_the_folder_of_a_run_whose_process_died(tmp_path: Path) -> None:
+    lock = lock_run_folder(run_of("hang"), tmp_path)
+    process = BaselineProcess(run_of("hang"), tmp_path, time.monotonic(), lock)
+    try:
+        until((tmp_path / "logs" / "baselines.out").exists)
+        os.close(lock)
+        os.close(lock_run_folder(run_of("hang"), tmp_path))
+    finally:
+        process.close()
 
 
 def test_after_a_long_run_nobody_waits_for_a_tenth_of_it(tmp_path: Path) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import numpy as np
+
 from protocol.memory.counters import Counters
 from workers.rollout.report import ActorReport
+from workers.rollout.stream_state import EpisodeReturns
 
 
 class Seat:
     """One that has ended `count` episodes since it was last asked."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count, self.episodes = 0, EpisodeReturns(1)
 
     def take_episodes(self) -> tuple[int, float]:
         count, self.count = self.count, 0
@@ -43,3 +46,34 @@ def test_entries_of_a_policy_have_more_steps_each() -> None:
         ("shell", 41, 1, 1.5),
         ("gem", 80, 1, 1.5),
     ]
+
+
+def test_episodes_that_began_in_the_opening_are_told_apart_however_late_they_end() -> None:
+    """Of three streams one ends at once, and again; one long after; one comes later, and is none of the first."""
+    episodes = EpisodeReturns(3)
+    both, never = np.array([0, 1]), np.zeros(2, np.bool_)
+    episodes.add(both, np.zeros(2, np.float32), never)
+    episodes.add(both, np.ones(2, np.float32), np.array([True, False]))
+    episodes.add(both, np.ones(2, np.float32), np.array([True, False]))
+    assert episodes.first == (1, 2, 2.0)
+    episodes.add(both, np.ones(2, np.float32), never)
+    episodes.close_opening()
+    episodes.add(slice(None), np.ones(3, np.float32), np.array([True, False, True]))
+    episodes.add(slice(None), np.ones(3, np.float32), np.array([True, False, True]))
+    assert episodes.first == (1, 3, 4.0), "of stream 0 the third as well, and no fourth"
+    episodes.add(slice(None), np.ones(3, np.float32), np.array([True, True, True]))
+    assert episodes.first == (0, 4, 10.0)
+
+
+def test_the_opening_is_the_first_twentieth_of_a_quota_and_over_for_who_comes_later() -> None:
+    for first, going in ((True, 1), (False, 0)):
+        seat = Seat()
+        counters = Counters(None, *ActorReport.names(["gem"]))
+        report = ActorReport(counters, 1_000, {}, {}, cast("Any", {"gem": [seat]}))
+        report.begin(first)
+        for steps in (40, 60, 80):
+            seat.episodes.add(slice(None), np.ones(1, np.float32), np.array([steps == 80]))
+            report.count(steps, steps)
+            assert counters["first_going.gem"] == (going if steps < 80 else 0)
+        assert counters["first_ended.gem"] == going
+        assert not seat.episodes._opening

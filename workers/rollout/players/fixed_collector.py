@@ -57,7 +57,7 @@ class FixedCollector:
         self.name, self.performer = name, performer
         self.steps = 0
         """Actions so far."""
-        self._tally = EpisodeReturns(streams)
+        self.episodes = EpisodeReturns(streams)
 
     def set_shared_observation(self, common: NDArray[Any]) -> None:
         """What all agents see in this turn."""
@@ -66,16 +66,16 @@ class FixedCollector:
     def act(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray[Any]:
         """n actions; never waits."""
         streams: Index = slice(None) if present.copies is None else present.copies
-        self._tally.add(streams, present.reward, present.terminated | present.truncated)
+        self.episodes.add(streams, present.reward, present.terminated | present.truncated)
         actions = self.performer(present)
         self.steps += len(actions)
         return actions
 
     def add_outcome(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
         """What arrived between the agent's turns."""
-        self._tally.add(outcome.copies, outcome.reward, outcome.terminated | outcome.truncated)
+        self.episodes.add(outcome.copies, outcome.reward, outcome.terminated | outcome.truncated)
         self.performer.add_outcome(outcome)
 
     def take_episodes(self) -> tuple[int, float]:
         """(episodes, sum of their returns) since the last call."""
-        return self._tally.take()
+        return self.episodes.take()

@@ -102,7 +102,9 @@ def test_who_learns_and_who_does_not_act_in_one_turn() -> None:
         1,
         {0: "learns", 1: "fixed", 2: "fixed"},
     )
-    report = ActorReport(Counters(None, *ActorReport.names(["learns"])), 100, {}, {}, table.of, table.idle)
+    report = ActorReport(
+        Counters(None, *ActorReport.names(["learns"], fixed=["fixed"])), 100, {}, {}, table.of, table.idle
+    )
     report.count(4, 12)
     assert report.snapshot().counters["fixed_steps"] == 2 * COPIES
 

@@ -1,0 +1,81 @@
+"""Returns over a run: the first ones are those of all episodes that began then, and not of the short ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.config.run import Run
+from workers.metrics.episode_returns import FIRST, Cohort, ReturnsCurve, first_cohort
+from workers.metrics.run_metrics import RunMetrics
+
+
+def curve_of(*ended: tuple[int, int, float]) -> ReturnsCurve:
+    """A run of 2,000 steps with (steps, episodes, mean return) that ended."""
+    curve = ReturnsCurve(2_000)
+    for at, count, mean in ended:
+        curve.add(at, count, count * mean)
+    return curve
+
+
+DOOR = ((20, 2, 0.9), (60, 2, 0.9), (400, 96, 0.0), (1_000, 40, 0.1), (1_990, 40, 0.2))
+"""Two of a hundred found the door by chance, and ended at once; the others tried for 400 steps."""
+
+
+def test_the_first_returns_are_those_of_the_whole_cohort_and_the_best_are_not_those_that_ended_early() -> None:
+    curve = curve_of(*DOOR)
+    cohort: Cohort = (0, 100, 3.6)
+    curve.settle(60, (96, 4, 3.6))
+    curve.settle(400, cohort)
+    curve.settle(2_000, cohort)
+    assert curve.summary(cohort) == pytest.approx({"first": 0.036, "last": 0.2, "best": 0.2})
+    assert curve_of(*DOOR).summary()["first"] == 0.9, "what those who tell of no cohort are known by"
+
+
+def test_a_policy_that_unlearns_is_seen_to() -> None:
+    curve = curve_of((50, 10, 5.0), (100, 10, 5.0), (1_000, 10, 3.0), (2_000, 10, 1.0))
+    curve.settle(100, (0, 20, 100.0))
+    assert curve.summary((0, 20, 100.0)) == {"first": 5.0, "last": 1.0, "best": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("cohort", "first"),
+    [
+        ((96, 4, 3.6), None),
+        ((6, 100, 10.0), None),
+        ((5, 100, 10.0), 0.1),
+        ((100, 0, 0.0), None),
+        ((0, 0, 0.0), None),
+    ],
+)
+def test_while_more_than_a_twentieth_of_it_goes_on_a_cohort_has_no_mean(cohort: Cohort, first: float | None) -> None:
+    """A run that ends before it has does not know; the few of an actor that died keep nobody from knowing."""
+    curve = curve_of(*DOOR)
+    curve.settle(2_000, cohort)
+    found = curve.summary(cohort)
+    assert found["first"] == first
+    assert found["best"] == found["last"] == 0.2
+
+
+def test_a_cohort_is_not_complete_before_the_first_twentieth_is_over() -> None:
+    curve = curve_of(*DOOR)
+    curve.settle(60, (0, 4, 3.6))
+    assert curve.summary((0, 100, 3.6))["best"] == 0.2
+
+
+def test_the_cohort_is_of_all_actors_and_a_coordinator_that_returns_knows_when_it_was_complete(tmp_path: Path) -> None:
+    pages = [dict(zip((f"{kind}.p" for kind in FIRST), told, strict=True)) for told in ((1, 50, 10.0), (0, 50, 5.0))]
+    assert first_cohort("p", [*pages, {"agent_steps": 1}]) == (1, 100, 15.0)
+    assert first_cohort("q", pages) is None
+    actors = {("actor-0", number): {"agent_steps": 500, **page} for number, page in enumerate(pages)}
+    first = RunMetrics(Run(steps=2_000), ["p"], tmp_path)
+    for at, count, mean in DOOR[:3]:
+        first.episodes("p", at, count, count * mean)
+    first.observe(actors, {}, [], {})
+    first.close()
+    second = RunMetrics(Run(steps=2_000), ["p"], tmp_path)
+    second.episodes("p", 1_990, 40, 8.0)
+    found = second.summary(actors, {}, set(), {}, {"baselines": {}}, True)["returns"]["p"]
+    second.close()
+    assert found == {"first": 0.15, "last": 0.2, "best": 0.2}
