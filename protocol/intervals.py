@@ -1,7 +1,7 @@
-"""How sure a mean is: bootstrap intervals, and the interquartile mean.
+"""How sure a mean is: bootstrap intervals, and the interquartile mean; and how it is written.
 
-In flow: scores, of episodes or of runs. Out flow: an estimate with the bounds of its 95 % interval. Pure; the same
-scores give the same bounds.
+In flow: scores, of episodes or of runs. Out flow: an estimate with the bounds of its 95 % interval, and text. Pure; the
+same scores give the same bounds.
 
 Intervals are percentiles of the statistic over scores drawn with replacement (Efron and Tibshirani, An Introduction to
 the Bootstrap, 1993, section 13.3). The interquartile mean is the mean of what lies between the quartiles, and is what
@@ -13,13 +13,14 @@ Legend: `n` scores, `R` draws, `P` points of a curve.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Estimate", "interquartile_mean", "interval", "mean"]
+__all__ = ["Estimate", "interquartile_mean", "interval", "mean", "shown", "shown_interval"]
 
 _DRAWS = 2_000
 _LEVEL = 0.95
@@ -56,3 +57,20 @@ def interval(scores: _Scores, statistic: Callable[[_Scores], _Scores] = mean) ->
     drawn = np.stack([statistic(scores[draw.integers(0, len(scores), len(scores))]) for _ in range(_DRAWS)])
     low, high = np.quantile(drawn, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], axis=0)
     return Estimate(value, low, high)
+
+
+def shown(value: float | None, digits: int = 4) -> str:
+    """A number for people: whole ones whole, others with so many significant digits, however small they are, or more
+    where they are large; "–" for none. The page of a run writes numbers in the same way (dashboard.js)."""
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    if value == round(value) or abs(value) >= 10 ** (digits - 1):
+        return f"{round(value):,}"
+    return f"{value:.{digits}g}"
+
+
+def shown_interval(low: float | None, high: float | None) -> str:
+    """Bounds in the same way."""
+    return "–" if low is None or high is None else f"{shown(low)} to {shown(high)}"

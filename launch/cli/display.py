@@ -12,7 +12,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["Display", "Plain", "Silent", "environments_table", "health_line", "render", "summary_table"]
+from protocol.intervals import shown
+
+__all__ = [
+    "Display",
+    "Plain",
+    "Silent",
+    "baselines_line",
+    "environments_table",
+    "health_line",
+    "render",
+    "summary_table",
+]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY = 5.0
@@ -60,9 +71,9 @@ class Plain(Silent):
         if not view or now - self._at < _PLAIN_EVERY or not view.get("made"):
             return
         self._at = now
-        returns = " ".join(f"{name}={_number(policy['return'])}" for name, policy in view["policies"].items())
+        returns = " ".join(f"{name}={shown(policy['return'])}" for name, policy in view["policies"].items())
         self.tell(
-            f"steps={view['made']} of={view['steps']} steps/s={view['made_per_second']:.0f} left={_left(view)} "
+            f"steps={view['made']} of={view['steps']} steps/s={shown(view['made_per_second'])} left={_left(view)} "
             f"return: {returns} verdict={view['verdict']}"
         )
 
@@ -108,10 +119,21 @@ def summary_table(summary: dict[str, Any]) -> Table:
         known = summary["baselines"].get(name, {})
         table.add_row(
             name,
-            *(_number(known.get(k)) for k in ("random", "scripted")),
-            *(_number(curve[k]) for k in ("first", "last", "best")),
+            *(shown(known.get(k)) for k in ("random", "scripted")),
+            *(shown(curve[k]) for k in ("first", "last", "best")),
         )
     return table
+
+
+def baselines_line(summary: dict[str, Any]) -> str:
+    """How many episodes the baselines are of, what they took of their time, and why some are not there."""
+    found: dict[str, float] = next(iter(summary["baselines"].values()), {})
+    kinds = [kind for kind in ("random", "scripted") if kind in found]
+    played = ", ".join(f"{kind}: {shown(found[f'{kind}_episodes'])} episodes" for kind in kinds) or "no baselines"
+    seconds = summary.get("baselines_seconds", {})
+    took = f" in {shown(seconds['spent'], 2)} s of at most {shown(seconds['budget'], 2)} s" if seconds else ""
+    missing = summary["baselines_missing"]
+    return f"{played}{took}{f'; {missing}' if missing else ''}"
 
 
 def environments_table(summary: dict[str, Any]) -> Table | None:
@@ -123,7 +145,7 @@ def environments_table(summary: dict[str, Any]) -> Table | None:
         table.add_column(column, justify="left" if column in ("policy", "environment") else "right")
     for policy, places in summary["environments"].items():
         for name, found in places.items():
-            table.add_row(policy, name, f"{found['episodes']:,}", _number(found["return_mean"]))
+            table.add_row(policy, name, f"{found['episodes']:,}", shown(found["return_mean"]))
     return table
 
 
@@ -133,7 +155,7 @@ def _progress(view: dict[str, Any]) -> Table:
     grid.add_row(
         ProgressBar(total=steps, completed=min(done, steps), width=30),
         f"{done:,} of {steps:,} {view['unit']}",
-        f"{view['made_per_second']:,.0f} {view['unit']}/s",
+        f"{shown(view['made_per_second'])} {view['unit']}/s",
         f"{_left(view)} left",
         Text("paused" if view.get("paused") else view["verdict"], style="bold"),
     )
@@ -156,7 +178,7 @@ def _policies(view: dict[str, Any]) -> Table:
     for name, policy in view["policies"].items():
         table.add_row(
             name,
-            _number(policy["return"]),
+            shown(policy["return"]),
             sparkline(policy["history"]),
             *_learned(policy),
             *_flow(view, name),
@@ -172,13 +194,14 @@ def _flow(view: dict[str, Any], name: str) -> tuple[str, str, str]:
     flow = view["flow"].get(name)
     if flow is None:
         return "–", "–", "–"
-    return f"{flow['queue_fill']:.0%}", f"{flow['starvation']:.0%}", f"{flow['blocked']:.0%}"
+    fill, starvation, blocked = (f"{shown(100 * flow[key], 2)}%" for key in ("queue_fill", "starvation", "blocked"))
+    return fill, starvation, blocked
 
 
 def _waits(view: dict[str, Any]) -> Text:
     """Where time went, of all workers together, the longest first."""
     waits = sorted(((value, name) for name, value in view["waits"].items() if value >= 0.05), reverse=True)
-    return Text("waits   " + ("  ".join(f"{name} {value:.1f} s" for value, name in waits[:_WAITS]) or "none"))
+    return Text("waits   " + ("  ".join(f"{name} {shown(value, 2)} s" for value, name in waits[:_WAITS]) or "none"))
 
 
 def _workers(view: dict[str, Any]) -> Table:
@@ -188,7 +211,7 @@ def _workers(view: dict[str, Any]) -> Table:
     for worker in view["workers"]:
         restarts = view["restarts"].get(worker["name"], 0)
         table.add_row(
-            worker["name"], worker["state"], str(worker["pid"]), f"{worker['silent']:.1f} s ago", str(restarts)
+            worker["name"], worker["state"], str(worker["pid"]), f"{shown(worker['silent'], 2)} s ago", str(restarts)
         )
     return table
 
@@ -209,8 +232,4 @@ def _learned(policy: dict[str, Any]) -> tuple[str, str, str]:
     """Version, train steps and lag, of a policy that learns."""
     if policy["version"] is None:
         return "fixed", "–", "–"
-    return str(policy["version"]), f"{policy['train_steps']:,}", f"{policy['lag']:.2f}"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
+    return str(policy["version"]), f"{policy['train_steps']:,}", shown(policy["lag"], 3)

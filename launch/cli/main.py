@@ -16,7 +16,7 @@ import click
 from rich.console import Console
 
 from launch.cli.completion import presets_and_files
-from launch.cli.display import Display, Plain, Silent, environments_table, summary_table
+from launch.cli.display import Display, Plain, Silent, baselines_line, environments_table, summary_table
 from launch.cli.doctor import diagnosis, preflight, short_run
 from launch.cli.exec import BECOMES, become
 from launch.cli.hosts import hosts
@@ -123,6 +123,7 @@ def train(
         click.echo("rookery: the run ended before it could write a summary; see the logs in its folder", err=True)
         sys.exit(1)
     console.print(summary_table(outcome.summary))
+    console.print(baselines_line(outcome.summary), highlight=False, markup=False)
     by_environment = environments_table(outcome.summary)
     if by_environment is not None:
         console.print(by_environment)

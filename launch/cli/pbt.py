@@ -18,6 +18,7 @@ from launch.sweeps.executors import Machines
 from launch.sweeps.grid import Trial
 from launch.sweeps.pbt import Population, Together, train
 from launch.sweeps.pbt_spec import read_population
+from protocol.intervals import shown
 
 __all__ = ["pbt"]
 
@@ -60,5 +61,5 @@ def _table(populations: list[Population]) -> Table:
         number, best = one.best
         settings = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in best.settings.items())
         over = sum(member.parent != place for members in one.generations for place, member in enumerate(members))
-        table.add_row(one.name, str(number), f"{best.score:.4g}", settings, str(over))
+        table.add_row(one.name, str(number), shown(best.score), settings, str(over))
     return table

@@ -23,6 +23,7 @@ from rich.console import Console
 
 from launch.cli.display import Display, Plain, Silent, render, summary_table
 from protocol.errors import ConfigurationError, Refused, Timeout
+from protocol.intervals import shown
 from protocol.transport.sockets import HTTP
 
 __all__ = ["CoordinatorAddress", "find", "look", "status"]
@@ -144,7 +145,7 @@ def _show(console: Console, view: dict[str, Any]) -> None:
         console.print(summary_table(summary))
         how = "complete" if summary["complete"] else "ended early"
         made, seconds, verdict = summary["agent_steps"], summary["seconds"], summary["verdict"]
-        console.print(f"{how}: {made:,} agent steps in {seconds:.0f} s, {verdict}", highlight=False)
+        console.print(f"{how}: {made:,} agent steps in {shown(seconds)} s, {verdict}", highlight=False)
     elif "made" in view:
         console.print(render(view))
     else:

@@ -29,7 +29,7 @@ from launch.sweeps.grid import Trial, read_sweep, trials_of
 from protocol.config.run import parse_run
 from protocol.config.yaml_file import read_mapping
 from protocol.errors import ConfigurationError
-from protocol.intervals import interquartile_mean, interval
+from protocol.intervals import interquartile_mean, interval, shown, shown_interval
 
 __all__ = ["aggregate", "done", "run_all", "scores_of", "sweep", "told_first"]
 
@@ -151,8 +151,8 @@ def _table(found: list[dict[str, Any]]) -> Table:
     table = Table("settings", "policy", "score", "runs", "interquartile mean", "95 % interval")
     for one in found:
         settings = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in one["settings"].items()) or "–"
-        sure = "–" if one["low"] is None else f"{one['low']:.4g} to {one['high']:.4g}"
-        table.add_row(settings, one["policy"], one["score"], str(one["runs"]), f"{one['iqm']:.4g}", sure)
+        sure = shown_interval(one["low"], one["high"])
+        table.add_row(settings, one["policy"], one["score"], str(one["runs"]), shown(one["iqm"]), sure)
     return table
 
 

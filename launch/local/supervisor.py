@@ -25,6 +25,7 @@ from protocol.config.run import Run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError
+from protocol.intervals import shown
 from protocol.memory.shared_file import sweep
 from protocol.transport.curve import connect_string
 from protocol.transport.sockets import open_context
@@ -145,7 +146,7 @@ def _supervise(
     tell: Callable[[str], None],
 ) -> None:
     """Until the coordinator ends by itself, or an interrupt made it end."""
-    shown, asked, end, left = 0.0, 0, 0.0, False
+    shown_at, asked, end, left = 0.0, 0, 0.0, False
     revival = RestartManager(tell, run.lockstep)
     heartbeat = min(run.monitor_period, max(run.actor_timeout, run.learner_timeout) / 3)
     presence, stalled = (
@@ -181,13 +182,13 @@ def _supervise(
             hanging.append((coordinator.popen.pid, silent))
         for pid, silent in hanging:
             members[pid].kill(f"did not answer for {silent:.0f} s; killed")
-        if status is not None and now - shown >= 0.25:
-            shown = now
+        if status is not None and now - shown_at >= 0.25:
+            shown_at = now
             show(status.view)
         if status is not None and status.command == "stop" and not left:
             left = True
             if (seconds := status.view.get("baselines_left", 0.0)) and not asked:
-                tell(f"the run has ended; random players go on for at most {seconds:.1f} s, to compare it with them")
+                tell(f"the run has ended; random players go on for at most {shown(seconds, 2)} s, to compare with")
             client.leave()  # the coordinator waits for it with its own end
         ending = asked or (status is not None and status.view.get("stage", "running") != "running")
         interrupt.sleep(_LOOK_OFTEN if ending else _LOOK_EVERY)

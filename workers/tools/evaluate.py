@@ -20,6 +20,7 @@ from rich.table import Table
 from protocol.config.run import FrozenPolicy, Run
 from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError, one_sentence
+from protocol.intervals import shown, shown_interval
 from protocol.spaces import World
 from workers import freeze_startup_objects
 from workers.environments.registry import describe
@@ -96,9 +97,9 @@ def table(lines: list[dict[str, Any]]) -> Table:
     """For people."""
     found = Table("environment", "policy", "train steps", "episodes", "mean return", "95 % interval")
     for line in lines:
-        sure = "–" if line["low"] is None else f"{line['low']:.4g} to {line['high']:.4g}"
+        sure = shown_interval(line["low"], line["high"])
         steps = "–" if line["train_steps"] is None else str(line["train_steps"])
-        found.add_row(line["environment"], line["policy"], steps, str(line["episodes"]), f"{line['mean']:.4g}", sure)
+        found.add_row(line["environment"], line["policy"], steps, str(line["episodes"]), shown(line["mean"]), sure)
     return found
 
 

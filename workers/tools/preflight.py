@@ -35,6 +35,7 @@ from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError, RookeryError, one_sentence
 from protocol.errors.distribution import DISTRIBUTION
 from protocol.experience.ring_buffer import ring_size
+from protocol.intervals import shown
 from protocol.memory.shared_file import files, memory_dir
 from protocol.spaces import World
 from protocol.transport.curve import ROLES, Keys
@@ -144,7 +145,7 @@ def memory(situation: RunContext) -> tuple[State, str]:
     run, where = situation.run, memory_dir()
     needed = sum(ring_size(plan.layout, plan.blocks * plan.block) for plan in situation.plans.values()) * run.actors
     free = shutil.disk_usage(where).free
-    says = f"rings take {needed / _MIB:.1f} MiB, {free / _MIB:,.0f} MiB are free in {where}"
+    says = f"rings take {shown(needed / _MIB)} MiB, {shown(free / _MIB)} MiB are free in {where}"
     if needed > free and run.transport != "tcp":
         remedy = "enlarge it, set ROOKERY_MEMORY, or lower environment.copies, actors, credits or buffer_capacity"
         return "FAILS", f"{says}: {remedy}"
@@ -214,7 +215,7 @@ def disk(situation: RunContext) -> tuple[State, str]:
     except OSError as fault:
         return "FAILS", f"{place} cannot be written ({fault.strerror}): give another --run-dir"
     free = shutil.disk_usage(place).free
-    says = f"{free / _MIB:,.0f} MiB are free in {place}"
+    says = f"{shown(free / _MIB)} MiB are free in {place}"
     if abs(skew) > _SKEW:
         return "note", f"{says}, whose clock is {skew:+.1f} s from this machine's: set both by NTP, or times mislead"
     if free < _SPACE:

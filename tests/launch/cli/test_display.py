@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from launch.cli import display as module
-from launch.cli.display import Display, Plain, Silent, render, sparkline, summary_table
+from launch.cli.display import Display, Plain, Silent, baselines_line, render, sparkline, summary_table
 from protocol.config.run import Run
 from workers.metrics.run_metrics import RunMetrics
 
@@ -92,7 +92,7 @@ def test_the_time_left_is_at_the_mean_pace_and_waits_come_longest_first(run_dir:
     console.print(render(view))
     said = stream.getvalue()
     assert "2:05:00 left" in said
-    assert "waits   drain.b 3.0 s  credit.b 2.0 s\n" in said
+    assert "waits   drain.b 3 s  credit.b 2 s\n" in said
     (row,) = [line for line in said.splitlines() if line.startswith("b ")]
     assert row.split()[-3:] == ["50%", "25%", "75%"]
     console.print(render({**view, "paused": True}))
@@ -108,10 +108,45 @@ def test_a_sparkline_spans_lowest_to_highest() -> None:
 
 def test_the_summary_table_shows_unknown_numbers_as_dashes() -> None:
     console, stream = on(terminal=False)
-    curve = {"first": None, "last": 2.0, "best": 3.0}
-    console.print(summary_table({"returns": {"a": curve, "b": curve}, "baselines": {"a": {"random": 1.0}}}))
-    assert "1.0" in stream.getvalue()
-    assert "–" in stream.getvalue()
+    curve = {"first": None, "last": 0.03, "best": 1234.4}
+    console.print(summary_table({"returns": {"a": curve, "b": curve}, "baselines": {"a": {"random": 0.0021}}}))
+    (row,) = [line.replace("│", " ").split() for line in stream.getvalue().splitlines() if " a " in line]
+    assert row == ["a", "0.0021", "–", "–", "0.03", "1,234"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "lag", "starved", "says"),
+    [
+        (0.4, 0.004, 0.003, ["0.4 agent steps/s", "0.004", "0.3%"]),
+        (0.03, 12.0, 0.0, ["0.03 agent steps/s", "12", "0%"]),
+        (12_345.6, 0.66, 0.997, ["12,346 agent steps/s", "0.66", "100%"]),
+    ],
+)
+def test_what_is_small_is_not_shown_as_nothing(
+    run_dir: Path, rate: float, lag: float, starved: float, says: list[str]
+) -> None:
+    """Rates, lag and shares of a run that is slow, nearly fresh or hardly starved."""
+    view = views(run_dir)[-1]
+    view["made_per_second"] = rate
+    view["policies"]["b"]["lag"] = lag
+    view["flow"]["b"] |= {"queue_fill": 0.5, "starvation": starved, "blocked": 0.75}
+    console, stream = on(terminal=False)
+    console.print(render(view))
+    (row,) = [line for line in stream.getvalue().splitlines() if line.startswith("b ")]
+    assert says[0] in stream.getvalue()
+    assert [row.split()[-4], row.split()[-2]] == says[1:]
+
+
+def test_baselines_are_told_with_their_episodes_their_time_and_why_some_are_missing() -> None:
+    found = {"random": 0.02, "random_stderr": 0.001, "random_episodes": 84}
+    summary = {
+        "baselines": {"a": found, "b": {}},
+        "baselines_missing": "",
+        "baselines_seconds": {"spent": 0.482, "budget": 1.0},
+    }
+    assert baselines_line(summary) == "random: 84 episodes in 0.48 s of at most 1 s"
+    summary |= {"baselines": {"a": {}}, "baselines_missing": "ValueError: no"}
+    assert baselines_line(summary) == "no baselines in 0.48 s of at most 1 s; ValueError: no"
 
 
 def ill(folder: Path) -> list[dict[str, Any]]:

@@ -107,6 +107,6 @@ def test_they_reach_summary_metrics_and_tensorboard_I9(run_dir: Path, monkeypatc
     stream = io.StringIO()
     Console(file=stream, width=100).print(table)
     cells = [line.replace("│", " ").split() for line in stream.getvalue().splitlines()]
-    assert ["p", "small", "3", "5.3"] in cells
-    assert ["p", "large", "1", "0.0"] in cells
+    assert ["p", "small", "3", "5.333"] in cells
+    assert ["p", "large", "1", "0"] in cells
     assert environments_table({"environments": {}}) is None, "of a single one"

@@ -10,6 +10,7 @@ import sys
 
 import click
 
+from protocol.intervals import shown
 from workers import freeze_startup_objects
 from workers.runtime import torch_setup
 from workers.tools.bench.pipeline.workloads import WORKLOADS
@@ -85,7 +86,7 @@ def _tell(figures: dict[str, float], as_json: bool) -> None:
         sys.stdout.write(json.dumps(figures, indent=2) + "\n")
         return
     for name, value in figures.items():
-        sys.stdout.write(f"{name:40} {value:12.4g}\n")
+        sys.stdout.write(f"{name:40} {shown(value):>12}\n")
 
 
 if __name__ == "__main__":

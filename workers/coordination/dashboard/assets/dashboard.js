@@ -4,14 +4,14 @@
 const at = (id) => document.getElementById(id);
 const Page = { views: 0, slowest: 0 };
 
-function number(value) {
+// As `shown` of protocol/intervals.py does.
+function number(value, digits = 4) {
   if (value === null || value === undefined) return "–";
-  const size = Math.abs(value);
-  if (Number.isInteger(value) || size >= 1000) return Math.round(value).toLocaleString("en-US");
-  return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  if (Number.isInteger(value) || Math.abs(value) >= 10 ** (digits - 1)) return Math.round(value).toLocaleString("en-US");
+  return String(Number(value.toPrecision(digits)));
 }
 
-const percent = (share) => `${Math.round(100 * share)} %`;
+const percent = (share) => `${number(100 * share, 2)} %`;
 
 function duration(seconds) {
   if (!Number.isFinite(seconds)) return "–";
@@ -54,7 +54,7 @@ function showPolicies(view) {
 
 function showWorkers(view) {
   const rows = view.workers.map((worker) => [worker.name, [worker.name, worker.state, worker.host,
-    String(worker.pid), `${worker.silent.toFixed(1)} s ago`, String(view.restarts[worker.name] ?? 0)]]);
+    String(worker.pid), `${number(worker.silent, 2)} s ago`, String(view.restarts[worker.name] ?? 0)]]);
   fill("workers", rows, (name) => {
     const button = document.createElement("button");
     button.type = "button";
@@ -109,7 +109,7 @@ function show(view) {
     showWorkers(view);
     showHealth(view);
     const waits = Object.entries(view.waits).filter((pair) => pair[1] >= 0.05).sort((a, b) => b[1] - a[1]);
-    fill("waits", waits.map(([name, seconds]) => [name, [name, seconds.toFixed(1)]]));
+    fill("waits", waits.map(([name, seconds]) => [name, [name, number(seconds, 2)]]));
     showMeasures(view);
     Curves.add(view.point);
   }
