@@ -42,6 +42,7 @@ from workers import freeze_startup_objects
 from workers.coordination.controls import Controls
 from workers.coordination.curriculum import curriculum_of
 from workers.coordination.dashboard.dashboard import Dashboard
+from workers.coordination.departures import Departures
 from workers.coordination.lifecycle import RunLifecycle
 from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
@@ -54,7 +55,7 @@ from workers.league.league_state import LeagueState
 from workers.league.pool_server import serve_chunk
 from workers.metrics.history import History
 from workers.metrics.run_metrics import RunMetrics
-from workers.metrics.segment_accounting import sum_counters, unacknowledged
+from workers.metrics.segment_accounting import sum_counters
 from workers.planning.auxiliary_plan import plan_auxiliaries, plan_learners
 from workers.planning.cohorts import benefits_from_stacking, stacking_key
 from workers.planning.fixed_policy_plan import plan_fixed
@@ -77,8 +78,6 @@ log = logging.getLogger(__name__)
 _EXPIRE_EVERY = 0.1
 _OBSERVE_EVERY, _OBSERVE_LATEST = 0.5, 2.0
 """Seconds from one look at all members to the next; in between so many that a hundredth of the time goes to it."""
-_SALVAGE_SECONDS = 15.0
-_ERRORS_KEPT = 20
 _STATUSES = 100
 
 
@@ -118,7 +117,6 @@ class Coordinator:
         """What members' orders follow from, when all were told theirs last."""
         self._playing: dict[str, Any] = {}
         """What actors are told of the league and the curriculum."""
-        self._dirty_since = time.monotonic()
         self._stages = RunLifecycle(run.actor_timeout, run.learner_timeout)
         self._tally = WorkerCounters(self._members, self._books, server.refusals)
         league = plan_league(run, world)
@@ -127,15 +125,12 @@ class Coordinator:
         self.controls = Controls(self._asked_to_stop)
         self.vitals = Health(Identity(self._members.run_id, "coordinator", "coordinator", 1), refusals=server.refusals)
         self.vitals.bind(lambda: "serving" if self.vitals.ticked_at else self._stages.now, None)
-        self._errors: list[dict[str, Any]] = []
-        """What workers said that ended by a fault, the newest last."""
+        self._departures = Departures(self._members.run_id, server.refusals)
         self._stillness = StallDetector(run.stall_timeout)
         self._same: dict[tuple[int, tuple[Command, int], int], tuple[Status, list[Route], dict[str, Any]]] = {}
         """What actors were told last, by schema, orders and routes."""
         self._kept_first: list[Callable[[], object]] = []
         """Answers that wait until what they promise is kept: of all that came and went at once with one file."""
-        self._lost: dict[str, float] = {}
-        """Prefixes of the files of workers that are lost, or left before all was delivered; and since when."""
 
     def serve(self) -> bool:
         """Answers until the run has ended, or is left to the next coordinator; True if it reached its end."""
@@ -191,20 +186,9 @@ class Coordinator:
 
     def _expire(self, now: float) -> None:
         for lost in self._members.expire(now):
-            log.warning("event=lease_ended worker=%s incarnation=%d", lost.name, lost.incarnation)
-            self._lost[f"{self._members.run_id}-{lost.name}.{lost.incarnation}"] = now
-        self._sweep_lost(now)
-
-    def _sweep_lost(self, now: float) -> None:
-        """Removes the rings that actors left, once the learners have had time to take what was finished in them. Never
-        weights: a learner resumes from them."""
-        complete = len(self._members.members("learner")) == self._members.learners_wanted
-        for name, since in list(self._lost.items()):
-            if not complete:
-                self._lost[name] = now
-            elif now - since > _SALVAGE_SECONDS:
-                del self._lost[name]
-                sweep(name)
+            self._departures.lost(lost.name, lost.incarnation, now)
+        learners = len(self._members.members("learner"))
+        self._departures.sweep(now, salvaging=learners == self._members.learners_wanted)
 
     def finish(self) -> dict[str, Any]:
         """The summary, written to the run's folder, and once more when baselines come in that are worth waiting for."""
@@ -238,7 +222,7 @@ class Coordinator:
             "acknowledgements": sum_counters(self._tally.actors().values(), "refused_acks"),
         }
         summary["disk_full"], summary["stalls"] = self._books.disk.missed, self._stillness.stalls
-        summary["errors"] = self._errors
+        summary["errors"] = self._departures.errors
         if self._standing is not None:
             self._standing.update(self._tally.actors(), math.inf)
             summary["league"] = self._standing.view
@@ -263,13 +247,7 @@ class Coordinator:
         for member in self._members.everybody():
             if member.told is not None:
                 self._server.answer(member.peer, over.model_copy(update={"schema_number": member.schema_number}))
-
-        def waited_for() -> bool:
-            if stay:
-                return not self._asked_to_stop.is_set()
-            return time.monotonic() < end and self._members.watching
-
-        while waited_for():
+        while not self._asked_to_stop.is_set() if stay else time.monotonic() < end and self._members.watching:
             self._say_over(over)
 
     def _say_over(self, over: Status) -> None:
@@ -422,22 +400,7 @@ class Coordinator:
         member = self._members.leave(leave)
         if member is not None:
             self._take_episodes(member, leave)
-            how = "failed" if leave.error else "left"
-            log.info("event=%s worker=%s incarnation=%d", how, member.name, member.incarnation)
-            if unacknowledged(leave.counters):  # its memory stays for a while, as that of one that was killed
-                self._lost[f"{self._members.run_id}-{member.name}.{member.incarnation}"] = time.monotonic()
-            if leave.error:
-                self._errors.append({"worker": member.name, "incarnation": member.incarnation, "error": leave.error})
-                del self._errors[:-_ERRORS_KEPT]
-                kind, reason = Refused.heard(leave.error).known_kind, leave.error.strip().rpartition("\n")[2]
-                told = self._server.refusals.tell(
-                    *("worker_failed", kind, reason),
-                    level=logging.ERROR,
-                    worker=member.name,
-                    fault=reason.partition(":")[0],
-                )
-                if told and reason != leave.error:
-                    log.error("event=worker_traceback worker=%s error=%s", member.name, leave.error)
+            self._departures.left(leave, time.monotonic())
         self._kept_first.append(lambda: self._server.answer(peer, Status(command="stop")))
         self._end_due = True
 
@@ -495,18 +458,8 @@ class Coordinator:
         league = {} if self._standing is None else {"league": self._standing.instructions}
         self._playing = league if self._curriculum is None else {**league, "curriculum": self._curriculum.view}
         if self._stages.now == "running":
-            self._look_for_stalls({**pages[0], **pages[1]})
-
-    def _look_for_stalls(self, pages: dict[tuple[str, int], Any]) -> None:
-        members, before, view = self._members, self._stillness.message, self._books.view
-        steps = sum(policy["train_steps"] or 0 for policy in view["policies"].values())
-        now = time.monotonic()
-        progress = (
-            int(now * 1000) if self.controls.paused else view["made"] + steps
-        )  # who is paused moves in time alone
-        said = self._stillness.update(now, progress, view["workers"], members.absent, pages)
-        if said and not before:
-            log.error('event=stalled reason="%s"', said)
+            paused, counted = self.controls.paused, {**pages[0], **pages[1]}
+            self._stillness.look(time.monotonic(), paused, self._books.view, members.absent, counted)
 
 
 @click.command(name="coordinator", help="The coordinator of one run: CONFIG is a YAML file.")

@@ -32,7 +32,7 @@ from protocol.transport.sockets import Ports, connect
 from tests.faults import kinds_in
 from tests.waiting import PATIENCE, until
 from tests.workers.coordination.test_membership import join
-from workers import coordinator as coordinating
+from workers.coordination import departures
 from workers.coordinator import Coordinator, _announce
 from workers.environments.registry import describe
 from workers.metrics import run_metrics
@@ -135,7 +135,7 @@ def test_a_worker_that_fails_again_and_again_is_told_once_with_its_traceback(
         coordinator._commit()
         coordinator._leave(b"a", Leave(name="actor-0", token=f"a{number}", incarnation=number, error=error))
         coordinator._commit()
-    assert len(coordinator._errors) == 20
+    assert len(coordinator._departures.errors) == 20
     lines = [line.partition(" ")[0] for line in caplog.messages]
     assert lines.count("event=worker_traceback") == 1
     assert lines.count("event=worker_failed") == 4
@@ -153,7 +153,7 @@ def test_what_an_actor_left_undelivered_stays_until_learners_have_been_there_for
     coordinator: Coordinator, server: Any, memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the learner comes back long after the actor has gone."""
-    monkeypatch.setattr(coordinating, "_SALVAGE_SECONDS", 20.0)
+    monkeypatch.setattr(departures, "_SALVAGE_SECONDS", 20.0)
     coordinator._join(b"a", join("actor", "a"))
     coordinator._commit()
     welcome = server.answers[-1]
@@ -163,15 +163,20 @@ def test_what_an_actor_left_undelivered_stays_until_learners_have_been_there_for
     farewell = Leave(name="actor-0", token="a", incarnation=1, counters={"backlog.agent_0": 0, "flight.agent_0": 4})
     coordinator._leave(b"a", farewell)
     coordinator._commit()
-    now = time.monotonic()
+    now, members = time.monotonic(), coordinator._members
+
+    def sweep(seconds: float) -> None:
+        there = len(members.members("learner"))
+        coordinator._departures.sweep(now + seconds, salvaging=there == members.learners_wanted)
+
     for seconds in (0, 100, 1000):
-        coordinator._sweep_lost(now + seconds)
+        sweep(seconds)
         assert ring.exists(), "no learner is there"
     coordinator._join(b"l", join("learner", "l"))
     coordinator._commit()
-    coordinator._sweep_lost(now + 1019)
+    sweep(1019)
     assert ring.exists()
-    coordinator._sweep_lost(now + 1021)
+    sweep(1021)
     assert not ring.exists()
 
 

@@ -1,16 +1,19 @@
-"""Whether a run moves, and if not, who waits for what. Pure: time is passed in.
+"""Whether a run moves, and if not, who waits for what. Time is passed in.
 
 In flows: steps made and trained, members, counters of waiting. Out flow: a sentence, empty as long as anything moves.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workers.metrics.segment_accounting import Page, Pages
 
 __all__ = ["StallDetector"]
+
+log = logging.getLogger(__name__)
 
 
 class StallDetector:
@@ -24,6 +27,13 @@ class StallDetector:
         """What everybody had counted when something moved last."""
         self.stalls = 0
         self.message = ""
+
+    def look(self, now: float, paused: bool, view: Mapping[str, Any], absent: Sequence[str], pages: Pages) -> None:
+        """The same by the books' `view`; who is `paused` moves in time alone. What begins to stand still is logged."""
+        steps, before = sum(policy["train_steps"] or 0 for policy in view["policies"].values()), self.message
+        said = self.update(now, int(now * 1000) if paused else view["made"] + steps, view["workers"], absent, pages)
+        if said and not before:
+            log.error('event=stalled reason="%s"', said)
 
     def update(
         self, now: float, progress: int, workers: Sequence[Mapping[str, Any]], absent: Sequence[str], pages: Pages
