@@ -25,10 +25,10 @@ _NEWEST, _LEAST = 100, 20
 
 
 class ReturnsCurve:
-    """The run's `steps` agent steps in 200 equal parts, each with its episodes."""
+    """The run's `steps` agent steps in 200 equal parts, each with its episodes, in `copies` of the world."""
 
-    def __init__(self, steps: int) -> None:
-        self._steps = steps
+    def __init__(self, steps: int, copies: int = 1) -> None:
+        self._steps, self._copies = steps, copies
         self._parts: dict[int, list[float]] = {}
         """part -> [episodes, sum of returns], where any ended."""
         self._settled: int | None = None
@@ -56,7 +56,9 @@ class ReturnsCurve:
         """Mean return over the first, the last and the best 5 % of the run (of its parts in which episodes ended).
 
         The first is that of the `cohort`, the episodes that began there, or None where they have not ended; the best is
-        looked for from then on. Without a cohort, of those that ended there.
+        looked for from then on, in as many parts more as it takes each copy to end an episode: copies that began
+        together end the long ones together, and in between the short ones only. Without a cohort the first is of those
+        that ended there.
         """
         first = None if cohort is None else _mean_of(cohort)
         if not self._parts:
@@ -67,7 +69,7 @@ class ReturnsCurve:
             first = self._mean(begin)
         else:
             begin = end if self._settled is None else self._settled
-        windows = [first, last, *(self._mean(start) for start in range(begin, end))]
+        windows = [first, last, *(self._mean(start, self._copies) for start in range(begin, end))]
         return {"first": first, "last": last, "best": max(mean for mean in windows if mean is not None)}
 
     def whole(self) -> dict[str, float | None]:
@@ -87,11 +89,16 @@ class ReturnsCurve:
     def _part(self, at: int) -> int:
         return min(PARTS - 1, at * PARTS // self._steps)
 
-    def _mean(self, start: int) -> float | None:
-        """Over the window that begins with part `start`; None if no episode ended there."""
-        entries = [self._parts[part] for part in range(start, start + _WINDOW) if part in self._parts]
-        count = sum(entry[0] for entry in entries)
-        return sum(entry[1] for entry in entries) / count if count else None
+    def _mean(self, start: int, least: int = 0) -> float | None:
+        """Over the window that begins with part `start`, or over more until `least` episodes have ended; None if they
+        have not."""
+        count, total = 0.0, 0.0
+        for part in range(start, PARTS):
+            if part >= start + _WINDOW and count >= least:
+                break
+            episodes, returns = self._parts.get(part, (0.0, 0.0))
+            count, total = count + episodes, total + returns
+        return total / count if count >= max(1, least) else None
 
 
 def first_cohort(policy: str, actors: Iterable[Page]) -> Cohort | None:

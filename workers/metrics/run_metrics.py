@@ -53,7 +53,8 @@ class RunMetrics:
         self._run, self._policies, self._folder, self._fixed = run, policies, folder, fixed
         self._learned, self._played = [*policies, *auxiliaries], [*policies, *fixed]
         self._flow = Throughput(self._learned, credits)
-        self._returns = {policy: ReturnsCurve(run.end) for policy in self._played}
+        copies = run.environment.copies * max(1, run.actors)
+        self._returns = {policy: ReturnsCurve(run.end, copies) for policy in self._played}
         self._recent: dict[str, list[float]] = {p: [] for p in self._played}
         self._newest = {policy: RecentReturns() for policy in self._played}
         self._members = list(run.environment.members or ())

@@ -110,10 +110,10 @@ def test_a_world_that_ends_its_process_costs_only_its_baselines_and_is_told(
 def test_a_world_that_hangs_is_waited_for_as_long_as_the_budget_lasts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LEAST", 0.2)
+    monkeypatch.setattr(module, "_LEAST", 1.0)
     with playing(run_of("hang"), tmp_path) as process:
         process.run_ended()
-        assert 0 < process.left <= process.budget == 0.2
+        assert 0 < process.left <= process.budget < PATIENCE
         while process.left:
             process.look(0.1)
         found = process.summary({"agent": "p"})
@@ -141,10 +141,10 @@ def test_after_a_long_run_nobody_waits_for_a_tenth_of_it(tmp_path: Path) -> None
 
 def test_a_slow_world_counts_the_episodes_that_there_was_time_for(tmp_path: Path) -> None:
     with playing(run_of("slow"), tmp_path) as process:
-        until(process.look)
+        until(lambda: process.look() and process.summary({"agent": "p"})["baselines"]["p"])
         (found,) = process.summary({"agent": "p", "other": "p"})["baselines"].values()
     assert (found["random"], found["random_stderr"]) == (0.5, 0.0)
-    assert 1 <= found["random_episodes"] < 200
+    assert 1 <= found["random_episodes"] <= 200
 
 
 def test_a_quick_world_is_played_whole_and_its_process_ends(tmp_path: Path) -> None:

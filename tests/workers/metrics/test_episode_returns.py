@@ -33,6 +33,16 @@ def test_the_first_returns_are_those_of_the_whole_cohort_and_the_best_are_not_th
     assert curve_of(*DOOR).summary()["first"] == 0.9, "what those who tell of no cohort are known by"
 
 
+def test_copies_that_end_their_episodes_together_are_not_best_in_between() -> None:
+    """Of a hundred copies two find the door in each round, and 98 fail together at its end."""
+    curve = ReturnsCurve(2_000, copies=100)
+    for at in range(400, 2_001, 400):
+        curve.add(at - 300, 2, 1.8)
+        curve.add(at, 98, 0.0)
+    curve.settle(400, (0, 100, 1.8))
+    assert curve.summary((0, 100, 1.8)) == pytest.approx({"first": 0.018, "last": 0.0, "best": 0.018})
+
+
 def test_a_policy_that_unlearns_is_seen_to() -> None:
     curve = curve_of((50, 10, 5.0), (100, 10, 5.0), (1_000, 10, 3.0), (2_000, 10, 1.0))
     curve.settle(100, (0, 20, 100.0))

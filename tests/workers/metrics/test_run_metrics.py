@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from protocol.config.run import Run
+from protocol.config.run import EnvironmentConfig, Run
 from protocol.memory.counters import Counters
 from tests.flows.runs import SUMMARY
 from workers.learning.report import LearnerReport
@@ -19,7 +19,7 @@ from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.step_time import STAMPS
 from workers.rollout.report import ActorReport
 
-RUN = Run(steps=2_000)
+RUN = Run(steps=2_000, environment=EnvironmentConfig(copies=4))
 
 
 class Clock:
