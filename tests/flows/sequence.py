@@ -24,7 +24,7 @@ def simulators(preset: str, folder: Path) -> Iterator[None]:
     """Those that a run of `external` needs."""
     with ExitStack() as stack:
         for number in range(8 if preset == EXTERNAL else 0):
-            command = ["simulate", "cartpole", "--connect", str(folder / "run"), "--name", f"sim-{number}"]
+            command = ["simulate", "cartpole", "--connect", "run", "--name", f"sim-{number}", "--patience", "600"]
             stack.enter_context(runs.started(command, folder, f"sim-{number}"))
         yield
 
