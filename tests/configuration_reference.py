@@ -20,7 +20,14 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from protocol.config.auxiliary import RND, AuxiliaryConfig
-from protocol.config.environment import Adversarial, CollectionMember, Curriculum, EnvironmentConfig, Split
+from protocol.config.environment import (
+    Adversarial,
+    CollectionMember,
+    Curriculum,
+    EnvironmentConfig,
+    ObservedParts,
+    Split,
+)
 from protocol.config.evaluation import EvaluationConfig
 from protocol.config.fixed_policy import FrozenPolicy, ScriptedPolicy
 from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN
@@ -36,6 +43,7 @@ PATH = ROOT / "launch" / "configuration.md"
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("", Run),
     ("environment", EnvironmentConfig),
+    ("environment.observe", ObservedParts),
     ("environment.members.ID", CollectionMember),
     ("environment.split", Split),
     ("environment.curriculum", Curriculum),

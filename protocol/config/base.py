@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from protocol.config.synonyms import SYNONYMS
 from protocol.errors import ConfigurationError
+from protocol.spaces import Label
 
-__all__ = ["ConfigModel", "Settings", "complaint"]
+__all__ = ["AgentName", "ConfigModel", "Name", "Settings", "complaint"]
 
 
 class ConfigModel(BaseModel):
@@ -37,6 +38,12 @@ def _stays(settings: dict[str, Any]) -> dict[str, Any]:
 
 Settings = Annotated[dict[str, Any], AfterValidator(_stays)]
 """Keys and values that somebody else gives a meaning: what JSON can say, and infinite numbers."""
+
+_Text = BeforeValidator(lambda value: str(value) if type(value) is int else value)
+AgentName = Annotated[str, _Text]
+"""An agent by its name in the world; YAML takes what is only digits for a number."""
+Name = Annotated[Label, _Text]
+"""Of a policy, a team, or whatever else is named here; the same holds."""
 
 _SAID = 500
 _NEAR = 0.75

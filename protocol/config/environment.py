@@ -10,9 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.config.base import ConfigModel, Settings
+from protocol.config.base import AgentName, ConfigModel, Name, Settings
 from protocol.errors import ConfigurationError
-from protocol.spaces import Label
 
 __all__ = [
     "COLLECTION",
@@ -23,13 +22,14 @@ __all__ = [
     "EnvironmentConfig",
     "Id",
     "Mates",
+    "ObservedParts",
     "Split",
     "check_structure",
 ]
 
 COLLECTION = "collection"
 """The id of several environments together."""
-Mates = Literal["all"] | Annotated[tuple[str, ...], Field(min_length=2)]
+Mates = Literal["all"] | Annotated[tuple[AgentName, ...], Field(min_length=2)]
 """Agents by their names in the world, or all of them."""
 
 
@@ -45,7 +45,7 @@ class EnvironmentConfig(ConfigModel):
     """Do agents act one after another, each seeing what the one before did, or all at once? None: the world's way."""
     settings: Settings = Field(default_factory=dict)
     """Keyword arguments of the world."""
-    teams: dict[Label, Mates] = Field(default_factory=dict)
+    teams: dict[Name, Mates] = Field(default_factory=dict)
     """team -> the agents that act as one: it sees what each of them sees, and chooses for each what it does."""
     team_reward: Literal["sum", "mean"] = "sum"
     """What a team earns, of what its agents earn in a turn."""
@@ -53,6 +53,8 @@ class EnvironmentConfig(ConfigModel):
     """What learners see of the world beside what each agent does (an evaluation-only part `central` of every
     observation), as for a central critic: what all others see, or a PettingZoo environment's `state()`. None: what the
     world itself has of that kind."""
+    observe: ObservedParts | None = None
+    """Which parts of observations that have parts are taken, of environments in Gymnasium's or PettingZoo's form."""
     processes: int = Field(default=0, ge=0, le=1_024)
     """Processes that step the copies, equally many each; 0: the actor's own process does."""
     async_factor: int = Field(default=1, ge=1, le=64)
@@ -124,6 +126,7 @@ class EnvironmentConfig(ConfigModel):
             turn_mode=self.turn_mode,
             settings=chosen.settings,
             central_state=self.central_state,
+            observe=self.observe,
         )
 
     def evaluation(self) -> EnvironmentConfig:
@@ -143,6 +146,22 @@ Id = Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[A-Za-z0-9_][A
 """The ID of a member: with a policy's name it is part of a counter's name, which has an end."""
 _Share = Annotated[float, Field(ge=0, lt=1)]
 _Ids = Annotated[tuple[Id, ...], Field(min_length=1)]
+
+
+class ObservedParts(ConfigModel):
+    """Parts of an observation by their paths, as `mission` or `radar.image` (of a tuple by position): some are left
+    out, or only some are taken, of every agent that has them."""
+
+    drop: tuple[str, ...] = ()
+    """Paths of the parts that are left out."""
+    keep: tuple[str, ...] = ()
+    """Paths of the parts that are taken; a mask of legal actions, `action_mask`, stays beside them."""
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if bool(self.drop) == bool(self.keep):
+            raise ConfigurationError("observe_not_one", key="environment.observe")
+        return self
 
 
 class CollectionMember(ConfigModel):

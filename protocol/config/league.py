@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from protocol.config.base import ConfigModel
+from protocol.config.base import AgentName, ConfigModel, Name
 from protocol.errors import ConfigurationError
-from protocol.spaces import Label
 
 if TYPE_CHECKING:
     from protocol.config.run import Run
@@ -27,9 +26,9 @@ likely; hard ones more often; or as the equilibrium of the members' game among t
 class PlayerConfig(ConfigModel):
     """One policy that learns in a league."""
 
-    agents: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    agents: Annotated[tuple[AgentName, ...], Field(min_length=1)] | None = None
     """Where it sits; None: where `agents` of the run puts it."""
-    opponents: Annotated[tuple[Label, ...], Field(min_length=1)] | None = None
+    opponents: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     """Players whose pasts (or newest weights) it meets; None: all that can sit opposite to it."""
     matchmaking: Matchmaking | None = None
     """None: the league's."""
@@ -57,7 +56,7 @@ class LeagueConfig(ConfigModel):
     """Share of the copies in which members play each other, by which they are rated; nobody learns there."""
     loaded: int = Field(default=16, ge=2, le=256)
     """Members that one actor has in memory at most."""
-    players: dict[Label, PlayerConfig] = Field(default_factory=dict)
+    players: dict[Name, PlayerConfig] = Field(default_factory=dict)
     """Players that differ in something, or that no agent of `agents` names, as exploiters."""
 
 

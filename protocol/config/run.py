@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from protocol.config.auxiliary import RND, AuxiliaryConfig
-from protocol.config.base import ConfigModel, Settings, complaint
+from protocol.config.base import AgentName, ConfigModel, Name, Settings, complaint
 from protocol.config.checks import check_compiled, check_lockstep
 from protocol.config.environment import EnvironmentConfig
 from protocol.config.evaluation import EvaluationConfig
@@ -26,7 +26,7 @@ from protocol.config.on_policy import IMPALA, PPO, Network, OnStream, Streamed
 from protocol.config.source_names import Multiprocessing, with_named_algorithms, without_aliases
 from protocol.config.trainable import Computing, Learners, Trainable, settled
 from protocol.errors import ConfigurationError
-from protocol.spaces import Label, World, policy_map
+from protocol.spaces import World, policy_map
 
 __all__ = [
     "BC",
@@ -155,11 +155,11 @@ class Run(ConfigModel):
     """What is played."""
     policy: PolicyConfig = Field(default_factory=PolicyConfig)
     """What every policy has in common."""
-    policies: dict[Label, Settings] = Field(default_factory=dict)
+    policies: dict[Name, Settings] = Field(default_factory=dict)
     """Overrides by policy name, or what a policy is that does not learn (protocol/config/fixed_policy.py)."""
-    agents: dict[str, Label] = Field(default_factory=dict)
+    agents: dict[AgentName, Name] = Field(default_factory=dict)
     """agent -> policy; an agent not named has a policy of its own, called like the agent."""
-    auxiliaries: dict[Label, AuxiliaryConfig] = Field(default_factory=dict)
+    auxiliaries: dict[Name, AuxiliaryConfig] = Field(default_factory=dict)
     """What learns beside the policies from what their agents see, by name."""
     actors: int = Field(default=1, ge=0, le=10_000)
     """Actor processes; none where every policy has a dataset."""

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocol.config.base import ConfigModel
+from protocol.config.base import ConfigModel, Name
 from protocol.errors import ConfigurationError
-from protocol.spaces import Label
 
 __all__ = ["Computing", "Learners", "Trainable", "settled"]
 
@@ -42,7 +41,7 @@ class Trainable(ConfigModel):
     """Size of a reward, an observation or another number in a segment, beyond which its learner rejects the segment."""
 
 
-Learners = Literal["process", "cohort", "auto"] | dict[Label, Annotated[tuple[Label, ...], Field(min_length=1)]]
+Learners = Literal["process", "cohort", "auto"] | dict[Name, Annotated[tuple[Name, ...], Field(min_length=1)]]
 """`process`: each policy has a process of its own; `cohort`: they share `num_learner_processes` (one); `auto`: those
 that can be computed as one share a process, where that is known to pay; or cohorts by name, each with its policies."""
 

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["agent_from_gymnasium", "from_gymnasium", "to_gymnasium", "world_from_gymnasium"]
 
 
-def from_gymnasium(space: Any, where: str) -> Space:
+def from_gymnasium(space: Any, where: str, part: str = "") -> Space:
     """Our space; ConfigurationError (it begins with `where`, the environment and agent) for one without a fixed size,
-    or with names or numbers that ours cannot hold."""
+    or with names or numbers that ours cannot hold. `part`: its path in the space that it is a part of."""
+    below = f"{part}." if part else ""
     from gymnasium import spaces
 
     try:
@@ -48,14 +49,24 @@ def from_gymnasium(space: Any, where: str) -> Space:
                 charset = "".join(sorted(space.character_set))
                 return Text(max_length=space.max_length, min_length=space.min_length, charset=charset)
             case spaces.Dict():
-                return Dict(spaces={key: from_gymnasium(part, where) for key, part in space.spaces.items()})
+                return Dict(
+                    spaces={key: from_gymnasium(inner, where, f"{below}{key}") for key, inner in space.spaces.items()}
+                )
             case spaces.Tuple():
-                return Tuple(spaces=tuple(from_gymnasium(part, where) for part in space.spaces))
+                each = enumerate(space.spaces)
+                return Tuple(spaces=tuple(from_gymnasium(inner, where, f"{below}{i}") for i, inner in each))
     except ValidationError as fault:
+        of = fault.errors()[0]["loc"] if isinstance(space, spaces.Dict) else ()
         raise ConfigurationError(
-            "space_not_supported", where=where, space=_short(space), reason=fault_of(fault)
+            "space_not_supported",
+            where=where,
+            space=_short(space),
+            reason=fault_of(fault),
+            part=f"{below}{of[1]}" if len(of) > 1 else part,
         ) from None
-    raise ConfigurationError("space_without_fixed_size", where=where, space=_short(space), value=type(space).__name__)
+    raise ConfigurationError(
+        "space_without_fixed_size", where=where, space=_short(space), value=type(space).__name__, part=part
+    )
 
 
 def to_gymnasium(space: Space) -> gymnasium.Space[Any]:
@@ -85,9 +96,17 @@ def to_gymnasium(space: Space) -> gymnasium.Space[Any]:
 def agent_from_gymnasium(name: str, observation: Any, action: Any, where: str, action_mask: bool = False) -> Agent:
     """An agent of two of Gymnasium's spaces; ConfigurationError (it begins with `where`) if one cannot be taken."""
     try:
+        seen = from_gymnasium(observation, where)
+    except ConfigurationError as fault:
+        if not fault.facts.get("part"):
+            raise
+        raise ConfigurationError(
+            "observation_part_not_supported", **{**fault.facts, "reason": _why(fault)}, key="environment.observe"
+        ) from None
+    try:
         return Agent(
             name=name,
-            observation=from_gymnasium(observation, where),
+            observation=seen,
             action=from_gymnasium(action, where),
             action_mask=action_mask,
         )
@@ -135,6 +154,10 @@ def _filled(space: Box, bound: Any, name: Literal["low", "high"]) -> Any:
         return infinite
     each = [infinite if one is None else one for one in (bound if isinstance(bound, tuple) else (bound,))]
     return np.broadcast_to(np.array(each, space.dtype), space.size).reshape(space.shape).copy()
+
+
+def _why(fault: ConfigurationError) -> str:
+    return str(fault.facts.get("reason") or f"a {fault.value} has no fixed size")
 
 
 def _short(space: Any) -> str:

@@ -6,10 +6,9 @@ In flow: an `EnvironmentConfig`. Out flow: the environment, or a ConfigurationEr
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
+from types import ModuleType
 from typing import Any, Literal
 
 from protocol.config.run import EnvironmentConfig
@@ -30,6 +29,7 @@ from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironm
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment, is_gridworld
 from workers.environments.base import Environment
 from workers.environments.collections import Collection
+from workers.environments.known_ids import gymnasium_names, is_meant, nearest
 from workers.environments.simulators import EXTERNAL, SimulatorEndpoint, SimulatorEnvironment, settings_of, world_of
 from workers.environments.vectorized.process_environment import ProcessEnvironment
 from workers.environments.worlds.cleanup import Cleanup
@@ -98,6 +98,7 @@ def _made(config: EnvironmentConfig, outside: SimulatorEndpoint | None) -> Envir
                 "setting_is_environment_key", field=reserved, key=f"environment.settings.{reserved}"
             )
     if config.id == EXTERNAL:
+        _refuse_observe(config)
         settings = settings_of(config)
         known = parse_world(outside.world) if outside is not None and outside.world else None
         return SimulatorEnvironment(config, settings, known or world_of(settings, describe), outside)
@@ -122,16 +123,20 @@ def _made(config: EnvironmentConfig, outside: SimulatorEndpoint | None) -> Envir
 def _one(config: EnvironmentConfig) -> Environment:
     """A world in this process, which is no collection."""
     if config.id in BUILT_IN:
+        _refuse_observe(config)
         return BUILT_IN[config.id](config.copies, config.turn_mode, **config.settings)
     if config.id.startswith("gymnasium:"):
-        return gymnasium_adapter.from_id(config.id, config.copies, config.settings)
+        return gymnasium_adapter.from_id(config.id, config.copies, config.settings, config.observe)
     if config.id.startswith("gymnasium_multi:"):
-        return gymnasium_multi_agent.from_id(config.id, config.copies, config.settings)
+        return gymnasium_multi_agent.from_id(config.id, config.copies, config.settings, config.observe)
     if config.id.startswith("openspiel:"):
+        _refuse_observe(config)
         return openspiel_adapter.from_id(config.id, config.copies, config.settings)
     if config.id.startswith("pettingzoo:"):
         states = config.central_state == "state"
-        return pettingzoo_parallel.from_id(config.id, config.copies, config.settings, config.turn_mode, states)
+        return pettingzoo_parallel.from_id(
+            config.id, config.copies, config.settings, config.turn_mode, states, config.observe
+        )
     if ":" in config.id:
         return _from_function(config)
     raise ConfigurationError(
@@ -141,18 +146,10 @@ def _one(config: EnvironmentConfig) -> Environment:
 
 def _meant(id: str) -> str:
     """A question, where a world is called much alike."""
-    known = {_plain(name): name for name in BUILT_IN}
+    known = {name: name for name in BUILT_IN}
     with suppress(ImportError):
-        import gymnasium
-
-        newest = sorted(gymnasium.registry.values(), key=lambda spec: (spec.namespace is None, spec.version or 0))
-        known |= {_plain(spec.name): f"gymnasium:{spec.id}" for spec in newest}
-    near = [known[one] for one in get_close_matches(_plain(id), known, 3, 0.75)]
-    return f" (is {' or '.join(near)} meant?)" if near else ""
-
-
-def _plain(name: str) -> str:
-    return re.sub("[^a-z0-9]|_?v[0-9]+$", "", name.lower())
+        known |= {f"gymnasium:{one}": name for one, name in gymnasium_names().items()}
+    return is_meant(nearest(id, known))
 
 
 def describe(config: EnvironmentConfig, cut: bool = False) -> World:
@@ -170,56 +167,76 @@ def describe(config: EnvironmentConfig, cut: bool = False) -> World:
 
 
 def _from_function(config: EnvironmentConfig) -> Environment:
-    """Calls `module:function` with the settings.
+    """Calls `module:function` with the settings. It may return whatever an id may name.
 
     A function that takes `copies` is called once and returns an `Environment` or a `gymnasium.vector.VectorEnv` of as
-    many; any other is called once for each copy and returns what speaks as a `gymnasium.Env`, a PettingZoo environment
-    (parallel or in turns), a `dm_env.Environment`, ML-Agents' `BaseEnv` or a gridworld in Sorrel's manner does.
+    many; any other is called once for each copy.
     """
     function = import_entry_point(config.id, "environment.id", _FORMS)
-    if "copies" in _parameters(function):
-        return _vectorised_function(config, function)
+    parameters = _parameters(function)
+    if "copies" in parameters:
+        takes_mode = "turn_mode" in parameters
+        mode = {"turn_mode": config.turn_mode} if takes_mode else {}
+        made = _call(config, function, {"copies": config.copies, **mode})
+        if not _is_vectorised(made) or getattr(made, "copies", getattr(made, "num_envs", 0)) != config.copies:
+            raise ConfigurationError("environment_copies_ignored", environment=config.id, count=config.copies)
+        return _vectorised(config, made, takes_mode)
     first = _call(config, function, {})
-    made = [first]
-
-    def make_one() -> Any:
-        return made.pop() if made else _call(config, function, {})
-
-    if isinstance(first, Environment) or hasattr(first, "single_observation_space"):
+    if _is_vectorised(first):
         first.close()
         kind = "an Environment" if isinstance(first, Environment) else "a VectorEnv"
         raise ConfigurationError("environment_function_without_copies", environment=config.id, expected=kind)
+    calls = [first]
+    return _copied(config, first, lambda: calls.pop() if calls else _call(config, function, {}))
+
+
+def _refuse_observe(config: EnvironmentConfig) -> None:
+    """ConfigurationError if parts of observations are to be left out of a world that says itself what they are."""
+    if config.observe is not None:
+        raise ConfigurationError("observe_not_here", environment=config.id, key="environment.observe")
+
+
+def _copied(config: EnvironmentConfig, first: Any, make_one: Callable[[], Any]) -> Environment:
+    """A world of copies made one by one, which are like `first`."""
+    id, copies, mode, observe = config.id, config.copies, config.turn_mode, config.observe
+    states = config.central_state == "state"
     if is_gridworld(first):
-        return SorrelEnvironment(config.id, make_one, config.copies, config.turn_mode or "sequential")
+        _refuse_observe(config)
+        return SorrelEnvironment(id, make_one, copies, mode or "sequential")
     if hasattr(first, "possible_agents") or hasattr(first, "agent_iter"):
-        states = config.central_state == "state"
-        return pettingzoo_parallel.wrap_pettingzoo(config.id, first, make_one, config.copies, config.turn_mode, states)
+        return pettingzoo_parallel.wrap_pettingzoo(id, first, make_one, copies, mode, states, observe)
+    if isinstance(first, ModuleType):
+        return pettingzoo_parallel.from_module(id, first, copies, {}, mode, states, observe)
     if is_mlagents(first):
-        return MlAgentsEnvironment(config.id, make_one, config.copies)
+        _refuse_observe(config)
+        return MlAgentsEnvironment(id, make_one, copies)
     if is_dm_env(first):
-        return gymnasium_adapter.GymnasiumEnvironment(config.id, lambda: DmEnv(config.id, make_one()), config.copies)
+        return gymnasium_adapter.GymnasiumEnvironment(id, lambda: DmEnv(id, make_one()), copies, observe)
+    if gymnasium_multi_agent.is_tuple_multi_agent(first):
+        return PettingZooEnvironment(id, lambda: gymnasium_multi_agent.TupleMultiAgent(id, make_one()), copies, observe)
     if hasattr(first, "observation_space") and hasattr(first, "step"):
-        return gymnasium_adapter.GymnasiumEnvironment(config.id, make_one, config.copies)
+        return gymnasium_adapter.GymnasiumEnvironment(id, make_one, copies, observe)
+    if openspiel_adapter.is_game(first):
+        _refuse_observe(config)
+        return openspiel_adapter.OpenSpielTurns(id, openspiel_adapter.check_game(id, first), copies)
     raise ConfigurationError("environment_function_result", environment=config.id, value=type(first).__name__)
 
 
-def _vectorised_function(config: EnvironmentConfig, function: Callable[..., Any]) -> Environment:
-    """Calls a function that makes all copies at once."""
-    arguments: dict[str, Any] = {"copies": config.copies}
-    takes_mode = "turn_mode" in _parameters(function)
-    if takes_mode:
-        arguments["turn_mode"] = config.turn_mode
-    environment = _call(config, function, arguments)
-    if hasattr(environment, "single_observation_space") and environment.num_envs == config.copies:
-        return GymnasiumVector(config.id, environment)
-    if not isinstance(environment, Environment) or environment.copies != config.copies:
-        raise ConfigurationError("environment_copies_ignored", environment=config.id, count=config.copies)
-    if config.turn_mode is not None and not takes_mode and len(environment.world.agents) > 1:
-        environment.close()
+def _vectorised(config: EnvironmentConfig, made: Any, takes_mode: bool) -> Environment:
+    """What plays all copies by itself."""
+    if not isinstance(made, Environment):
+        return GymnasiumVector(config.id, made, config.observe)
+    _refuse_observe(config)
+    if config.turn_mode is not None and not takes_mode and len(made.world.agents) > 1:
+        made.close()
         raise ConfigurationError(
             "turn_mode_already_set", value=config.turn_mode, environment=config.id, key="environment.turn_mode"
         )
-    return environment
+    return made
+
+
+def _is_vectorised(made: Any) -> bool:
+    return isinstance(made, Environment) or hasattr(made, "single_observation_space")
 
 
 def _parameters(function: Callable[..., Any]) -> frozenset[str]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.errors.origin import blame, is_users
+from protocol.errors.packages import not_installed
 
 __all__ = ["add_cwd_to_path", "import_entry_point"]
 
@@ -49,7 +50,7 @@ def import_entry_point(entry: str, key: str, forms: str) -> Callable[..., Any]:
             raise ConfigurationError(
                 "module_not_found", key=key, value=entry, module=module, hint=hint, file=here, choices=forms
             ) from None
-        raise ConfigurationError("package_missing", value=entry, package=missing.partition(".")[0]) from fault
+        raise not_installed(entry, missing, key) from fault
     except BaseException as fault:
         if not is_users(fault):
             raise

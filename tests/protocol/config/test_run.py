@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from protocol.config.run import IQN, PPO, PolicyConfig, Run, parse_run
+from protocol.config.run import IQN, PPO, EnvironmentConfig, PolicyConfig, Run, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
@@ -246,3 +246,12 @@ def test_a_configuration_that_does_not_fit_the_world_is_refused(
 ) -> None:
     with raises(ConfigurationError, kind, **facts):
         parse_run(data).policy_of(_world("a", "b"))
+
+
+def test_agents_and_policies_whose_names_are_digits_may_be_written_as_numbers() -> None:
+    data = {"agents": {0: "red", 1: 7}, "policies": {7: {"learning_rate": 0.01}}, "learners": {"pair": ["red", 7]}}
+    run = parse_run(data)
+    assert run.agents == {"0": "red", "1": "7"}
+    assert [*run.policies] == ["7"]
+    assert run.learners == {"pair": ("red", "7")}
+    assert EnvironmentConfig.model_validate({"teams": {1: [0, 2]}}).teams == {"1": ("0", "2")}

@@ -173,7 +173,7 @@ def test_a_users_module_that_cannot_be_imported_says_why(own: str, tmp_path: Pat
         make(config(f"{own}_bad:anything"))
     assert "ZeroDivisionError" in str(caught.value)
     (tmp_path / f"{own}_needy.py").write_text("import no_such_package_here\n")
-    with raises(ConfigurationError, "package_missing", package="no_such_package_here"):
+    with raises(ConfigurationError, "module_missing", module="no_such_package_here"):
         make(config(f"{own}_needy:anything"))
     with raises(ConfigurationError, "module_not_found", key="environment.id", module=f"{own}_absent"):
         make(config(f"{own}_absent:anything"))

@@ -6,16 +6,20 @@ CartPole, for which Gymnasium has a vectorised twin, is stepped by that instead,
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.errors.origin import blame
+from protocol.errors.packages import missing_module, not_installed
 from workers.environments.adapters.adapter_checks import (
     check_same,
     copy_seeds,
@@ -26,6 +30,7 @@ from workers.environments.adapters.adapter_checks import (
 from workers.environments.adapters.gymnasium_vector import CartPole, GymnasiumVector
 from workers.environments.adapters.space_conversion import translate
 from workers.environments.base import AgentTimeStep, Environment, Turn
+from workers.environments.known_ids import gymnasium_names, is_meant, nearest, registering_module
 
 __all__ = ["GymnasiumEnvironment", "from_id", "gymnasium_errors"]
 
@@ -36,7 +41,7 @@ class GymnasiumEnvironment(Environment):
     An episode that terminated counts as terminated alone, even where its time was up in the same step.
     """
 
-    def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:
+    def __init__(self, id: str, make_one: Callable[[], Any], copies: int, observe: ObservedParts | None = None) -> None:
         self.copies = copies
         self._where = f"{id}, agent agent"
         self._envs: list[Any] = []
@@ -47,7 +52,8 @@ class GymnasiumEnvironment(Environment):
             steps = max_steps(getattr(getattr(first, "spec", None), "max_episode_steps", None))
             self._spaces = first.observation_space, first.action_space
             observed, acted = {"agent": self._spaces[0]}, {"agent": self._spaces[1]}
-            self.world, (self._agent,) = translate(id, observed, acted, {"agent": self._begin(first)[1]}, steps)
+            infos = {"agent": self._begin(first)[1]}
+            self.world, (self._agent,) = translate(id, observed, acted, infos, steps, observe)
         except BaseException:
             self.close()
             raise
@@ -134,7 +140,7 @@ class GymnasiumEnvironment(Environment):
             self._envs.pop().close()
 
 
-def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
+def from_id(id: str, copies: int, settings: Mapping[str, Any], observe: ObservedParts | None = None) -> Environment:
     """The environment `gymnasium.make(id without its prefix, **settings)`; ConfigurationError if it cannot be made."""
     name = id.removeprefix("gymnasium:")
     with gymnasium_errors(id, name, settings) as gymnasium:
@@ -143,8 +149,9 @@ def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
         if entry == "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv":
             return CartPole(id, gymnasium.make_vec(name, num_envs=copies, **settings))
         if spec and spec.entry_point is None and entry is not None:
-            return GymnasiumVector(id, gymnasium.make_vec(name, num_envs=copies, **settings))
-        return GymnasiumEnvironment(id, lambda: gymnasium.make(name, disable_env_checker=True, **settings), copies)
+            return GymnasiumVector(id, gymnasium.make_vec(name, num_envs=copies, **settings), observe)
+        make_one = partial(gymnasium.make, name, disable_env_checker=True, **settings)
+        return GymnasiumEnvironment(id, make_one, copies, observe)
 
 
 @contextmanager
@@ -153,8 +160,11 @@ def gymnasium_errors(id: str, name: str, settings: Mapping[str, Any]) -> Iterato
     try:
         import gymnasium
     except ImportError:
-        raise ConfigurationError("package_missing", value=id, package="gymnasium") from None
+        raise not_installed(id, "gymnasium") from None
     try:
+        registrar = registering_module(name)
+        if registrar and name not in gymnasium.registry:
+            importlib.import_module(registrar)
         yield gymnasium
     except ConfigurationError:
         raise
@@ -164,13 +174,14 @@ def gymnasium_errors(id: str, name: str, settings: Mapping[str, Any]) -> Iterato
             "environment_dependency_missing", environment=id, reason=" ".join(str(fault).split())
         ) from fault
     except ModuleNotFoundError as fault:
-        package = (fault.name or name.partition(":")[0]).partition(".")[0]
-        raise ConfigurationError("package_missing", value=id, package=package) from fault
-    except gymnasium.error.UnregisteredEnv as fault:
+        raise not_installed(id, missing_module(fault) or name.partition(":")[0]) from fault
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as fault:
+        near = nearest(name.rpartition(":")[2].rpartition("/")[2], gymnasium_names())
         raise ConfigurationError(
             "gymnasium_id_unknown",
             environment=name,
             reason=" ".join(str(fault).split()),
+            hint=is_meant([f"gymnasium:{one}" for one in near]),
             prefix=id.partition(":")[0],
             key="environment.id",
         ) from fault

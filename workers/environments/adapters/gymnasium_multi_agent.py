@@ -11,14 +11,24 @@ from typing import Any
 
 import numpy as np
 
+from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.adapters.gymnasium_adapter import gymnasium_errors
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment
 
-__all__ = ["TupleMultiAgent", "from_id"]
+__all__ = ["TupleMultiAgent", "from_id", "is_tuple_multi_agent"]
 
 _PREFIX = "gymnasium_multi:"
+
+
+def is_tuple_multi_agent(env: Any) -> bool:
+    """Whether a Gymnasium environment says that it has so many agents as there are entries in its spaces."""
+    seen, done = (getattr(getattr(env, name, None), "spaces", {}) for name in ("observation_space", "action_space"))
+    inner = getattr(env, "unwrapped", env)
+    count = getattr(inner, "n_agents", getattr(inner, "num_agents", None))
+    tuples = isinstance(seen, Sequence) and isinstance(done, Sequence)
+    return tuples and len(seen) == len(done) and bool(count == len(seen))
 
 
 class TupleMultiAgent:
@@ -93,7 +103,7 @@ class TupleMultiAgent:
         return ends.pop()
 
 
-def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
+def from_id(id: str, copies: int, settings: Mapping[str, Any], observe: ObservedParts | None = None) -> Environment:
     """The environment `gymnasium.make(id without its prefix, **settings)`; ConfigurationError if it cannot be made."""
     name = id.removeprefix(_PREFIX)
     with gymnasium_errors(id, name, settings) as gymnasium:
@@ -101,4 +111,4 @@ def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> Environment:
         def make_one() -> TupleMultiAgent:
             return TupleMultiAgent(id, gymnasium.make(name, disable_env_checker=True, **settings))
 
-        return PettingZooEnvironment(id, make_one, copies)
+        return PettingZooEnvironment(id, make_one, copies, observe)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.gymnasium import world_from_gymnasium
 from workers.environments.adapters.adapter_checks import copy_seeds, max_steps, picture_of, step_before_reset
@@ -31,7 +32,7 @@ class GymnasiumVector(Environment):
     An episode that terminated counts as terminated alone, even where its time was up in the same step.
     """
 
-    def __init__(self, id: str, vector: Any) -> None:
+    def __init__(self, id: str, vector: Any, observe: ObservedParts | None = None) -> None:
         self._vector = vector
         self.copies = vector.num_envs
         self._where = f"{id}, agent agent"
@@ -39,7 +40,8 @@ class GymnasiumVector(Environment):
             self._mode = _mode(id, vector)
             observed, acted = {"agent": vector.single_observation_space}, {"agent": vector.single_action_space}
             steps = max_steps(getattr(getattr(vector, "spec", None), "max_episode_steps", None))
-            self.world, (self._agent,) = translate(id, observed, acted, {"agent": vector.reset(seed=0)[1]}, steps)
+            infos = {"agent": vector.reset(seed=0)[1]}
+            self.world, (self._agent,) = translate(id, observed, acted, infos, steps, observe)
         except BaseException:
             self.close()
             raise

@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
+from protocol.errors.packages import not_installed
 from workers.environments.adapters.space_conversion import MASK, translate
 from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
+from workers.environments.known_ids import is_meant, nearest
 
-__all__ = ["OpenSpielTurns", "from_id", "load_game"]
+__all__ = ["OpenSpielTurns", "check_game", "from_id", "is_game", "load_game"]
 
 
 def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> OpenSpielTurns:
@@ -31,10 +33,12 @@ def load_game(id: str, settings: Mapping[str, Any]) -> Any:
     try:
         import pyspiel
     except ImportError:
-        raise ConfigurationError("package_missing", value=id, package="open_spiel") from None
+        raise not_installed(id, "pyspiel") from None
     name = id.partition(":")[2]
     if name not in pyspiel.registered_names():
-        raise ConfigurationError("openspiel_game_unknown", value=name, key="environment.id")
+        near = nearest(name, {game: game for game in pyspiel.registered_names()})
+        hint = is_meant([f"openspiel:{one}" for one in near])
+        raise ConfigurationError("openspiel_game_unknown", value=name, hint=hint, key="environment.id")
     try:
         game = pyspiel.load_game(name, dict(settings))
     except (pyspiel.SpielError, TypeError) as fault:
@@ -44,6 +48,18 @@ def load_game(id: str, settings: Mapping[str, Any]) -> Any:
             reason=" ".join(str(fault).split()),
             key="environment.settings",
         ) from None
+    return check_game(id, game)
+
+
+def is_game(made: Any) -> bool:
+    """Whether it is a game of OpenSpiel."""
+    return hasattr(made, "new_initial_state") and hasattr(made, "get_type")
+
+
+def check_game(id: str, game: Any) -> Any:
+    """The same game; ConfigurationError where it cannot be played here."""
+    import pyspiel
+
     kind = game.get_type()
     if kind.dynamics != pyspiel.GameType.Dynamics.SEQUENTIAL or game.num_players() < 2:
         raise ConfigurationError("openspiel_game_not_sequential", environment=id, key="environment.id")

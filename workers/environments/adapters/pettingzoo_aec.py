@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.config.environment import ObservedParts
 from protocol.errors import EnvironmentFault
 from workers.environments.adapters.adapter_checks import copy_seeds, picture_of
 from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
@@ -30,9 +31,9 @@ class PettingZooAEC(Environment):
     has nothing to be rewarded for, which is logged.
     """
 
-    def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:
+    def __init__(self, id: str, make_one: Callable[[], Any], copies: int, observe: ObservedParts | None = None) -> None:
         self.copies = copies
-        self._cast = PettingZooCopies(id, make_one, copies)
+        self._cast = PettingZooCopies(id, make_one, copies, observe)
         self.world = self._cast.world
         self._board = TurnBuilder(id, self._cast.agents, copies)
         self._acted: list[set[int]] = [set() for _ in range(copies)]

@@ -5,9 +5,11 @@ In flow: the function that makes one. Out flow: their world, how each agent is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.adapters.adapter_checks import check_same, max_steps
 from workers.environments.adapters.space_conversion import translate
@@ -18,53 +20,57 @@ __all__ = ["PettingZooCopies"]
 class PettingZooCopies:
     """`copies` environments, each from `make_one`; ConfigurationError for spaces that cannot be taken."""
 
-    def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:
+    def __init__(self, id: str, make_one: Callable[[], Any], copies: int, observe: ObservedParts | None = None) -> None:
         self.id = id
         self.envs: list[Any] = []
         try:
             for _ in range(copies):
                 self.envs.append(_without_guards(make_one()))
             first = self.envs[0]
-            self.names: list[str] = list(getattr(first, "possible_agents", ()))
-            if not self.names:
+            self.keys: list[Hashable] = list(getattr(first, "possible_agents", ()))
+            """What the environment calls its agents."""
+            if not self.keys:
                 raise ConfigurationError("possible_agents_empty", environment=id)
-            self._spaces = {name: (first.observation_space(name), first.action_space(name)) for name in self.names}
-            observations = {name: spaces[0] for name, spaces in self._spaces.items()}
-            actions = {name: spaces[1] for name, spaces in self._spaces.items()}
-            infos = _infos(first, first.reset(seed=0))
+            self.names = _names(id, self.keys)
+            self._spaces = {key: (first.observation_space(key), first.action_space(key)) for key in self.keys}
+            observations, actions = (
+                {name: spaces[of] for name, spaces in zip(self.names, self._spaces.values(), strict=True)}
+                for of in (0, 1)
+            )
+            told = _infos(first, first.reset(seed=0))
+            infos = {name: told.get(key) for name, key in zip(self.names, self.keys, strict=True)}
             steps = max_steps(getattr(getattr(first, "unwrapped", None), "max_cycles", None))
-            self.world, self.agents = translate(id, observations, actions, infos, steps)
+            self.world, self.agents = translate(id, observations, actions, infos, steps, observe)
         except BaseException:
             self.close()
             raise
-        self._number = {name: k for k, name in enumerate(self.names)}
+        self._number = {key: k for k, key in enumerate(self.keys)}
 
     def begin(self, copy: int, **seed: int) -> Any:
         """A new episode; what `reset` returned. EnvironmentFault if spaces or agents are other ones than at first."""
         env = self.envs[copy]
         told = env.reset(**seed)
-        for name, spaces in self._spaces.items():
-            where = f"{self.id}, agent {name}"
-            check_same(spaces[0], env.observation_space(name), where, "observation space")
-            check_same(spaces[1], env.action_space(name), where, "action space")
+        for key, spaces, agent in zip(self.keys, self._spaces.values(), self.agents, strict=True):
+            check_same(spaces[0], env.observation_space(key), agent.where, "observation space")
+            check_same(spaces[1], env.action_space(key), agent.where, "action space")
         if not self.alive(copy):
             raise EnvironmentFault("no_agents_after_reset", environment=self.id, copy=copy)
         return told
 
-    def alive(self, copy: int) -> list[str]:
+    def alive(self, copy: int) -> list[Hashable]:
         """Who is in an episode; EnvironmentFault for an agent that is not listed."""
         agents = getattr(self.envs[copy], "agents", None)
         if agents is None:
             raise EnvironmentFault("agents_attribute_missing", environment=self.id)
-        for name in agents:
-            self.number(name)
+        for key in agents:
+            self.number(key)
         return list(agents)
 
-    def number(self, name: Any) -> int:
+    def number(self, key: Hashable) -> int:
         """Of an agent, among all; EnvironmentFault if it is not listed."""
-        if name not in self._number:
-            raise EnvironmentFault("agent_unknown", environment=self.id, agent=name, choices=list(self.names))
-        return self._number[name]
+        if key not in self._number:
+            raise EnvironmentFault("agent_unknown", environment=self.id, agent=key, choices=self.names)
+        return self._number[key]
 
     def close(self) -> None:
         """Closes all copies."""
@@ -72,7 +78,32 @@ class PettingZooCopies:
             self.envs.pop().close()
 
 
-def _infos(env: Any, told: Any) -> Mapping[str, Any]:
+_OUTSIDE, _ADDRESS = re.compile(r"[^A-Za-z0-9_.-]+"), re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def _names(id: str, keys: Sequence[Hashable]) -> list[str]:
+    """The name of each agent, which is its text; ConfigurationError where that is no name, or that of two."""
+    taken: dict[str, Hashable] = {}
+    for key in keys:
+        name = _text(key)
+        if not name or _ADDRESS.search(str(key)):
+            raise ConfigurationError("agent_without_text", environment=id, agent=repr(key))
+        if name in taken or key in taken.values():
+            other = taken.get(name, key)
+            raise ConfigurationError("agents_read_alike", environment=id, agent=repr(key), other=repr(other), name=name)
+        taken[name] = key
+    return [*taken]
+
+
+def _text(key: Hashable) -> str:
+    """Of a tuple those of its parts; what file names and topics cannot hold becomes `_`."""
+    text = "_".join(map(_text, key)) if isinstance(key, tuple) else str(key)
+    if _OUTSIDE.search(text):
+        text = _OUTSIDE.sub("_", text).strip("_")
+    return f"_{text}" if text.startswith((".", "-")) else text
+
+
+def _infos(env: Any, told: Any) -> Mapping[Any, Any]:
     """What a `reset` says beside the observations: returned by parallel environments, kept by those in turns."""
     infos = told[1] if isinstance(told, tuple) and len(told) == 2 else getattr(env, "infos", None)
     return infos if isinstance(infos, Mapping) else {}

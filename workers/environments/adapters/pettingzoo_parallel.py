@@ -7,23 +7,27 @@ an episode, which ends in a copy when none is left; the step that ends it begins
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.errors.origin import blame, is_users
+from protocol.errors.origin import blame, is_users, one_line
+from protocol.errors.packages import missing_module, not_installed
 from workers.environments.adapters.adapter_checks import copy_seeds, picture_of
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
 from workers.environments.adapters.pettingzoo_state import with_states
 from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
+from workers.environments.known_ids import is_meant, nearest_modules
 from workers.environments.wrappers.central_state import tagged
 
-__all__ = ["PettingZooEnvironment", "from_id", "wrap_pettingzoo"]
+__all__ = ["PettingZooEnvironment", "from_id", "from_module", "wrap_pettingzoo"]
 
 
 class PettingZooEnvironment(Environment):
@@ -32,11 +36,11 @@ class PettingZooEnvironment(Environment):
     An agent that terminated counts as terminated alone, even where its time was up in the same step.
     """
 
-    def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:
+    def __init__(self, id: str, make_one: Callable[[], Any], copies: int, observe: ObservedParts | None = None) -> None:
         self.copies = copies
-        self._cast = PettingZooCopies(id, make_one, copies)
+        self._cast = PettingZooCopies(id, make_one, copies, observe)
         self.world = self._cast.world
-        self._names = self._cast.names
+        self._keys = self._cast.keys
         self._board = TurnBuilder(id, self._cast.agents, copies)
 
     def reset(self, seed: int) -> Turn:
@@ -49,7 +53,7 @@ class PettingZooEnvironment(Environment):
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """Steps every copy with the actions of those who were present."""
         chosen = self._chosen(actions)
-        board, n = self._board, len(self._names)
+        board, n = self._board, len(self._keys)
         board.begin()
         whole = True
         for i, (env, acts) in enumerate(zip(self._cast.envs, chosen, strict=True)):
@@ -69,60 +73,60 @@ class PettingZooEnvironment(Environment):
             board.present.fill(True)
         return board.turn(env_steps=self.copies)
 
-    def _chosen(self, actions: Sequence[NDArray[Any]]) -> list[dict[str, Any]]:
+    def _chosen(self, actions: Sequence[NDArray[Any]]) -> list[dict[Hashable, Any]]:
         """[E]: agent -> action."""
-        names, given = self._names, self._board.actions_by_agent(actions)
-        if len(given) == len(names) and all(len(copies) == self.copies for _, copies, _ in given):
+        keys, given = self._keys, self._board.actions_by_agent(actions)
+        if len(given) == len(keys) and all(len(copies) == self.copies for _, copies, _ in given):
             every = zip(*(values for _, _, values in given), strict=True)
-            return [dict(zip(names, acts, strict=True)) for acts in every]
-        chosen: list[dict[str, Any]] = [{} for _ in range(self.copies)]
+            return [dict(zip(keys, acts, strict=True)) for acts in every]
+        chosen: list[dict[Hashable, Any]] = [{} for _ in range(self.copies)]
         for agent, copies, values in given:
             for i, value in zip(copies, values, strict=True):
-                chosen[i][names[agent]] = value
+                chosen[i][keys[agent]] = value
         return chosen
 
     def _all_stay(self, copy: int, told: tuple[Any, ...]) -> None:
         """All agents acted and go on."""
         seen, rewards, _, _, infos = told
         board = self._board
-        for k, (name, agent, masks) in enumerate(zip(self._names, self._cast.agents, board.masks, strict=True)):
-            if name not in seen or name not in rewards:
-                raise self._lacks(name, copy, "observation" if name not in seen else "reward")
+        for k, (key, agent, masks) in enumerate(zip(self._keys, self._cast.agents, board.masks, strict=True)):
+            if key not in seen or key not in rewards:
+                raise self._lacks(key, copy, "observation" if key not in seen else "reward")
             try:
-                board.pending_reward[k, copy] = rewards[name]
+                board.pending_reward[k, copy] = rewards[key]
             except (TypeError, ValueError):
-                board.add_reward(k, copy, rewards[name])
-            agent.write_observation(board.observation[k], copy, seen[name])
+                board.add_reward(k, copy, rewards[key])
+            agent.write_observation(board.observation[k], copy, seen[key])
             if masks is not None:
-                agent.write_mask(masks, copy, seen[name], infos.get(name))
+                agent.write_mask(masks, copy, seen[key], infos.get(key))
             elif infos:
-                agent.refuse_late_mask(infos.get(name))
+                agent.refuse_late_mask(infos.get(key))
 
-    def _come_and_go(self, copy: int, acts: Mapping[str, Any], told: tuple[Any, ...]) -> None:
+    def _come_and_go(self, copy: int, acts: Mapping[Any, Any], told: tuple[Any, ...]) -> None:
         """Some agents have ended, or were absent, or come."""
         seen, rewards, terminations, truncations, infos = told
         board, alive = self._board, set(self._cast.alive(copy))
         ended = set()
-        for name in acts:
-            k = self._cast.number(name)
-            if name not in rewards:
-                raise self._lacks(name, copy, "reward")
-            board.add_reward(k, copy, rewards[name])
-            terminated, truncated = terminations.get(name, False), truncations.get(name, False)
+        for key in acts:
+            k = self._cast.number(key)
+            if key not in rewards:
+                raise self._lacks(key, copy, "reward")
+            board.add_reward(k, copy, rewards[key])
+            terminated, truncated = terminations.get(key, False), truncations.get(key, False)
             if terminated or truncated:
-                ended.add(name)
-                board.end(k, copy, terminated, truncated, seen.get(name))
-            elif name not in alive:
-                raise self._fault(name, f"copy {copy}", "terminated or truncated, as it left env.agents", "neither")
-        for name in rewards.keys() - acts.keys():
-            if rewards[name]:
-                self._cast.number(name)
-                raise self._fault(name, f"reward in copy {copy}", "nothing, as it did not act", repr(rewards[name]))
+                ended.add(key)
+                board.end(k, copy, terminated, truncated, seen.get(key))
+            elif key not in alive:
+                raise self._fault(key, f"copy {copy}", "terminated or truncated, as it left env.agents", "neither")
+        for key in rewards.keys() - acts.keys():
+            if rewards[key]:
+                self._cast.number(key)
+                raise self._fault(key, f"reward in copy {copy}", "nothing, as it did not act", repr(rewards[key]))
         if ended >= alive:
             self._begin(copy)
             return
-        for name in ended & alive:
-            raise self._fault(name, f"copy {copy}", "removed from env.agents, as it ended", "there")
+        for key in ended & alive:
+            raise self._fault(key, f"copy {copy}", "removed from env.agents, as it ended", "there")
         self._look(copy, seen, infos)
 
     def _begin(self, copy: int, **seed: int) -> None:
@@ -130,20 +134,20 @@ class PettingZooEnvironment(Environment):
         seen, infos = self._cast.begin(copy, **seed)
         self._look(copy, seen, infos)
 
-    def _look(self, copy: int, seen: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
-        for name in self._cast.alive(copy):
-            if name not in seen:
-                raise self._lacks(name, copy, "observation")
-            self._board.observe(self._cast.number(name), copy, seen[name], infos.get(name))
+    def _look(self, copy: int, seen: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
+        for key in self._cast.alive(copy):
+            if key not in seen:
+                raise self._lacks(key, copy, "observation")
+            self._board.observe(self._cast.number(key), copy, seen[key], infos.get(key))
 
-    def _lacks(self, name: str, copy: int, field: str) -> EnvironmentFault:
-        return self._fault(name, f"{field} in copy {copy}", "there, as it acts", "missing")
+    def _lacks(self, key: Hashable, copy: int, field: str) -> EnvironmentFault:
+        return self._fault(key, f"{field} in copy {copy}", "there, as it acts", "missing")
 
-    def _fault(self, name: str, field: str, expected: str, got: str) -> EnvironmentFault:
+    def _fault(self, key: Hashable, field: str, expected: str, got: str) -> EnvironmentFault:
         return EnvironmentFault(
             "agent_data_invalid",
             environment=self.world.id,
-            agent=name,
+            agent=self._cast.names[self._cast.number(key)],
             field=field,
             expected=expected,
             value=got,
@@ -162,7 +166,13 @@ TurnMode = Literal["sequential", "simultaneous"]
 
 
 def wrap_pettingzoo(
-    id: str, first: Any, make_one: Callable[[], Any], copies: int, turn_mode: TurnMode | None, state: bool = False
+    id: str,
+    first: Any,
+    make_one: Callable[[], Any],
+    copies: int,
+    turn_mode: TurnMode | None,
+    state: bool = False,
+    observe: ObservedParts | None = None,
 ) -> Environment:
     """Environments of `make_one`, which are like `first`: parallel ones, or such as take turns (AECEnv). `state`:
     learners see what `state()` says.
@@ -182,54 +192,74 @@ def wrap_pettingzoo(
             key="environment.turn_mode",
         )
     kind = PettingZooAEC if sequential else PettingZooEnvironment
-    environment = kind(id, with_states(id, make_one) if state else make_one, copies)
+    environment = kind(id, with_states(id, make_one) if state else make_one, copies, observe)
     if state:
         environment.world = tagged(environment.world)
     return environment
 
 
-class _Absent(Exception):
-    """The module has no such function."""
-
-
 def from_id(
-    id: str, copies: int, settings: Mapping[str, Any], turn_mode: TurnMode | None = None, state: bool = False
+    id: str,
+    copies: int,
+    settings: Mapping[str, Any],
+    turn_mode: TurnMode | None = None,
+    state: bool = False,
+    observe: ObservedParts | None = None,
 ) -> Environment:
     """`parallel_env(**settings)` of the module named in `id`, or `env(**settings)` where `turn_mode` is sequential or
     there is no other, as a world; ConfigurationError if it cannot be made. `state` as for `wrap_pettingzoo`."""
     name = id.removeprefix("pettingzoo:")
-    package = name.partition(".")[0]
     try:
         module = importlib.import_module(name)
-        wanted = {"sequential": ["env"], "simultaneous": ["parallel_env"]}.get(turn_mode or "", ["parallel_env", "env"])
-        function = next((getattr(module, one) for one in wanted if hasattr(module, one)), None)
-        if function is None:
-            raise _Absent(f"module {name!r} has no {' nor '.join(wanted)}")
-    except (ModuleNotFoundError, _Absent) as fault:
-        missing = fault.name if isinstance(fault, ModuleNotFoundError) else None
-        if missing and (missing == package or (missing != name and not name.startswith(f"{missing}."))):
-            raise ConfigurationError(
-                "package_missing", value=id, package=missing.partition(".")[0], key="environment.id"
-            ) from fault
-        if isinstance(fault, _Absent) and turn_mode is not None:
+    except BaseException as fault:
+        if not is_users(fault):
+            raise
+        raise _not_imported(id, name, fault) from fault
+    return from_module(id, module, copies, settings, turn_mode, state, observe)
+
+
+def from_module(
+    id: str,
+    module: ModuleType,
+    copies: int,
+    settings: Mapping[str, Any],
+    turn_mode: TurnMode | None = None,
+    state: bool = False,
+    observe: ObservedParts | None = None,
+) -> Environment:
+    """The same of a module."""
+    wanted = {"sequential": ["env"], "simultaneous": ["parallel_env"]}.get(turn_mode or "", ["parallel_env", "env"])
+    function = next((getattr(module, one) for one in wanted if hasattr(module, one)), None)
+    if function is None:
+        reason = f"module {module.__name__!r} has no {' nor '.join(wanted)}"
+        if turn_mode is not None:
             raise ConfigurationError(
                 "pettingzoo_turn_mode_missing",
                 environment=id,
                 value=turn_mode,
-                reason=str(fault),
+                reason=reason,
                 key="environment.turn_mode",
-            ) from fault
-        raise ConfigurationError(
-            "pettingzoo_id_unusable", environment=id, reason=str(fault), key="environment.id"
-        ) from fault
-    except BaseException as fault:
-        if not is_users(fault):
-            raise
-        raise ConfigurationError("module_import_failed", value=id, **blame(fault)) from fault
+            )
+        raise ConfigurationError("pettingzoo_id_unusable", environment=id, reason=reason, hint="", key="environment.id")
     make_one = _maker(id, function, settings)
     first = make_one()
     made = [first]
-    return wrap_pettingzoo(id, first, lambda: made.pop() if made else make_one(), copies, turn_mode, state)
+    return wrap_pettingzoo(id, first, lambda: made.pop() if made else make_one(), copies, turn_mode, state, observe)
+
+
+def _not_imported(id: str, name: str, fault: BaseException) -> ConfigurationError:
+    """Why there is no such module, with what may be meant: the same world of another version, or where it lies now."""
+    missing = missing_module(fault)
+    hint = is_meant([f"pettingzoo:{one}" for one in nearest_modules(name)])
+    if missing and missing != name and not name.startswith(f"{missing}."):  # of what the module itself imports
+        return not_installed(id, missing)
+    if missing and missing == name.partition(".")[0]:
+        return not_installed(id, missing, hint=hint)
+    if missing or (hint and isinstance(fault, ImportError)):  # PettingZoo says so of what has moved
+        return ConfigurationError(
+            "pettingzoo_id_unusable", environment=id, reason=one_line(fault), hint=hint, key="environment.id"
+        )
+    return ConfigurationError("module_import_failed", value=id, **blame(fault))
 
 
 def _maker(id: str, function: Callable[..., Any], settings: Mapping[str, Any]) -> Callable[[], Any]:

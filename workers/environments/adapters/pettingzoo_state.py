@@ -6,7 +6,7 @@ In flow: an environment, parallel or in turns. Out flow: the same environment, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,13 +33,13 @@ class StateWrapper:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._env, name)
 
-    def observation_space(self, agent: str) -> Any:
+    def observation_space(self, agent: Hashable) -> Any:
         """The agent's, with the state."""
         import gymnasium
 
         space = self._env.observation_space(agent)
         if isinstance(space, gymnasium.spaces.Dict) and CENTRAL in space.spaces:
-            raise refuse_second(self._id, agent)
+            raise refuse_second(self._id, str(agent))
         if not isinstance(space, gymnasium.spaces.Dict):
             return gymnasium.spaces.Dict({OWN: space, CENTRAL: self._states})
         if set(space.spaces) == {"observation", MASK}:
@@ -62,11 +62,11 @@ class StateWrapper:
         seen, *rest = self._env.last(observe)
         return (self._beside(seen, self._state()) if observe else seen, *rest)
 
-    def observe(self, agent: str) -> Any:
+    def observe(self, agent: Hashable) -> Any:
         """As the environment's, where agents take turns."""
         return self._beside(self._env.observe(agent), self._state())
 
-    def _each(self, seen: Mapping[str, Any]) -> dict[str, Any]:
+    def _each(self, seen: Mapping[Any, Any]) -> dict[Any, Any]:
         state = self._state()
         return {agent: self._beside(one, state) for agent, one in seen.items()}
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.config.environment import ObservedParts
 from protocol.errors import EnvironmentFault
 from protocol.spaces import (
     Agent,
@@ -38,6 +39,7 @@ from protocol.spaces import (
 from protocol.spaces.arrays import limits
 from protocol.spaces.gymnasium import world_of
 from protocol.spaces.pettingzoo import world_from_pettingzoo
+from workers.environments.wrappers.observed_parts import Plan, pick, pick_spaces
 
 __all__ = ["MASK", "BatchConverter", "SpaceConverter", "batch_of", "clipped", "column_of", "narrowed", "translate"]
 
@@ -99,10 +101,18 @@ _OWN = "observation"
 
 class SpaceConverter:
     """One agent of a foreign environment. `native` has its spaces as they are there, `place` as they are held here;
-    `where` begins every sentence on it; `beside`: masks come beside the observation."""
+    `where` begins every sentence on it; `beside`: masks come beside the observation; `plan`: what is taken of that."""
 
-    def __init__(self, where: str, place: Place, native: Agent, beside: bool = False, alone: bool = True) -> None:
-        self.where, self.place = where, place
+    def __init__(
+        self,
+        where: str,
+        place: Place,
+        native: Agent,
+        beside: bool = False,
+        alone: bool = True,
+        plan: Plan | None = None,
+    ) -> None:
+        self.where, self.place, self._plan = where, place, plan
         self.beside, self._alone = beside, alone
         self._seen, self.done = space_of(place.agent.observation), space_of(native.action)
         plain = isinstance(self._seen, Box) and not beside
@@ -159,7 +169,8 @@ class SpaceConverter:
             yield native.name, native.space, column
 
     def own(self, value: Any) -> Any:
-        """An observation without the mask beside it."""
+        """What is taken of an observation, without the mask beside it."""
+        value = pick(self._plan, value)
         if not self.beside or not isinstance(value, Mapping):
             return value
         if self._alone:
@@ -200,9 +211,11 @@ def translate(
     actions: Mapping[str, Any],
     infos: Mapping[str, Any],
     episode_steps: int | None = None,
+    observe: ObservedParts | None = None,
 ) -> tuple[World, list[SpaceConverter]]:
     """The world of agents with these spaces of Gymnasium, and how each is spoken to. `infos`, of a first episode, show
     whether masks come there: then all who have choices are given them. ConfigurationError for what cannot be taken."""
+    observations, plans = pick_spaces(id, observations, observe)
     native = world_from_pettingzoo(id, observations, actions, episode_steps)
     masked = {agent.name for agent in native.agents if agent.action_mask}
     for agent in native.agents:
@@ -220,6 +233,7 @@ def translate(
             agent,
             beside=agent.action_mask,
             alone=agent.action_mask and set(observations[agent.name].spaces) == {_OWN, MASK},
+            plan=plans[agent.name],
         )
         for agent, place in zip(native.agents, world.places, strict=True)
     ]

@@ -287,7 +287,7 @@ def test_what_only_looks_like_a_gymnasium_environment_is_enough() -> None:
         ("gymnasium:CartPoll-v1", {}, "gymnasium_id_unknown", {"key": "environment.id"}),
         ("gymnasium:CartPole-v1", {"colour": 1}, "environment_settings_refused", {"key": "environment.settings"}),
         ("gymnasium:MountainCar-v0", {"colour": 1}, "environment_settings_refused", {"key": "environment.settings"}),
-        ("gymnasium:no_such_package_here:Thing-v0", {}, "package_missing", {"package": "no_such_package_here"}),
+        ("gymnasium:no_such_package_here:Thing-v0", {}, "module_missing", {"module": "no_such_package_here"}),
     ],
 )
 def test_what_cannot_be_made_is_refused_in_one_sentence(

@@ -241,7 +241,7 @@ def test_a_faulty_environment_is_told_in_one_sentence(wrong: str, kind: str, fac
 @pytest.mark.parametrize(
     ("id", "settings", "kind", "facts"),
     [
-        ("pettingzoo:no_such_package.thing_v1", {}, "package_missing", {"package": "no_such_package"}),
+        ("pettingzoo:no_such_package.thing_v1", {}, "module_missing", {"module": "no_such_package"}),
         ("pettingzoo:mpe2.simple_spread_v99", {}, "pettingzoo_id_unusable", {"key": "environment.id"}),
         ("pettingzoo:json", {}, "pettingzoo_id_unusable", {"key": "environment.id"}),
         (SPREAD, {"colour": 1}, "environment_settings_refused", {"key": "environment.settings"}),
