@@ -17,6 +17,8 @@ __all__ = ["sequence"]
 
 EXTERNAL = "external"
 """The preset whose worlds are programs that a user starts."""
+LONG = 900.0
+"""Seconds in which a shortened run of any preset ends, on a busy machine too."""
 
 
 @contextmanager
@@ -56,7 +58,7 @@ def sequence(preset: str, folder: Path, steps: int, *settings: str) -> None:
     made = runs.summary_of(place)["agent_steps"]
     assert made > 0
     with runs.started(command, place, "again") as worker, simulators(preset, place):
-        assert worker.wait() == 0, worker.said
+        assert worker.wait(LONG) == 0, worker.said
     summary = runs.summary_of(place)
     assert (summary["complete"], summary["agent_steps"] >= max(made, steps)) == (True, True)
     assert runs.balanced(summary["segments"], stream=False)
