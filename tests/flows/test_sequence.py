@@ -21,4 +21,4 @@ def test_a_run_is_interrupted_gone_on_with_evaluated_watched_and_exported(tmp_pa
 def test_a_run_of_every_preset_is_too(tmp_path: Path, preset: str) -> None:
     """Shortened; a league needs steps until it begins."""
     run = load(preset)
-    sequence(preset, tmp_path, run.steps // (40 if run.league is None else 4))
+    sequence(preset, tmp_path, run.steps // (40 if run.league is None else 2))
