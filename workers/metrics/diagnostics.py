@@ -7,7 +7,8 @@ first: what lies above a layer that fails only shows its symptoms.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from workers.metrics.segment_accounting import Pages, sum_counters
@@ -16,15 +17,19 @@ __all__ = [
     "FINDINGS",
     "LAYERS",
     "LOOKED_AT",
+    "OUTSIDE",
     "Diagnostic",
     "batches_checked",
     "counter",
     "counters",
     "describe",
     "findings_of",
+    "outside_counters",
 ]
 
 LAYERS = ("data", "sharing", "shape", "computation", "gradient", "update")
+OUTSIDE = "observation_outside"
+"""The one finding of actors."""
 LOOKED_AT = "batches_checked"
 """Counter of the batches of a policy that were looked at."""
 
@@ -102,6 +107,23 @@ FINDINGS = _table(
         "what nobody ever sees, which nothing corrects, and policies learn to please the guess",
         "lower algorithm.gamma to 1 - 1/steps of an episode or less, or, if the task really ends with its time, let "
         "the world say terminated and show the time that is left",
+    ),
+    Diagnostic(
+        OUTSIDE,
+        "data",
+        "note",
+        "an observation lies outside the space that the world declares",
+        "correct the bounds, or scale or clip what is seen; the actor's log names field and bounds "
+        "(event=observation_outside)",
+    ),
+    Diagnostic(
+        "picture_as_vector",
+        "data",
+        "note",
+        "an observation holds a picture, and the network takes each of its numbers for an input of its own: it sees no "
+        "shapes, and is slow",
+        "shrink it in a function of your own (environment.id: module:function), or see to numbers instead (Atari: "
+        "environment.settings: {obs_type: ram}); a part of an observation is left out by environment.observe",
     ),
     Diagnostic(
         "never_a_batch",
@@ -185,11 +207,24 @@ def counter(name: str, policy: str) -> str:
 
 def counters(policy: str) -> list[str]:
     """All counters of a policy's health."""
-    return [f"{LOOKED_AT}.{policy}", *(counter(name, policy) for name in FINDINGS)]
+    return [f"{LOOKED_AT}.{policy}", *(counter(name, policy) for name in FINDINGS if name != OUTSIDE)]
 
 
-def describe(policy: str, finding: Diagnostic) -> dict[str, Any]:
-    """As views and summaries have it."""
+def outside_counters(policy: str, agent: str) -> tuple[str, str]:
+    """Of an actor: the first number of that agent that lay outside, and in which step."""
+    return f"outside_value.{policy}/{agent}", f"outside_step.{policy}/{agent}"
+
+
+def describe(policy: str, finding: Diagnostic, pages: Pages = MappingProxyType({})) -> dict[str, Any]:
+    """As views and summaries have it; of a number outside its space the `agent`, `value` and `step` besides."""
+    if finding.name == OUTSIDE:
+        for page in pages.values():
+            places = [name.partition("/")[2] for name in page if name.startswith(f"outside_step.{policy}/")]
+            for value, step, agent in ((*outside_counters(policy, one), one) for one in places):
+                if page[step]:
+                    told = {"agent": agent, "value": page[value], "step": int(page[step]) - 1}
+                    said = f"{finding.says}: {told['value']:g} (agent {agent}, step {told['step']})"
+                    return {**describe(policy, replace(finding, name="", says=said)), "finding": OUTSIDE, **told}
     return {
         "policy": policy,
         "layer": finding.layer,
@@ -200,13 +235,13 @@ def describe(policy: str, finding: Diagnostic) -> dict[str, Any]:
     }
 
 
-def findings_of(policies: Iterable[str], learners: Pages) -> list[dict[str, Any]]:
+def findings_of(policies: Iterable[str], learners: Pages, actors: Pages = MappingProxyType({})) -> list[dict[str, Any]]:
     """What holds of `policies`, or held when a learner of them ended: faults before notes, the lowest layer first."""
     found = [
-        describe(policy, one)
+        describe(policy, one, actors)
         for policy in policies
         for one in FINDINGS.values()
-        if sum_counters(learners.values(), counter(one.name, policy))
+        if sum_counters((actors if one.name == OUTSIDE else learners).values(), counter(one.name, policy))
     ]
     return sorted(found, key=lambda one: (one["level"] != "fault", LAYERS.index(one["layer"])))
 

@@ -145,7 +145,7 @@ class RunMetrics:
             "waits": _waits(counted),
             "flow": flow,
             "verdict": self._verdict_now(flow, apart),
-            "health": findings_of(self._learned, learners),
+            "health": findings_of(self._learned, learners, actors),
         }
         if self.steps_done:
             told = {name: {**view, **_of(name, measured)} for name, view in {**policies, **auxiliaries}.items()}
@@ -207,7 +207,7 @@ class RunMetrics:
             "loggers": self._measurements.logger_stats(),
             "health": {
                 "batches_checked": {name: batches_checked(name, learners) for name in self._learned},
-                "findings": findings_of(self._learned, learners),
+                "findings": findings_of(self._learned, learners, actors),
             },
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,8 @@ from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.messages.core import State
 from protocol.weights.publisher import WeightSubscriber
 from workers.environments.base import Environment
+from workers.environments.checks.bounds_check import Excess
+from workers.metrics.diagnostics import OUTSIDE, counter, outside_counters
 from workers.metrics.episode_returns import FIRST, PARTS, WINDOWS
 from workers.metrics.step_time import STAMPS, StepClock
 from workers.rollout.acting_policy import ActingPolicy
@@ -19,6 +22,8 @@ from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.players.fixed_collector import Collector, FixedCollector
 
 __all__ = ["ActorReport", "update_environment_counters"]
+
+log = logging.getLogger(__name__)
 
 
 _Seats = Mapping[str, Sequence[AgentCollector | FixedCollector]]
@@ -57,9 +62,11 @@ class ActorReport:
         members: Sequence[str] = (),
         environment: Sequence[str] = (),
         fixed: Sequence[str] = (),
+        bounded: Sequence[tuple[str, str]] = (),
     ) -> tuple[list[str], list[str]]:
         """Names of an actor's counters: whole ones, and seconds and returns. `members` of a collection; `environment`:
-        what its world counts itself; `fixed`: policies that do not learn."""
+        what its world counts itself; `fixed`: policies that do not learn; `bounded`: (policy, agent) of those whose
+        observations have bounds."""
         whole = [
             "env_steps",
             "agent_steps",
@@ -89,8 +96,10 @@ class ActorReport:
         places = [f"{policy}/{member}" for policy in (*policies, *fixed) for member in members]
         whole += [f"episodes.{place}" for place in places]
         going, ended, returns = ([f"{kind}.{policy}" for policy in (*policies, *fixed)] for kind in FIRST)
-        whole += [*going, *ended]
-        return whole, [*STAMPS, *waits, *LOCK_SECONDS, *returns, *(f"returns.{place}" for place in places)]
+        whole += [*going, *ended, *dict.fromkeys(counter(OUTSIDE, policy) for policy, _ in bounded)]
+        outside = [name for place in bounded for name in outside_counters(*place)]
+        by_member = [f"returns.{place}" for place in places]
+        return whole, [*STAMPS, *waits, *LOCK_SECONDS, *returns, *by_member, *outside]
 
     def begin(self, first: bool = True) -> None:
         """Its first step begins, of an actor that is the `first` in its place, or takes up where that was cut."""
@@ -111,6 +120,16 @@ class ActorReport:
         if agent_steps >= self._next_bin:
             self._next_bin = agent_steps + self._bin
             self.collect()
+
+    def tell_outside(self, excess: Excess, policy: str) -> None:
+        """Counts and logs an observation outside its space."""
+        value, step = outside_counters(policy, excess.name)
+        self._counters.add(counter(OUTSIDE, policy))
+        self._counters.set(value, excess.value)
+        self._counters.set(step, excess.step + 1)  # 0: there is none
+        text = "event=observation_outside agent=%s field=%s value=%g low=%g high=%g step=%d"
+        field = excess.field or "observation"
+        log.warning(text, excess.name, field, excess.value, excess.low, excess.high, excess.step)
 
     def collect(self) -> None:
         """Moves finished episodes from the seats to the next heartbeat; called by the acting thread only. Of each

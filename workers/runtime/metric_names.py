@@ -41,6 +41,8 @@ METRICS: dict[str, Metric] = {
     "environment_restarts": _grows("environment_restarts", "environments made anew"),
     "environment": _grows("environment", "what the world counts itself", "counter"),
     "episodes": _grows("member_episodes", "episodes that ended, by member of a collection", "policy", "member"),
+    "outside_value": _level("observation_outside", "first number outside its space", "policy", "member"),
+    "outside_step": _level("observation_outside_step", "step that it came in, from 1", "policy", "member"),
     "returns": _level("member_returns", "sum of their returns", "policy", "member"),
     "first_going": _level("first_episodes_going", "that began in the first 5 % of its steps and go on", "policy"),
     "first_ended": _level("first_episodes_ended", "of these that have ended", "policy"),

@@ -100,7 +100,7 @@ def _evidence(folder: Path) -> list[_Evidence]:
         return [
             _Evidence(
                 policy,
-                findings_of([policy], learners),
+                findings_of([policy], learners, actors),
                 batches_checked(policy, learners),
                 sum_counters(actors.values(), f"produced.{policy}"),
                 sum_counters(learners.values(), f"received.{policy}"),

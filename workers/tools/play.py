@@ -29,27 +29,27 @@ from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import watch_user_code
 from workers.runtime.seeds import seed_of
 from workers.tools.evaluate import frozen_policies, load_run, parse_pairs
-from workers.tools.rendering import half_block_text, write_film, write_map
+from workers.tools.rendering import check_film, half_block_text, write_film, write_map
 
-__all__ = ["main"]
+__all__ = ["FrameRecorder", "main"]
 
 
 class _Enough(Exception):
     """As many turns were seen as were asked for."""
 
 
-class _FrameRecorder:
-    """Looks at copy 0 before each turn."""
+class FrameRecorder:
+    """Looks at copy 0 before each turn: for a `film`, to be `shown` in the terminal, or for a map alone."""
 
-    def __init__(self, environment: Environment, film: bool, fps: float, most: int) -> None:
-        self._environment, self._film, self._fps, self._most = environment, film, fps, most
+    def __init__(self, environment: Environment, film: bool, shown: bool, fps: float, most: int) -> None:
+        self._environment, self._film, self._shown, self._fps, self._most = environment, film, shown, fps, most
         self.frames: list[NDArray[np.uint8]] = []
         self.visits: NDArray[np.int64] | None = None
         """[height, width]: turns in which an agent was there; None where the world is no grid."""
         self.turns = 0
 
     def look(self) -> None:
-        """Takes one frame, or shows it."""
+        """Takes one frame, or shows it; ConfigurationError where there is nothing to be seen."""
         if self.turns == self._most:
             raise _Enough
         self.turns += 1
@@ -58,23 +58,31 @@ class _FrameRecorder:
             self.visits = cells.astype(np.int64) if self.visits is None else self.visits + cells
         if self._film:
             frame = self._environment.render_rgb()
-            if frame is not None:
-                self.frames.append(frame.copy())
-        elif sys.stdout.isatty():
+            if frame is None:
+                raise ConfigurationError("world_without_picture")
+            self.frames.append(frame.copy())
+        if self._shown:
             self._show()
 
     def _show(self) -> None:
         picture = self._environment.render_rgb(0, 1)
         text = self._environment.render() if picture is None else half_block_text(picture)
+        if not text:
+            raise ConfigurationError("world_without_picture")
         click.echo(f"\x1b[2J\x1b[H{text}\nturn {self.turns}")
         time.sleep(1 / self._fps)
 
 
-def _seen(where: EnvironmentConfig) -> EnvironmentConfig:
-    """One copy, in this process, that can be looked at: Gymnasium and PettingZoo have to be told before."""
-    foreign = where.id.startswith(("gymnasium:", "gymnasium_multi:", "pettingzoo:"))
-    settings: dict[str, Any] = {**where.settings, **({"render_mode": "rgb_array"} if foreign else {})}
-    return where.model_copy(update={"copies": 1, "processes": 0, "settings": settings})
+def _made(where: EnvironmentConfig) -> Environment:
+    """What can be looked at, if it can: Gymnasium and PettingZoo have to be told before."""
+    if not where.id.startswith(("gymnasium:", "gymnasium_multi:", "pettingzoo:")):
+        return make(where)
+    try:
+        return make(where.model_copy(update={"settings": {**where.settings, "render_mode": "rgb_array"}}))
+    except ConfigurationError as fault:
+        if fault.kind != "environment_settings_refused":
+            raise
+        return make(where)  # it has no pictures
 
 
 def play(folder: Path, episodes: int, seed: int, others: dict[str, str], which: str, place: str, camera: Any) -> Any:
@@ -84,8 +92,8 @@ def play(folder: Path, episodes: int, seed: int, others: dict[str, str], which: 
     name = place or next(iter(places))
     if name not in places:
         raise ConfigurationError("environment_option_unknown", file=folder, environment=name, choices=list(places))
-    where = _seen(places[name])
-    environment = CheckedEnvironment(make(where))
+    where = places[name].model_copy(update={"copies": 1, "processes": 0})
+    environment = CheckedEnvironment(_made(where))
     try:
         frozen = frozen_policies(folder, run, environment.world, others, which)
         players = players_of(run.model_copy(update={"environment": where}), environment.world, frozen, seed)
@@ -137,6 +145,8 @@ def main(
     with one_sentence("another file"):
         if out is None and heat is None and not sys.stdout.isatty():
             raise ConfigurationError("no_terminal_to_show")
+        if out is not None:
+            check_film(out)
         taken = play(
             run,
             episodes,
@@ -144,7 +154,7 @@ def main(
             others,
             which,
             place,
-            lambda world: _FrameRecorder(world, bool(out or heat), fps, turns),
+            lambda world: FrameRecorder(world, out is not None, out is None and heat is None, fps, turns),
         )
         if out is not None:
             write_film(out, taken.frames, fps)

@@ -14,15 +14,17 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["half_block_text", "write_film", "write_map"]
+__all__ = ["check_film", "half_block_text", "write_film", "write_map"]
+
+
+def check_film(path: Path) -> None:
+    """ConfigurationError for a name that says no kind of film."""
+    if path.suffix not in (".gif", ".mp4"):
+        raise ConfigurationError("film_format_unknown", file=path)
 
 
 def write_film(path: Path, frames: Sequence[NDArray[np.uint8]], fps: float) -> None:
     """A GIF or MP4, as the ending of `path` says; ConfigurationError where that cannot be."""
-    if path.suffix not in (".gif", ".mp4"):
-        raise ConfigurationError("film_format_unknown", file=path)
-    if not frames:
-        raise ConfigurationError("world_without_picture")
     try:
         import imageio.v2 as imageio
     except ImportError:

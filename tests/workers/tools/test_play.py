@@ -88,6 +88,80 @@ def test_grid_worlds_tell_where_their_agents_are(id: str) -> None:
     environment.close()
 
 
+DARK = '''
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Dark:
+    """Looks like a gymnasium.Env, and has nothing to look at."""
+
+    observation_space = spaces.Box(0, 1, (2,))
+    action_space = spaces.Discrete(2)
+
+    def reset(self, seed=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, True, {}
+
+    def close(self):
+        pass
+
+
+class Plain(Dark, gymnasium.Env):
+    """Gymnasium's own render, which nobody implemented."""
+
+    render = gymnasium.Env.render
+
+
+class Silent(Dark):
+    def render(self):
+        return None
+
+
+class Wordy(Dark):
+    def render(self):
+        return "a text"
+
+
+class Many(Dark):
+    possible_agents = agents = ["agent"]
+
+    def observation_space(self, agent):
+        return Dark.observation_space
+
+    def action_space(self, agent):
+        return Dark.action_space
+
+    def reset(self, seed=None):
+        return {"agent": np.zeros(2, np.float32)}, {}
+
+
+def parallel_env():
+    """As PettingZoo's modules have it, without `render_mode`."""
+    return Many()
+'''
+
+
+@pytest.mark.parametrize("world", ["Dark", "Plain", "Silent", "Wordy", "Many", "pettingzoo"])
+def test_a_world_without_a_picture_says_so_at_its_first_turn(
+    tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch, world: str
+) -> None:
+    name = f"dark_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(DARK)
+    monkeypatch.syspath_prepend(tmp_path)
+    id = f"pettingzoo:{name}" if world == "pettingzoo" else f"{name}:{world}"
+    folder = run(tmp_path, {"id": id, "copies": 1}, "agent")
+    told = command(folder, "-o", tmp_path / "film.gif")
+    assert (told.exit_code, kinds_in(told.output)) == (2, ["world_without_picture"])
+    environment = make(EnvironmentConfig(id=id, copies=1))
+    environment.reset(0)
+    with raises(ConfigurationError, "world_without_picture"):
+        module.FrameRecorder(environment, film=False, shown=True, fps=1e9, most=9).look()
+
+
 def test_two_points_are_one_character() -> None:
     picture = np.zeros((3, 2, 3), np.uint8)
     picture[0, 0], picture[1, 0] = (255, 0, 0), (0, 0, 255)

@@ -5,7 +5,6 @@ In flow: what an environment declares. Out flow: nothing, or the sentence that s
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,10 +31,15 @@ def step_before_reset(where: str) -> EnvironmentFault:
     return EnvironmentFault("step_before_reset", environment=where)
 
 
-def picture_of(render: Callable[[], Any], copy: int | None = None) -> NDArray[np.uint8] | None:
-    """What `render` of an environment (or, of a vector of them, for `copy`) gives, if it is a picture [height, width,
-    3]; None for anything else."""
-    given = render()
+def picture_of(env: Any, copy: int | None = None) -> NDArray[np.uint8] | None:
+    """What an environment (or, of a vector of them, its `copy`) renders, if that is a picture [height, width, 3]; None
+    for anything else, or where it renders nothing."""
+    if not hasattr(env, "render"):
+        return None
+    try:
+        given = env.render()
+    except NotImplementedError:
+        return None
     if copy is not None and isinstance(given, tuple | list) and copy < len(given):
         given = given[copy]
     if isinstance(given, np.ndarray) and given.dtype == np.uint8 and given.ndim == 3 and given.shape[2] == 3:

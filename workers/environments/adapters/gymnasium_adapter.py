@@ -132,7 +132,7 @@ class GymnasiumEnvironment(Environment):
 
     def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
         """What the environment renders, where it was made with `render_mode: rgb_array`."""
-        return picture_of(self._envs[copy].render)
+        return picture_of(self._envs[copy])
 
     def close(self) -> None:
         """Closes all copies."""

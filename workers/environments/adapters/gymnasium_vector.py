@@ -164,7 +164,7 @@ class GymnasiumVector(Environment):
 
     def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
         """What the environment renders, where it was made with `render_mode: rgb_array`."""
-        return picture_of(self._vector.render, copy)
+        return picture_of(self._vector, copy)
 
     def close(self) -> None:
         """Closes all copies."""
@@ -268,7 +268,7 @@ class CartPole(Environment):
 
     def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
         """What the environment renders, where it was made with `render_mode: rgb_array`."""
-        return picture_of(self._vector.render, copy)
+        return picture_of(self._vector, copy)
 
     def close(self) -> None:
         """Closes Gymnasium's environment."""

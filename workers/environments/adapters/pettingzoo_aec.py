@@ -90,7 +90,7 @@ class PettingZooAEC(Environment):
 
     def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
         """What the environment renders, where it was made with `render_mode: rgb_array`."""
-        return picture_of(self._cast.envs[copy].render)
+        return picture_of(self._cast.envs[copy])
 
     def close(self) -> None:
         """Closes all copies."""

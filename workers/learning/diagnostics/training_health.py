@@ -40,6 +40,8 @@ _LONG = 2_000
 """Rows without a reward that are worth a note."""
 _AT_ONCE = 64
 """Announced segments that are compared with the memory they lie in."""
+_PICTURE = 24
+"""Rows and columns from which on numbers are taken for a picture."""
 _NEGLIGIBLE = 1e-3
 """Part of the configured learning rate below which weights may well stand still."""
 
@@ -99,11 +101,20 @@ class TrainingHealth:
         self._digest = 0
         self._usable = True
         """Whether the last batch was what an update can take."""
+        self._look_at_spaces()
 
     @property
     def due(self) -> bool:
         """Whether the next batch is one of the first, which are all looked at."""
         return self._looks < _FIRST or self._rows < _ROWS
+
+    def _look_at_spaces(self) -> None:
+        """Finds what can be known before the first step."""
+        shown = [leaf for leaf in self._interface.place.observed.leaves if not leaf.evaluation_only]
+        pictures = [leaf for leaf in shown if _is_picture(leaf.space.shape)]
+        if pictures:
+            size = sum(math.prod(leaf.space.shape) for leaf in pictures)
+            self.find("picture_as_vector", f"field={pictures[0].name} numbers={size}")
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Compares what was announced with what lies in memory, before it is used."""
@@ -268,6 +279,10 @@ class TrainingHealth:
             if found != shape:
                 return name, found, shape
         return None
+
+
+def _is_picture(shape: Sequence[int]) -> bool:
+    return len(shape) in (2, 3) and sorted(shape)[-2] >= _PICTURE
 
 
 def _varies(space: object) -> bool:

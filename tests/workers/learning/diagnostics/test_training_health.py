@@ -17,13 +17,16 @@ import torch
 from protocol.config.run import IQN, PPO
 from protocol.errors import TrainingFault
 from protocol.experience.ring_buffer import Ring
-from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
+from protocol.memory.counters import Counters
+from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, World
 from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
+from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.metrics.diagnostics import FINDINGS, LAYERS, findings_of
+from workers.planning.policy_plan import plan_policies
 
 SEGMENTS = 12
 """Of each copy: 12 batches of 4 segments of 4 rows."""
@@ -251,6 +254,30 @@ def test_actions_that_varied_once_and_rewards_that_were_seen_once_are_well() -> 
     case.sender.ring.columns["action"][COPIES:] = 3
     case.sender.ring.columns["reward"][COPIES:] = 0.0
     assert case.learn().found == []
+
+
+@pytest.mark.parametrize(
+    ("space", "picture"),
+    [
+        (Box(shape=(210, 160, 3), dtype="uint8", low=0, high=255), True),
+        (Box(shape=(84, 84), dtype="uint8", low=0, high=255), True),
+        (Box(shape=(3, 64, 64)), True),
+        (Dict(spaces={"at": Discrete(n=3), "eye": Box(shape=(32, 24))}), True),
+        (Box(shape=(500, 3), dtype="uint8", low=0, high=255), False),
+        (Box(shape=(7, 7, 3), dtype="uint8", low=0, high=255), False),
+        (Box(shape=(4096,)), False),
+    ],
+)
+def test_a_picture_shown_to_a_network_of_vectors_is_told_before_the_first_step(space: Any, picture: bool) -> None:
+    world = World(
+        id="w", population=DictPopulation(agents=(Agent(name="one", observation=space, action=Discrete(n=2)),))
+    )
+    plan = plan_policies(run_of(STREAM), world)["one"]
+    counters = Counters(None, *scripted.LearnerReport.names(["one"]))
+    TrainingHealth("one", plan.interface, plan.layout, 1e-3, counters, 0.99)
+    page = {("learner-one", 1): counters.snapshot()}
+    told = [(one["layer"], one["finding"]) for one in findings_of(["one"], page)]
+    assert told == ([("data", "picture_as_vector")] if picture else [])
 
 
 def test_what_is_over_holds_no_more_H1(caplog: pytest.LogCaptureFixture) -> None:
