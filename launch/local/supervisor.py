@@ -24,9 +24,10 @@ from launch.run_dir import make_folder, own_keys, remove, write_config
 from protocol.config.run import Run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, Refused
 from protocol.intervals import shown
 from protocol.memory.shared_file import sweep
+from protocol.messages.core import Welcome
 from protocol.transport.curve import connect_string
 from protocol.transport.sockets import open_context
 
@@ -80,7 +81,10 @@ def train(
             place = find(str(folder))
             tell(f"the run's page: {place.url}/#token={place.token}")
             client = ControlClient(context, address, "supervisor")
-            welcome = client.join(_START_SECONDS)
+            welcome = _join(client)
+            if welcome is None:
+                coordinator.popen.wait(_START_SECONDS)
+                return RunOutcome(coordinator.code == 0, _summary(folder))
             client.start(lambda: Report(state="watching"))
             evaluations = int(run.evaluation is not None)
             for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluator", evaluations)):
@@ -267,6 +271,16 @@ def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Cal
     if interrupt.count:
         raise RunFailed("run_interrupted_early")
     raise RunFailed("coordinator_start_timeout", seconds=_START_SECONDS, file=coordinator.output)
+
+
+def _join(client: ControlClient) -> Welcome | None:
+    """None if the run was stopped when all its steps were made: its coordinator ends it alone."""
+    try:
+        return client.join(_START_SECONDS)
+    except Refused as fault:
+        if fault.kind != "run_has_ended":
+            raise
+        return None
 
 
 def _summary(folder: Path) -> dict[str, Any]:
