@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from protocol.config.run import EvaluationConfig
 from protocol.errors import DiskFault
 from tests.faults import kinds_in
 from tests.flows.runs import environment
+from workers.tools.doctor import examine
 
 
 def test_a_project_is_an_environment_a_configuration_and_a_test(tmp_path: Path) -> None:
@@ -74,3 +76,29 @@ def test_the_tests_of_a_new_project_pass(tmp_path: Path, kind: str) -> None:
     )
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("kind", "least"), [("single", 0.95), ("multi", 15.0)])
+def test_a_new_project_learns_and_is_clean_under_the_doctor(tmp_path: Path, kind: str, least: float) -> None:
+    new_project("my_maze", tmp_path, kind)
+    folder = tmp_path / "my_maze"
+    command = [
+        sys.executable,
+        "-m",
+        "launch",
+        "train",
+        "train.yaml",
+        "--seed",
+        "0",
+        "--run-dir",
+        "run",
+        "--no-progress",
+    ]
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((folder / "run" / "summary.json").read_text())
+    assert summary["health"]["findings"] == []
+    assert [layer.line for layer in examine(folder / "run") if layer.state != "ok"] == []
+    assert min(one["last"] for one in summary["returns"].values()) >= least
