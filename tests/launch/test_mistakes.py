@@ -226,6 +226,11 @@ MISTAKES: dict[str, tuple[Mistake, str, dict[str, Any]]] = {
         "environment_dependency_missing",
         {"environment": "gymnasium:LunarLander-v3"},
     ),
+    "a module that PettingZoo lacks": (
+        opening("pettingzoo:sisl.pursuit_v4"),
+        "module_missing",
+        {"module": "sisl", "hint": " (is pettingzoo:pettingzoo.sisl.pursuit_v5 meant?)"},
+    ),
     "function not there": (opening("{}:parallel_envv"), "name_not_in_module", {"name": "parallel_envv"}),
     "recurrent DQN": (
         loading("cartpole", "policy.algorithm=dqn", "policy.network.recurrent=gru"),
