@@ -216,6 +216,9 @@ class Coordinator:
             complete,
             gave_up=self._members.gave_up,
         )
+        if beyond := summary["segments"]["uncounted"]:
+            reason = f"{beyond} segments were received beyond what their senders counted; mend the actor that sent them"
+            self._server.refusals.tell("claim_not_believed", "segments_uncounted", reason)
         summary["refused"] = {
             **self._server.counts,
             "segments": sum_counters(self._tally.learners().values(), "quarantined_messages"),

@@ -154,8 +154,11 @@ class AckSender:
         message = start + packed(state[0]) + rest + packed(state[1])
         try:
             send_nowait(self._socket, (topic, message))
-        except zmq.Again:
+        except zmq.Again:  # somebody who hears it does not read: for that one alone it waits for the next beacon
             self._counters.add("acks_full")
+            self._socket.setsockopt(zmq.XPUB_NODROP, 0)
+            send_nowait(self._socket, (topic, message))
+            self._socket.setsockopt(zmq.XPUB_NODROP, 1)
 
     def _describe(self, policy: str, key: Key) -> tuple[bytes, bytes, bytes]:
         refused, reason = self._refused.get((policy, key), (0, ""))

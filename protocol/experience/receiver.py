@@ -135,6 +135,10 @@ class ExperienceReceiver:
         intake.settled[key] = max(upto, intake.settled.get(key, 0))
         self._acks.settled(policy, key)
 
+    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
+        """A segment of this actor incarnation was rejected: it is told with the next acknowledgement."""
+        self._acks.refused(policy, actor, fault)
+
     def flush_acks(self) -> None:
         """What is settled is told to all actors; to be called before anything that takes long."""
         self._acks.answer()

@@ -15,9 +15,11 @@ import ctypes
 import errno
 import os
 import socket as system
+import struct
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -41,11 +43,15 @@ _RECEIVED_AT, _INFO_BYTES = 128, 136
 """Of tcpi_bytes_received in Linux's tcp_info, and bytes of it that are asked for."""
 _LIBRARY = ctypes.CDLL(None)
 _SOURCE = int(zmq.SRCFD)
+_RESET = struct.pack("ii", 1, 0)
 _SHORT_FRAME = 256
 _SEALED = 33
 """Bytes that CURVE adds to a frame."""
-_TOPIC_COMMAND, _TOPIC_MEMORY = 24 + _SEALED, 128
-"""Bytes besides the topic that a subscription has at most on the wire, and takes in memory at least."""
+_TOPIC_COMMAND = 24 + _SEALED
+"""Bytes besides the topic that a subscription has at most on the wire."""
+_TOPIC_MEMORY, _LETTER_MEMORY = 128, 64
+"""Bytes of memory that a topic takes, and each of its letters that it does not share with the one before it: ZeroMQ
+keeps topics in a tree with a node for each letter."""
 _SLACK, _SLACK_A_SECOND = 65_536, 256
 """Bytes that are nobody's message: the handshake, heartbeats."""
 _KEYS_SECONDS = 1.0
@@ -89,6 +95,28 @@ class _Port:
     """By descriptor."""
 
 
+class _Topics:
+    """What one connection is subscribed to."""
+
+    def __init__(self, port: _Port) -> None:
+        self.port, self.held = port, 0
+        self._costs: dict[bytes, int] = {}
+        self._last = b""
+
+    def add(self, topic: bytes) -> int:
+        """Bytes of memory that all of them take."""
+        if topic not in self._costs:
+            shared = os.path.commonprefix((self._last, topic))  # noqa: RUF071 - these are no paths
+            own = len(topic) - len(shared)
+            self._costs[topic] = cost = _TOPIC_MEMORY + len(topic) + _LETTER_MEMORY * own
+            self.held, self._last = self.held + cost, topic
+        return self.held
+
+    def remove(self, topic: bytes) -> None:
+        """It is subscribed to no more."""
+        self.held -= self._costs.pop(topic, 0)
+
+
 class ByteGuard:
     """Of all sockets that a worker binds. Its thread sleeps but for a few looks a second; it touches no socket itself,
     so that whoever reads one may do so in a thread of its own."""
@@ -100,7 +128,7 @@ class ByteGuard:
         self._ports: list[_Port] = []
         self._taken: dict[int, int] = {}
         """Descriptor -> bytes of what was taken from it, by whichever connection had it."""
-        self._topics: dict[int, set[bytes]] = {}
+        self._topics: dict[int, _Topics] = {}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._trim_at, self._trims = 0.0, 0
@@ -130,12 +158,15 @@ class ByteGuard:
 
     def took(self, frames: list[zmq.Frame]) -> None:
         """A whole message was read."""
+        self.took_sizes(frames[0], map(len, frames))
+
+    def took_sizes(self, frame: zmq.Frame, sizes: Iterable[int]) -> None:
+        """A whole message was read, of frames of these `sizes`; `frame` is one of them."""
         count = 0
-        for frame in frames:
-            size = len(frame) + self._sealed
-            count += size + (2 if size < _SHORT_FRAME else 9)
+        for size in sizes:
+            count += size + self._sealed + (2 if size + self._sealed < _SHORT_FRAME else 9)
         try:
-            source = int(frames[0].get(_SOURCE))
+            source = int(frame.get(_SOURCE))
         except (zmq.ZMQError, ValueError):  # who speaks ZMTP 1.0 has no connection to be seen: all of its bytes wait
             return
         self._taken[source] = self._taken.get(source, 0) + count
@@ -151,7 +182,13 @@ class ByteGuard:
         topics = self._topics.get(source)
         if topics is None:  # its connection was cut, and ZeroMQ lets go of what it subscribed to
             return
-        (topics.add if event[:1] == b"\1" else topics.discard)(event[1:])
+        if event[:1] != b"\1":
+            topics.remove(event[1:])
+        elif topics.add(event[1:]) > topics.port.share:  # at once: megabytes come between two looks
+            one = topics.port.connections.get(source)
+            if one is not None and not one.cut:
+                one.waiting = topics.held
+                self._cut_who_has_most(topics.port, one, topics.held)
 
     def _run(self) -> None:
         poller = zmq.Poller()
@@ -193,7 +230,7 @@ class ByteGuard:
                 inode, connection = os.fstat(descriptor).st_ino, system.socket(fileno=os.dup(descriptor))
                 with connection:
                     host = str(connection.getpeername()[0]).removeprefix("::ffff:")
-                self._topics[descriptor] = set()
+                self._topics[descriptor] = _Topics(port)
                 taken = self._taken.get(descriptor, 0)
                 came = _received(descriptor, inode)
                 port.connections[descriptor] = _Connection(descriptor, inode, host, time.monotonic(), came, taken)
@@ -217,9 +254,8 @@ class ByteGuard:
             between = came - one.before - (taken - one.taken_before) - _SLACK_A_SECOND * (now - one.since)
             if between < 0:  # what is not owed now is no credit for later
                 one.taken_before += int(between)
-            topics = self._topics.get(one.descriptor, ())
-            held = sum(map(len, tuple(topics))) + _TOPIC_MEMORY * len(topics)
-            one.waiting = max(0, int(between) - _SLACK) + held
+            topics = self._topics.get(one.descriptor)
+            one.waiting = max(0, int(between) - _SLACK) + (topics.held if topics is not None else 0)
         living = [one for one in port.connections.values() if not one.cut]
         together = sum(one.waiting for one in living)
         for one in sorted(living, key=lambda one: -one.waiting):
@@ -251,6 +287,7 @@ class ByteGuard:
         self.cut += 1
         with suppress(OSError), system.socket(fileno=os.dup(one.descriptor)) as connection:
             if os.fstat(connection.fileno()).st_ino == one.inode:
+                connection.setsockopt(system.SOL_SOCKET, system.SO_LINGER, _RESET)  # else it may learn in a minute
                 connection.shutdown(system.SHUT_RDWR)
 
 

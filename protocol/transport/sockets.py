@@ -33,6 +33,7 @@ __all__ = [
     "MEETING",
     "REQUESTS",
     "SUBSCRIPTIONS",
+    "UNREAD",
     "BlockingReceiver",
     "Handshakes",
     "Ports",
@@ -68,10 +69,16 @@ REQUESTS = 500
 LARGEST: dict[int, int] = {zmq.ROUTER: 4 * 2**20, zmq.DEALER: 4 * 2**20, zmq.XPUB: 512}
 """Bytes of the largest frame that is taken in by sockets of a type (XPUB: subscriptions). A peer that sends a larger
 one is disconnected before its memory is found. What PULL and SUB take in depends on their policies."""
-QUEUED: dict[int, int] = {zmq.PULL: 1_000, zmq.XPUB: 1_000}
+QUEUED: dict[int, int] = {zmq.PULL: 1_000, zmq.XPUB: 100}
 """Messages of one peer that wait at a bound socket of a type at most; its others wait in the kernel and where it is."""
-SUBSCRIPTIONS = 2**20, 16 * 2**20
-"""Bytes that the topics of one subscriber, and of all of a socket, may take: a relay for 1,000 actors needs 200 KiB."""
+UNREAD: dict[int, int] = {zmq.XPUB: 10_000}
+"""Messages that wait at a bound socket of a type for one who does not read: acknowledgements take some 300 bytes each,
+and a beacon tells a relay one for each of its actors."""
+SUBSCRIPTIONS = 4 * 2**20, 64 * 2**20
+"""Bytes that the topics of one subscriber, and of all of a socket, may take: a relay for 1,000 actors of a policy needs
+500 KiB."""
+_SUBSCRIBED = 32_768
+"""Bytes that the kernel keeps of a subscriber's, who has little to say: whoever is cut leaves no more behind."""
 _DEAD_AFTER = 5_000
 """Milliseconds without an answer to a packet after which a connection is given up and made anew. The kernel counts
 packets, so that a large message on a slow network is not taken for silence."""
@@ -190,11 +197,12 @@ class Ports:
     def _open_one(self, kind: int, port: str, largest: int | None, waiting: int) -> zmq.Socket[bytes]:
         socket = self._context.socket(kind)
         _set_options(socket, kind, largest)
-        socket.setsockopt(zmq.SNDHWM, waiting)
+        socket.setsockopt(zmq.SNDHWM, min(waiting, UNREAD.get(kind, waiting)))
         socket.setsockopt(zmq.RCVHWM, min(waiting, QUEUED.get(kind, waiting)))
         if keys_of(self._context) is not None:
             cast("CurveContext", self._context).guard(socket, port)
         if kind == zmq.XPUB:
+            socket.setsockopt(zmq.RCVBUF, _SUBSCRIBED)
             socket.setsockopt(
                 zmq.XPUB_VERBOSER, 1
             )  # every subscriber of a topic must get the current value, not only the first
@@ -379,9 +387,12 @@ def bracketed(host: str) -> str:
 _NOW, _PATIENCE = int(zmq.NOBLOCK), int(zmq.RCVTIMEO)  # the enumerations are slower
 
 
-def pending(socket: zmq.Socket[bytes], flags: int = _NOW, routed: bool = False) -> list[bytes] | None:
+def pending(
+    socket: zmq.Socket[bytes], flags: int = _NOW, routed: bool = False, guard: ByteGuard | None = None
+) -> list[bytes] | None:
     """The next message's frames, or None if none waits: for whoever takes in many in a row, where to raise once at
-    their end costs less than to ask before each. `routed`: the first frame says whose it is, and is not the last."""
+    their end costs less than to ask before each. `routed`: the first frame says whose it is, and is not the last.
+    `guard` is told of it."""
     receive = socket.recv
     frames: list[bytes] = []
     try:
@@ -395,22 +406,24 @@ def pending(socket: zmq.Socket[bytes], flags: int = _NOW, routed: bool = False) 
             frames.append(frame.bytes)
     except zmq.Again:
         return None
+    if guard is not None:
+        guard.took_sizes(frame, map(len, frames[routed:]))
     return frames
 
 
 class BlockingReceiver:
     """At one socket, whose own patience nobody else uses."""
 
-    def __init__(self, socket: zmq.Socket[bytes]) -> None:
-        self._socket, self._routed = socket, socket.type == zmq.ROUTER
+    def __init__(self, socket: zmq.Socket[bytes], guard: ByteGuard | None = None) -> None:
+        self._socket, self._routed, self._guard = socket, socket.type == zmq.ROUTER, guard
         self._patience = -1
         """Milliseconds that the socket waits now."""
 
     def receive(self, milliseconds: int) -> list[bytes] | None:
         """The next message, waited for at most so long. To wait by receiving is one call, to poll first three."""
         if milliseconds <= 0:
-            return pending(self._socket, _NOW, self._routed)
+            return pending(self._socket, _NOW, self._routed, self._guard)
         if milliseconds != self._patience:
             self._socket.setsockopt(_PATIENCE, milliseconds)
             self._patience = milliseconds
-        return pending(self._socket, 0, self._routed)
+        return pending(self._socket, 0, self._routed, self._guard)

@@ -76,20 +76,29 @@ class Target:
 
 
 class Peer:
-    """A connection that talks ZMTP 3.0 and waits for no answer. What comes is thrown away, unless `deaf`."""
+    """A connection that talks ZMTP 3.0. What comes is thrown away, unless `deaf`. For the end of the handshake it waits
+    `patience` seconds, as a sink never answers."""
 
     sent = 0
     """Bytes of all of them."""
 
-    def __init__(self, address: str, kind: str, deaf: bool = False) -> None:
-        self._address, self._kind, self._deaf = address, kind, deaf
+    def __init__(self, address: str, kind: str, deaf: bool = False, patience: float = 0.05) -> None:
+        self._address, self._kind, self._deaf, self._patience = address, kind, deaf, patience
         self._connect()
 
     def _connect(self) -> None:
         self.socket = _connected(self._address)
         name = self._kind.encode()
         ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(name)) + name
-        self.raw(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 1 + 31) + bytes([4, len(ready)]) + ready)
+        greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 1 + 31) + bytes([4, len(ready)]) + ready
+        heard, end = b"", time.monotonic() + self._patience
+        with suppress(OSError):
+            self.socket.sendall(greeting)
+            while len(heard) < 66 or len(heard) < 66 + heard[65]:  # theirs, and the length of their READY
+                self.socket.settimeout(max(1e-3, end - time.monotonic()))
+                heard += self.socket.recv(66 + 255 - len(heard)) or bytes(322)
+        self.socket.settimeout(None)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TWO_SECONDS)
 
     def send(self, *frames: bytes, more: bool = False) -> None:
         """One message, or the beginning of one."""
@@ -105,6 +114,15 @@ class Peer:
         Peer.sent += len(data)
         with suppress(BlockingIOError, ConnectionError):
             while not self._deaf and self.socket.recv(1 << 20, socket.MSG_DONTWAIT):
+                pass
+
+    def unfinished(self, size: int) -> None:
+        """A message of `size` bytes that does not end; then waits until it is hung up on."""
+        self.socket.settimeout(60)
+        with suppress(ConnectionError):
+            for _ in range(size >> 16):
+                self.socket.sendall(_frame(bytes(1 << 16), True))
+            while self.socket.recv(1 << 16):
                 pass
 
     def reset(self) -> None:

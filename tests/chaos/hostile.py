@@ -184,8 +184,6 @@ class Member:
     """The attackers' own place in a run: joins, heartbeats and leaves as the specification says."""
 
     def __init__(self, context: zmq.Context[Any], address: str) -> None:
-        self.produced = 0
-        """Segments that its attacks send and that are as they should be."""
         self._socket = context.socket(zmq.DEALER)
         self._socket.connect(address)
         self.token = secrets.token_hex(8)
@@ -214,8 +212,7 @@ class Member:
 
     def _tell(self, kind: str, **fields: Any) -> None:
         who = {"name": self.welcome["name"], "token": self.token, "incarnation": self.welcome["incarnation"]}
-        counters = {f"produced.{specs['policy']}": float(self.produced) for specs in self.welcome["specs"][:1]}
-        self._say(kind, **who, counters=counters, **fields)
+        self._say(kind, **who, **fields)
 
     def _say(self, kind: str, **fields: Any) -> None:
         self._socket.send(msgpack.packb({"type": kind, "schema_number": 2, **fields}))
@@ -318,7 +315,6 @@ def besiege(
         say(HEAD)
         findings, rates = list[str](), [0.0, 0.0]
         for name in attacks:
-            member.produced = max(member.produced, "repeats" in name)
             before, log, sizes = besieged.counters(), besieged.logs(), besieged.sizes()
             peak.clear()
             silent.clear()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.run import IQN, PPO, PolicyConfig
+from protocol.errors import WireError
 from protocol.experience.layout import Layout, common_layout, segment_layout
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Ring
@@ -157,6 +158,9 @@ class Source:
     def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Noted."""
         self.given_back += [int(slot) for slot in slots]
+
+    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
+        """Nobody is told."""
 
     def flush_acks(self) -> None:
         """Nobody waits for it."""

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.errors import WireError
 from protocol.experience.receiver import Arrival
 
 __all__ = ["SegmentSource", "drain"]
@@ -25,6 +26,9 @@ class SegmentSource(Protocol):
 
     def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Pool slots that are not needed any more."""
+
+    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
+        """A segment of this actor incarnation was rejected."""
 
     def flush_acks(self) -> None:
         """What comes next takes long: what is settled is told now."""

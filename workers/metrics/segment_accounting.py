@@ -86,9 +86,10 @@ def segment_balance(
     learners' counters do not agree on is `unexplained`, which is 0 in a sound run and breaks the first identity if not.
 
     `ledgers`: policy -> (actor, incarnation) -> (highest settled number, segments settled); `clean`: worker
-    incarnations that left in order; `gave_up`: those that said farewell with an error. What a lost actor had finished
-    and no ledger knows is `dropped.actor_lost`, and `dropped.undelivered` what one that said farewell still had; what a
-    lost learner had received and not trained is `lost_in_learner`.
+    incarnations that left in order; `gave_up`: those that said farewell with an error. What a lost actor had
+    finished and no ledger knows is `dropped.actor_lost`, and `dropped.undelivered` what one that said farewell
+    still had; what a lost learner had received and not trained is `lost_in_learner`. What one that left in order
+    sent and never counted is `uncounted`, and in `produced` all the same: it was made, only not by its own count.
     """
     books: dict[str, Any] = dict.fromkeys(
         (
@@ -101,6 +102,7 @@ def segment_balance(
             "held",
             "lost_in_learner",
             "torn",
+            "uncounted",
             "unexplained",
         ),
         0,
@@ -145,8 +147,11 @@ def _enter_actor(
         dropped["undelivered" if left or gave_up else "actor_lost"] += level
         return
     open_ = made - gone - settled[1]
-    if left:  # its last acknowledgement may have been lost: no more than its own level can be open
-        undelivered = min(max(0, open_), level)
+    if left and open_ < 0:
+        books["produced"] -= open_
+        books["uncounted"] -= open_
+    elif left:  # its last acknowledgement may have been lost: no more than its own level can be open
+        undelivered = min(open_, level)
         dropped["undelivered"] += undelivered
         books["unexplained"] += open_ - undelivered
     else:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import TrainingFault
+from protocol.errors import TrainingFault, WireError
 from protocol.experience.block_writer import BlockWriter
 from protocol.experience.receiver import Arrival
 from protocol.experience.shared_obs import SharedObs
@@ -59,6 +59,9 @@ class InProcessQueue:
 
     def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Nothing is pooled here."""
+
+    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
+        """The log says so."""
 
     def flush_acks(self) -> None:
         """Nobody waits for it."""

@@ -807,8 +807,8 @@ def test_an_acknowledgement_of_what_was_never_announced_frees_nothing(memory_dir
         assert _numbers(learner) == [1, 2]
 
 
-def test_Z2_an_acknowledgement_that_cannot_be_queued_is_counted_and_said_again(memory_dir: Path) -> None:
-    """Z2: XPUB would drop it in silence."""
+def test_Z2_who_does_not_read_its_acknowledgements_keeps_them_from_nobody_else(memory_dir: Path) -> None:
+    """Z2: what cannot be queued for it is counted and said again; XPUB would drop it in silence, or for all."""
     actor, learner = Actor(memory_dir / RING), Learner()
     with closing(actor, learner):
         silent = actor.context.socket(zmq.SUB)
@@ -816,7 +816,9 @@ def test_Z2_an_acknowledgement_that_cannot_be_queued_is_counted_and_said_again(m
         silent.subscribe(ack_topic(POLICY, "actor-7", 1))
         acks = actor.context.socket(zmq.XPUB)
         acks.set_hwm(1)
-        silent.connect(f"tcp://127.0.0.1:{acks.bind_to_random_port('tcp://127.0.0.1')}")
+        acks.setsockopt(zmq.XPUB_VERBOSER, 1)
+        address = f"tcp://127.0.0.1:{acks.bind_to_random_port('tcp://127.0.0.1')}"
+        silent.connect(address)
         sender = ack_publisher.AckSender(acks, 1, lambda *_: (5, 5), learner.counters, learner.ports.guard)
 
         def listened_to() -> bool:
@@ -831,12 +833,23 @@ def test_Z2_an_acknowledgement_that_cannot_be_queued_is_counted_and_said_again(m
             return learner.counters["acks_full"] > 0
 
         until(full)
+        reader = actor.context.socket(zmq.SUB)
+        reader.subscribe(ack_topic(POLICY, "actor-7", 1))
+        reader.connect(address)
+        until(lambda: sender.subscriptions() or sender.listeners[POLICY]["actor-7", 1] == 2)
+        before = learner.counters["acks_full"]
+        for _ in range(3):
+            while reader.poll(0):
+                reader.recv_multipart()
+            sender.send(POLICY, ("actor-7", 1))
+            assert reader.poll(60_000)
+        assert learner.counters["acks_full"] > before
         until(lambda: silent.poll(0))
         while silent.poll(100):
             silent.recv_multipart()
         sender.beacon(time.monotonic())
         assert silent.poll(60_000)
-        for socket in (silent, acks):
+        for socket in (silent, reader, acks):
             socket.close(linger=0)
 
 

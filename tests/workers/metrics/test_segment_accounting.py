@@ -151,6 +151,16 @@ def test_totals_skip_what_a_page_lacks() -> None:
     assert sum_counters([{"a": 1, "b": 2.0}, {"b": 3}, {}], "a", "b") == 6
 
 
+def test_what_an_actor_sent_and_never_counted_is_named_and_the_books_hold() -> None:
+    """A client with a bug, or one that lies: valid segments, and a farewell that says that there were fewer."""
+    history = History(actors={("actor-0", 1): {"produced.p": 2, "flight.p": 1}}, ledger={("actor-0", 1): (9, 9)})
+    history.learners = {("learner-p", 1): {"received.p": 9, "trained.p": 9}}
+    history.clean = {("actor-0", 1), ("learner-p", 1)}
+    books = history.books()
+    assert balanced(books), books
+    assert (books["produced"], books["uncounted"], books["unexplained"]) == (9, 7, 0)
+
+
 def test_a_segment_that_vanishes_between_workers_that_left_in_order_is_unexplained_and_breaks_the_identity() -> None:
     """The actor says that nothing is under way, the ledger knows nine of ten: one was lost on the way."""
     history = History(actors={("actor-0", 1): {"produced.p": 10, "flight.p": 0}}, ledger={("actor-0", 1): (10, 9)})

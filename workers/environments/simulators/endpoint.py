@@ -17,6 +17,7 @@ import zmq
 from protocol.errors import ConfigurationError
 from protocol.messages.core import Welcome
 from protocol.messages.simulator import Admit, facts_of
+from protocol.refusal_log import RefusalLog
 from protocol.spaces import World
 from protocol.transport.sockets import Ports, check_bind, keys_of
 from workers.environments.simulators.array_codec import RowCodec
@@ -31,6 +32,9 @@ log = logging.getLogger(__name__)
 _LEAST_FRAME = 65_536
 _WAITING = 1_000
 """Messages of one connection that wait; whoever sends more waits, and who reads none of so many is lost."""
+_BYTES, _BYTES_OF_ALL = 16 * 2**20, 64 * 2**20
+"""Of one connection, and of all, that wait or belong to a message that has not ended, beside `_OBSERVATIONS`."""
+_OBSERVATIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class SimulatorEndpoint:
     """The tree as the coordinator knows it, JSON: a file with it need not be here. Empty: as the settings say."""
     keys: str = ""
     """The folder of the run's keys, which those that the actor starts inherit. Empty: it has none."""
+    refusals: RefusalLog | None = None
+    """Of the actor's process."""
 
 
 def simulator_endpoint(life: WorkerProcess, welcome: Welcome) -> SimulatorEndpoint:
@@ -59,7 +65,15 @@ def simulator_endpoint(life: WorkerProcess, welcome: Welcome) -> SimulatorEndpoi
     who, known = (welcome.run, welcome.name, welcome.index), keys_of(life.context)
     keys = "" if known is None else str(known.folder)
     return SimulatorEndpoint(
-        life.context, host, base, options.advertise, *who, run_dir_of(welcome), welcome.world, keys
+        life.context,
+        host,
+        base,
+        options.advertise,
+        *who,
+        run_dir_of(welcome),
+        welcome.world,
+        keys,
+        life.vitals.refusals,
     )
 
 
@@ -91,9 +105,10 @@ def open_ports(outside: SimulatorEndpoint, settings: SimulatorSettings, largest:
     if not bases[0] and announced is not None and announced.exists():
         bases.insert(0, int(json.loads(announced.read_text())["address"].rpartition(":")[2]))
     for base in bases:
-        ports = Ports(outside.context, outside.host, base, outside.advertise, {0: "simulators"})
+        ports = Ports(outside.context, outside.host, base, outside.advertise, {0: "simulators"}, outside.refusals)
+        waiting = _BYTES + _OBSERVATIONS * largest, _BYTES_OF_ALL + _OBSERVATIONS * largest
         try:
-            address = ports.bind({0: zmq.ROUTER}, {0: largest}, _WAITING)[0]
+            address = ports.bind({0: zmq.ROUTER}, {0: largest}, _WAITING, bytes_waiting={0: waiting})[0]
             break
         except ConfigurationError:
             if base == bases[-1]:

@@ -71,7 +71,9 @@ class SimulatorEnvironment(Environment):
         if outside is not None:
             terms = terms_of(world, config.copies, settings, outside.run)
             self._ports, self.address = open_ports(outside, settings, terms.admit.largest)
-            self._door = SimulatorServer(self._ports.sockets[0], terms, self._begin, self._truncate)
+            self._door = SimulatorServer(
+                self._ports.sockets[0], terms, self._begin, self._truncate, guard=self._ports.guard
+            )
         self._config, self._outside = config, outside
         self._launched: SimulatorLauncher | None = None
 

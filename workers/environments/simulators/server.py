@@ -23,6 +23,7 @@ from protocol.messages.fast_path import ActHeader, ObserveHeader, frequent, pack
 from protocol.messages.simulator import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.messages.versioning import Schemas
 from protocol.refusal_log import RefusalLog, one_line
+from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import BlockingReceiver, send_nowait
 from workers.environments.simulators.quarantine import SECONDS as QUARANTINED
 from workers.environments.simulators.quarantine import STRIKES, Quarantine
@@ -64,11 +65,12 @@ class SimulatorServer:
         on_admit: Callable[[SimulatorSession], None],
         on_cut: Callable[[SimulatorSession], None],
         clock: Callable[[], float] = time.monotonic,
+        guard: ByteGuard | None = None,
     ) -> None:
         self._socket, self._terms, self._clock = socket, terms, clock
         self._on_admit, self._on_cut = on_admit, on_cut
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a connection that is gone is an error, not silence
-        self._ear = BlockingReceiver(socket)
+        self._ear = BlockingReceiver(socket, guard)
         self._at_once = max(_AT_ONCE, 2 * terms.copies)
         self.guests: dict[bytes, SimulatorSession] = {}
         """By connection."""
@@ -83,7 +85,7 @@ class SimulatorServer:
         self._farewell = ""
         """Why nobody is served any more."""
         self.counts = dict.fromkeys(COUNTERS, 0)
-        self._log = RefusalLog()
+        self._log = RefusalLog() if guard is None else guard.refusals
 
     def receive(self, milliseconds: int, enough: int = _AT_ONCE) -> int:
         """Takes in what there is, waiting at most so long for the first; how many messages. After `enough` it does not

@@ -62,7 +62,7 @@ class BatchAssembler:
         self._policy, self._source, self._counters = policy, source, counters
         self._carrier = DeviceTransfer(device)
         self._layout, self._length, self._capacity = layout, layout.length, segments
-        self._check = SegmentCheck(policy, layout, largest, counters)
+        self._check = SegmentCheck(policy, layout, largest, counters, source)
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
         self._shown, self._actions, self._many = (
@@ -345,7 +345,7 @@ class ObservationAssembler:
         largest: float = LARGEST,
     ) -> None:
         self._name, self._source, self._counters, self._carrier = name, source, counters, DeviceTransfer(device)
-        self._capacity, self._check = segments, SegmentCheck(name, layout, largest, counters)
+        self._capacity, self._check = segments, SegmentCheck(name, layout, largest, counters, source)
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
         for field in layout.fields:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import TrainingFault
+from protocol.errors import TrainingFault, WireError
 from protocol.experience.receiver import Arrival
 from workers.learning.buffers.lockstep_log import RoundLog
 from workers.learning.source import SegmentSource
@@ -91,6 +91,10 @@ class LockstepRounds:
     def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """As the source's."""
         self._source.release(policy, slots)
+
+    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
+        """As the source's."""
+        self._source.refuse(policy, actor, fault)
 
     def flush_acks(self) -> None:
         """As the source's."""

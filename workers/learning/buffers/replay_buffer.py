@@ -102,7 +102,7 @@ class ReplayBuffer:
         device: torch.device = _HOST,
         largest: float = LARGEST,
     ) -> None:
-        self._check = SegmentCheck(policy, layout, largest, counters)
+        self._check = SegmentCheck(policy, layout, largest, counters, source)
         judged = ("version", "truncated", "terminated", "final_row")
         self._judged = [form.name for form in layout.forms if form.real or form.name in judged]
         """Columns that are looked at before a segment is admitted."""

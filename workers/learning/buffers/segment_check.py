@@ -18,6 +18,7 @@ from protocol.experience.validation import observed_rows
 from protocol.memory.counters import Counters
 from protocol.refusal_log import RefusalLog
 from protocol.weights.version import Version, pack
+from workers.learning.source import SegmentSource
 from workers.metrics.diagnostics import counter
 
 __all__ = ["LARGEST", "Fault", "SegmentCheck"]
@@ -32,10 +33,12 @@ _SEEN = ("observation", "privileged")
 
 
 class SegmentCheck:
-    """Of one policy's segments of `layout`, in which no number is larger than `largest`, at most 1e18."""
+    """Of one policy's segments of `layout`, in which no number is larger than `largest`, at most 1e18. `source` tells
+    actors what was rejected."""
 
-    def __init__(self, policy: str, layout: Layout, largest: float, counters: Counters) -> None:
+    def __init__(self, policy: str, layout: Layout, largest: float, counters: Counters, source: SegmentSource) -> None:
         self._policy, self._layout, self._largest, self._counters = policy, layout, largest, counters
+        self._source = source
         self._rows = slice(layout.before, layout.before + layout.length)
         self._log = RefusalLog()
 
@@ -91,6 +94,7 @@ class SegmentCheck:
             unfit |= wrong
             for i in np.flatnonzero(wrong).tolist():
                 actor, incarnation = actors[i]
+                self._source.refuse(self._policy, actors[i], fault)
                 self._log.tell(
                     *("segments_refused", fault.kind, fault.coded),
                     policy=self._policy,

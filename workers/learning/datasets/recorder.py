@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from protocol.config.run import Run
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, WireError
 from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import place_of
@@ -103,6 +103,10 @@ class SegmentRecorder:
     def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """As the source's."""
         self._source.release(policy, slots)
+
+    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
+        """As the source's."""
+        self._source.refuse(policy, actor, fault)
 
     def flush_acks(self) -> None:
         """As the source's."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.run import Replayed, Run
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, WireError
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Ring
 from workers.learning.datasets.dataset_manifest import ACTOR, FILES, MANIFEST, read_manifest
@@ -56,6 +56,9 @@ class ReplayedRun:
 
     def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Nothing is pooled here."""
+
+    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
+        """Nobody is told."""
 
     def flush_acks(self) -> None:
         """Nobody waits for it."""

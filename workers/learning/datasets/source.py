@@ -53,6 +53,9 @@ class DatasetSource:
     def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Nothing is pooled here."""
 
+    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
+        """Nobody is told."""
+
     def flush_acks(self) -> None:
         """Nobody waits for it."""
 

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from protocol.config.run import Run
+from protocol.errors import WireError
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Ring
 from protocol.memory.counters import Counters
@@ -56,6 +57,9 @@ class RingFeed:
 
     def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Nothing is taken from a pool."""
+
+    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
+        """Nobody is told."""
 
     def flush_acks(self) -> None:
         """Nobody waits for it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from protocol.simulator.client import Simulator, SimulatorFault
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
 from protocol.transport.curve import RIGHTS, new_keys
 from protocol.transport.sockets import open_context
+from tests.chaos.attacks import Peer
 from tests.faults import kinds_in, raises, words_in
 from tests.waiting import until
 from tests.workers.environments.simulators.raw import raw, seen
@@ -61,6 +63,18 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "an unknown field": ("message", [msgpack.packb({"type": "ping", "schema_number": 2, "x": 1})]),
     "a reward that is none": ("message", [encode(observe(rewards=[1.5])).replace(b"\xcb\x3f\xf8", b"\xcb\x7f\xf8")]),
 }
+
+
+def test_a_message_that_never_ends_costs_its_connection_and_nobody_elses() -> None:
+    with serving() as served, Simulator(served.address, "neighbour") as other:
+        ports = served.external._ports
+        assert ports is not None
+        with closing(Peer(served.address, "DEALER", patience=60)) as endless:
+            endless.unfinished(2**26)
+        for number in range(100):
+            assert other.act([float(number % 8), 0.0]) == number % 8
+        assert ports.guard.cut == 1
+        assert ports.guard.refusals.counters()["refusals.connection_cut.bytes_waiting"] == 1
 
 
 @pytest.mark.parametrize("case", WRONG)
