@@ -41,7 +41,9 @@ _LEISURE, _LATEST = 100, 1.0
 connections one takes milliseconds."""
 _RECEIVED_AT, _INFO_BYTES = 128, 136
 """Of tcpi_bytes_received in Linux's tcp_info, and bytes of it that are asked for."""
-_LIBRARY = ctypes.CDLL(None)
+_COOKIE = 57
+"""Linux's SO_COOKIE: a number that no other socket has had."""
+_LIBRARY, _HELD = ctypes.CDLL(None), ctypes.PyDLL(None)
 _SOURCE = int(zmq.SRCFD)
 _RESET = struct.pack("ii", 1, 0)
 _SHORT_FRAME = 256
@@ -75,7 +77,7 @@ def experience_limits(pools: int) -> tuple[int, int]:
 @dataclass(slots=True)
 class _Connection:
     descriptor: int
-    inode: int
+    cookie: int
     host: str
     since: float
     before: int
@@ -227,13 +229,14 @@ class ByteGuard:
             if sys.platform != "linux":
                 continue
             with suppress(OSError):  # it ended already
-                inode, connection = os.fstat(descriptor).st_ino, system.socket(fileno=os.dup(descriptor))
+                cookie = int(_asked(descriptor, system.SOL_SOCKET, _COOKIE, 8)[0])
+                connection = system.socket(fileno=os.dup(descriptor))
                 with connection:
                     host = str(connection.getpeername()[0]).removeprefix("::ffff:")
                 self._topics[descriptor] = _Topics(port)
                 taken = self._taken.get(descriptor, 0)
-                came = _received(descriptor, inode)
-                port.connections[descriptor] = _Connection(descriptor, inode, host, time.monotonic(), came, taken)
+                came = _received(descriptor, cookie)
+                port.connections[descriptor] = _Connection(descriptor, cookie, host, time.monotonic(), came, taken)
 
     def _tell_stranger(self, port: _Port, what: int, fault: int) -> None:
         kind, reason = _STRANGE.get(fault, ("malformed", f"what it says is no ZMTP ({fault:#x})"))
@@ -245,7 +248,7 @@ class ByteGuard:
         """Whether somebody may soon have too much waiting; whoever has is cut."""
         for one in list(port.connections.values()):
             try:
-                came = _received(one.descriptor, one.inode)
+                came = _received(one.descriptor, one.cookie)
             except OSError:
                 del port.connections[one.descriptor]
                 self._topics.pop(one.descriptor, None)
@@ -286,16 +289,23 @@ class ByteGuard:
         self._topics.pop(one.descriptor, None)
         self.cut += 1
         with suppress(OSError), system.socket(fileno=os.dup(one.descriptor)) as connection:
-            if os.fstat(connection.fileno()).st_ino == one.inode:
+            if _asked(connection.fileno(), system.SOL_SOCKET, _COOKIE, 8)[0] == one.cookie:
                 connection.setsockopt(system.SOL_SOCKET, system.SO_LINGER, _RESET)  # else it may learn in a minute
                 connection.shutdown(system.SHUT_RDWR)
 
 
-def _received(descriptor: int, inode: int) -> int:
+def _received(descriptor: int, cookie: int) -> int:
     """Bytes that came over the connection since it began; OSError if it ended: its number may be another's by now. A
     socket of Python's would close it, and it is ZeroMQ's."""
-    info, size = (ctypes.c_uint64 * (_INFO_BYTES // 8))(), ctypes.c_uint32(_INFO_BYTES)
-    asked = descriptor, system.IPPROTO_TCP, system.TCP_INFO, info, ctypes.byref(size)
-    if os.fstat(descriptor).st_ino != inode or _LIBRARY.getsockopt(*asked):
+    if _asked(descriptor, system.SOL_SOCKET, _COOKIE, 8)[0] != cookie:
         raise OSError(errno.EBADF, "it ended")
-    return int(info[_RECEIVED_AT // 8])
+    return int(_asked(descriptor, system.IPPROTO_TCP, system.TCP_INFO, _INFO_BYTES)[_RECEIVED_AT // 8])
+
+
+def _asked(descriptor: int, level: int, option: int, size: int) -> ctypes.Array[ctypes.c_uint64]:
+    """What the kernel says of a socket, in words; OSError if it is none. The interpreter is not let go meanwhile: of a
+    thousand connections that would take turns with whoever reads them a thousand times."""
+    words, length = (ctypes.c_uint64 * (size // 8))(), ctypes.c_uint32(size)
+    if _HELD.getsockopt(descriptor, level, option, words, ctypes.byref(length)):
+        raise OSError(errno.EBADF, "it is none")
+    return words
