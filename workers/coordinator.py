@@ -55,7 +55,7 @@ from workers.league.league_state import LeagueState
 from workers.league.pool_server import serve_chunk
 from workers.metrics.history import History
 from workers.metrics.run_metrics import RunMetrics
-from workers.metrics.segment_accounting import sum_counters
+from workers.metrics.segment_accounting import Pages, sum_counters
 from workers.planning.auxiliary_plan import plan_auxiliaries, plan_learners
 from workers.planning.cohorts import benefits_from_stacking, stacking_key
 from workers.planning.fixed_policy_plan import plan_fixed
@@ -78,6 +78,8 @@ log = logging.getLogger(__name__)
 _EXPIRE_EVERY = 0.1
 _OBSERVE_EVERY, _OBSERVE_LATEST = 0.5, 2.0
 """Seconds from one look at all members to the next; in between so many that a hundredth of the time goes to it."""
+_READING = 0.005
+"""Seconds of a turn in which members' pages are read: whoever asks meanwhile waits."""
 _STATUSES = 100
 
 
@@ -150,9 +152,9 @@ class Coordinator:
             if now - self._expired_at >= _EXPIRE_EVERY:
                 self._expired_at = now
                 self._expire(now)
-            if now >= self._observe_at:
+            if now >= self._observe_at and self._tally.refresh(_READING):
                 began = time.thread_time()
-                self._observe()
+                self._observe((self._tally.known("actor"), self._tally.known("learner")))
                 self._observe_at = now + min(_OBSERVE_LATEST, max(_OBSERVE_EVERY, 100 * (time.thread_time() - began)))
                 self._end_due = True
             else:
@@ -447,10 +449,11 @@ class Coordinator:
         self._observe()
         log.info("event=stage stage=%s", self._stages.now)
 
-    def _observe(self) -> None:
+    def _observe(self, known: tuple[Pages, Pages] | None = None) -> None:
+        """By the counters of actors and learners that are `known`, or as they are now."""
         members = self._members
         self._baselines.look()
-        pages = self._tally.actors(), self._tally.learners()
+        pages = known or (self._tally.actors(), self._tally.learners())
         self._books.observe(
             *pages, members.table(), self._tally.restarts(self._learned), members.measured(), members.apart
         )

@@ -241,6 +241,19 @@ def test_a_look_at_all_members_costs_as_much_as_there_are_members(tmp_path: Path
     assert costs[1] < 4.4 * costs[0]
 
 
+def test_pages_are_read_a_few_in_a_turn_and_all_before_they_are_looked_at(tmp_path: Path, server: Any) -> None:
+    coordinator = coordinator_of(tmp_path, server, actors=3)
+    for number in range(3):
+        Counters(tmp_path / "counters" / f"actor-{number}.1", *ActorReport.names(["agent_0"])).set("agent_steps", 100)
+    tally = coordinator._tally
+    assert not tally.refresh(-1.0)
+    assert tally.known("actor") == {}
+    assert tally.refresh(60.0)
+    assert {page["agent_steps"] for page in tally.known("actor").values()} == {100}
+    assert len(tally.known("actor")) == 3
+    coordinator.close()
+
+
 def test_counters_are_not_read_for_each_turn(tmp_path: Path, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """But twice a second, however often members ask."""
     coordinator, looks = coordinator_of(tmp_path, server, actors=4), list[str]()

@@ -28,6 +28,8 @@ class WorkerCounters:
         self._members, self._books, self._refusals = members, books, refusals or RefusalLog()
         self._believed: dict[tuple[str, int], tuple[float, Page]] = {}
         """Pages, and when they were read, which last were as they can be."""
+        self._unread: list[tuple[str, int]] | None = None
+        """Whose pages `refresh` has still to read; None: it begins anew."""
 
     def actors(self) -> Pages:
         """Of all there ever were."""
@@ -36,6 +38,24 @@ class WorkerCounters:
     def learners(self) -> Pages:
         """Of all there ever were."""
         return self._all("learner")
+
+    def refresh(self, seconds: float) -> bool:
+        """Reads pages for so long at most, where it left off; whether all have been read by now. A look at a thousand
+        at once would keep everybody waiting."""
+        if self._unread is None:
+            self._unread = [*self._books.paged("learner"), *self._books.paged("actor")]
+        end = time.monotonic() + seconds
+        while self._unread:
+            if time.monotonic() >= end:
+                return False
+            self._page(self._unread.pop())
+        self._unread = None
+        return True
+
+    def known(self, role: Role) -> Pages:
+        """Of all there ever were, as of the last time that their pages were read."""
+        paged = {worker: page for worker, (_, page) in self._believed.items() if worker[0].startswith(role)}
+        return {**self._members.counters(role), **paged}
 
     def steps(self) -> dict[tuple[str, int], int]:
         """Agent steps that each actor made, in lock-step those before the cut from which it went on included."""
