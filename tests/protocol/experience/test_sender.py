@@ -836,7 +836,7 @@ def test_Z2_who_does_not_read_its_acknowledgements_keeps_them_from_nobody_else(m
         reader = actor.context.socket(zmq.SUB)
         reader.subscribe(ack_topic(POLICY, "actor-7", 1))
         reader.connect(address)
-        until(lambda: sender.subscriptions() or sender.listeners[POLICY]["actor-7", 1] == 2)
+        until(lambda: listened_to() and sender.listeners[POLICY]["actor-7", 1] == 2)
         before = learner.counters["acks_full"]
 
         def heard() -> bool:  # its own queue holds one, too
