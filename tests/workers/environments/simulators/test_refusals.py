@@ -319,7 +319,7 @@ def test_five_hundred_spoilt_messages_end_nothing() -> None:
 
 
 def test_keys_let_simulators_in_and_nobody_else(tmp_path: Path) -> None:
-    """Another role's key opens another door; to a learner's socket a simulator's key opens none (RIGHTS)."""
+    """Another role's key is for other ports; to a learner's sockets a simulator's key opens none (RIGHTS)."""
     keys = tmp_path / "keys"
     new_keys(keys)
     context = open_context(str(keys), "actor")
@@ -328,8 +328,8 @@ def test_keys_let_simulators_in_and_nobody_else(tmp_path: Path) -> None:
             assert sim.act([3.0, 0.0]) == 3
         for role in ("learner", "relay"):
             other = open_context(str(keys), role)
-            with raises(Timeout, "simulator_not_admitted"):
-                Simulator(served.address, "two", context=other, patience=0.1).__enter__()
+            with raises(Timeout, "keys_not_accepted", peer=served.address):
+                Simulator(served.address, "two", context=other, patience=1.0).__enter__()
             other.destroy(linger=0)
     context.destroy(linger=0)
-    assert [door for door, roles in RIGHTS.items() if "simulator" in roles] == ["simulators"]
+    assert [port for port, roles in RIGHTS.items() if "simulator" in roles] == ["simulators"]
