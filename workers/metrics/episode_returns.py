@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from workers.metrics.segment_accounting import Page
+from workers.metrics.segment_accounting import Pages
 
 __all__ = ["FIRST", "PARTS", "WINDOWS", "Cohort", "RecentReturns", "ReturnsCurve", "first_cohort"]
 
@@ -56,9 +56,9 @@ class ReturnsCurve:
         """Mean return over the first, the last and the best 5 % of the run (of its parts in which episodes ended).
 
         The first is that of the `cohort`, the episodes that began there, or None where they have not ended; the best is
-        looked for from then on, in as many parts more as it takes each copy to end an episode: copies that began
-        together end the long ones together, and in between the short ones only. Without a cohort the first is of those
-        that ended there.
+        looked for from then on, or where they never have from the end of those 5 %, in as many parts more as it takes
+        each copy to end an episode: copies that began together end the long ones together, and in between the short
+        ones only. Without a cohort the first is of those that ended there.
         """
         first = None if cohort is None else _mean_of(cohort)
         if not self._parts:
@@ -68,7 +68,7 @@ class ReturnsCurve:
         if cohort is None:
             first = self._mean(begin)
         else:
-            begin = end if self._settled is None else self._settled
+            begin = _WINDOW if self._settled is None else self._settled
         windows = [first, last, *(self._mean(start, self._copies) for start in range(begin, end))]
         return {"first": first, "last": last, "best": max(mean for mean in windows if mean is not None)}
 
@@ -101,10 +101,13 @@ class ReturnsCurve:
         return total / count if count >= max(1, least) else None
 
 
-def first_cohort(policy: str, actors: Iterable[Page]) -> Cohort | None:
-    """What became of the first episodes of `policy`; None where no actor tells."""
-    pages = [page for page in actors if f"{FIRST[0]}.{policy}" in page]
-    going, ended, returns = (sum(page.get(f"{kind}.{policy}", 0.0) for page in pages) for kind in FIRST)
+def first_cohort(policy: str, actors: Pages) -> Cohort | None:
+    """What became of the first episodes of `policy`; None where no actor tells. What was going on in an actor that
+    another incarnation has followed is lost, and nobody waits for it."""
+    pages = {key: page for key, page in actors.items() if f"{FIRST[0]}.{policy}" in page}
+    newest = dict(sorted(pages))
+    going = sum(pages[key][f"{FIRST[0]}.{policy}"] for key in newest.items())
+    ended, returns = (sum(page.get(f"{kind}.{policy}", 0.0) for page in pages.values()) for kind in FIRST[1:])
     return (going, ended, returns) if pages else None
 
 

@@ -89,7 +89,7 @@ class RunMetrics:
     def settle(self, made: int, actors: Pages) -> None:
         """Notes of which policies all the first episodes have ended, when the run has made so many agent steps."""
         for policy, curve in self._returns.items():
-            curve.settle(made, first_cohort(policy, actors.values()))
+            curve.settle(made, first_cohort(policy, actors))
 
     def mean_returns(self, policies: Iterable[str]) -> dict[str, float]:
         """Mean return of the newest episodes of each of `policies` of which enough have ended."""
@@ -188,9 +188,7 @@ class RunMetrics:
                 for policy, plan in self._fixed.items()
             },
             "versions": {p: _newest(learners, f"version.{p}") for p in self._learned},
-            "returns": {
-                policy: curve.summary(first_cohort(policy, actors.values())) for policy, curve in self._returns.items()
-            },
+            "returns": {policy: curve.summary(first_cohort(policy, actors)) for policy, curve in self._returns.items()},
             "environments": environment_books(self._played, self._members, actors),
             **baselines,
             "segments": segment_balance(self._learned, actors, learners, self._ledgers(), clean, gave_up),

@@ -68,6 +68,19 @@ def test_while_more_than_a_twentieth_of_it_goes_on_a_cohort_has_no_mean(cohort: 
     assert found["best"] == found["last"] == 0.2
 
 
+@pytest.mark.parametrize("cohort", [(16, 120, 1_200.0), (0, 136, 1_360.0)])
+def test_the_best_is_found_where_the_first_episodes_never_ended(cohort: Cohort) -> None:
+    curve = curve_of(*((10 * part, 10, 100.0 if 40 <= part < 120 else 10.0) for part in range(200)))
+    curve.settle(100, cohort)
+    assert curve.summary(cohort)["best"] == 100.0
+
+
+def test_nobody_waits_for_episodes_of_an_actor_that_began_anew() -> None:
+    told = {("actor-0", 2): (0, 0, 0.0), ("actor-0", 1): (32, 335, 67.0), ("actor-1", 1): (3, 5, 1.0)}
+    pages = {key: dict(zip((f"{kind}.p" for kind in FIRST), counts, strict=True)) for key, counts in told.items()}
+    assert first_cohort("p", pages) == (3, 340, 68.0)
+
+
 def test_a_cohort_is_not_complete_before_the_first_twentieth_is_over() -> None:
     curve = curve_of(*DOOR)
     curve.settle(60, (0, 4, 3.6))
@@ -76,8 +89,10 @@ def test_a_cohort_is_not_complete_before_the_first_twentieth_is_over() -> None:
 
 def test_the_cohort_is_of_all_actors_and_a_coordinator_that_returns_knows_when_it_was_complete(tmp_path: Path) -> None:
     pages = [dict(zip((f"{kind}.p" for kind in FIRST), told, strict=True)) for told in ((1, 50, 10.0), (0, 50, 5.0))]
-    assert first_cohort("p", [*pages, {"agent_steps": 1}]) == (1, 100, 15.0)
-    assert first_cohort("q", pages) is None
+    other: dict[str, float] = {"agent_steps": 1}
+    told = {(f"actor-{number}", 1): page for number, page in enumerate([*pages, other])}
+    assert first_cohort("p", told) == (1, 100, 15.0)
+    assert first_cohort("q", told) is None
     actors = {("actor-0", number): {"agent_steps": 500, **page} for number, page in enumerate(pages)}
     first = RunMetrics(Run(steps=2_000), ["p"], tmp_path)
     for at, count, mean in DOOR[:3]:
