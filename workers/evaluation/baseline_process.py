@@ -19,7 +19,7 @@ from protocol.errors.origin import one_line
 from workers.environments.registry import BUILT_IN
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.baselines import Baselines
-from workers.evaluation.forked import Forked, Tell
+from workers.evaluation.forked import Ended, Forked, Tell
 from workers.runtime.logs import configure_logging
 
 __all__ = ["BaselineProcess"]
@@ -136,6 +136,8 @@ def _play(run: Run, folder: Path, began: float, tell: Tell) -> int:
     try:
         measured.play(pace)
     except (Exception, SystemExit) as fault:
+        if isinstance(fault, Ended) or isinstance(fault.__cause__, Ended):  # in the world's code
+            return 0
         log.warning("event=no_baselines reason=%s", one_line(fault), exc_info=fault)
         say(True, one_line(fault))
         return 0

@@ -19,12 +19,18 @@ from typing import NoReturn
 
 from workers.runtime.last_words import noted_crash, watch_user_code
 
-__all__ = ["Forked", "Tell"]
+__all__ = ["Ended", "Forked", "Tell"]
 
 Tell = Callable[[str], None]
 
 _LOOK_SECONDS = 0.1
+_END_SECONDS = 1.0
+"""In which one that is to end may close what it has made."""
 _PR_SET_PDEATHSIG = 1
+
+
+class Ended(SystemExit):
+    """The other process is asked to end."""
 
 
 class Forked:
@@ -67,11 +73,13 @@ class Forked:
     def over(self) -> bool:
         """Whether it has ended."""
         if self._status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self._status = os.waitstatus_to_exitcode(status) if pid else None
-            crash = noted_crash(self._notes) if pid else None
+            if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                return False
+            self._kill_group()  # before it is reaped: its number is nobody else's yet
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            crash = noted_crash(self._notes)
             self._at = crash.at if crash is not None else ""
-        return self._status is not None
+        return True
 
     @property
     def fate(self) -> str:
@@ -88,16 +96,28 @@ class Forked:
         return self._status if self.over else None
 
     def close(self) -> None:
-        """Ends it at once, with what it has started."""
+        """Ends it, with what it has started: it may close that within a second."""
         if not self.over:
-            with suppress(ProcessLookupError):  # it has not become the first of its group yet
-                os.killpg(self.pid, signal.SIGKILL)
+            os.kill(self.pid, signal.SIGTERM)
+            end = time.monotonic() + _END_SECONDS
+            while not self.over and time.monotonic() < end:
+                self.lines(_LOOK_SECONDS)  # what it tells must not keep it
+        if not self.over:
+            self._kill_group()
             os.kill(self.pid, signal.SIGKILL)
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         self._notes.close()
         if self._read >= 0:
             os.close(self._read)
             self._read = -1
+
+    def _kill_group(self) -> None:
+        with suppress(ProcessLookupError):  # it has not become the first of its group yet
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+def _end(*_: object) -> NoReturn:
+    raise Ended(1)
 
 
 def _become(body: Callable[[Tell], int], write: int, parent: int, notes: int) -> NoReturn:
@@ -113,11 +133,13 @@ def _become(body: Callable[[Tell], int], write: int, parent: int, notes: int) ->
         os.setsid()
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         watch_user_code(notes)
         if os.getppid() == parent:
             code = body(tell)
+    except Ended:
+        pass
     except BaseException:
         traceback.print_exc()
     finally:

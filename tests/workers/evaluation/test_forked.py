@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -74,12 +75,47 @@ def test_more_than_a_pipe_holds_is_told_whole() -> None:
         forked.close()
 
 
+def start_another(tell: Tell) -> None:
+    """Which is left behind in the group."""
+    if not os.fork():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(PATIENCE)
+        os._exit(0)
+    tell("begun")
+
+
+def test_one_that_ends_by_itself_leaves_nobody_behind() -> None:
+    def ends(tell: Tell) -> int:
+        start_another(tell)
+        return 0
+
+    forked = Forked(ends)
+    until(lambda: forked.over)
+    forked.close()
+    until(lambda: not group_lives(forked.pid))
+    assert forked.code == 0
+
+
+def test_one_that_is_closed_may_close_what_it_has_made(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def closes(tell: Tell) -> int:
+        try:
+            tell("begun")
+            time.sleep(PATIENCE)
+        finally:
+            (tmp_path / "closed").touch()
+        return 0
+
+    forked = Forked(closes)
+    assert forked.lines(PATIENCE) == ["begun"]
+    forked.close()
+    assert (tmp_path / "closed").exists()
+    assert capfd.readouterr().err == ""
+
+
 def test_one_that_hangs_is_killed_with_what_it_started() -> None:
     def hangs(tell: Tell) -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        if not os.fork():
-            time.sleep(PATIENCE)
-        tell("begun")
+        start_another(tell)
         time.sleep(PATIENCE)
         return 0
 
