@@ -131,13 +131,14 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
             reader.join(timeout=5)
             if process.popen.stdout is not None:
                 process.popen.stdout.close()
-    if process.code not in (0, INCOMPLETE):
+    summary = _summary(folder)
+    if process.code not in (0, INCOMPLETE) or process.crash() is not None or not summary:
         refused = _refused(process, tell)
         fault = refused or RunFailed("sequential_run_failed", reason=process.why(), file=output)
         if refused is not None and fresh:
             remove(folder)
         raise fault
-    return RunOutcome(process.code == 0, _summary(folder))
+    return RunOutcome(process.code == 0, summary)
 
 
 def _supervise(

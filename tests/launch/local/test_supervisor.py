@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from launch.local import supervisor
+from protocol.config.run import parse_run
 from protocol.errors import Refused
 from tests.faults import raises
 
@@ -29,3 +32,14 @@ def test_a_coordinator_with_nothing_left_to_do_needs_no_workers() -> None:
 def test_any_other_refusal_is_told(kind: str) -> None:
     with raises(Refused, kind):
         supervisor._join(client(kind))
+
+
+def test_a_sequential_run_whose_world_ends_its_process_has_not_reached_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leaver.py").write_text("import os\n\ndef leave():\n    os._exit(0)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    run = parse_run({"environment": {"id": "leaver:leave"}})
+    with raises(supervisor.RunFailed, "sequential_run_failed") as caught:
+        supervisor.train_sequential(run, tmp_path / "run", lambda _: None, lambda _: None)
+    assert "leaver.py:4" in str(caught.value)
