@@ -35,6 +35,8 @@ __all__ = ["RunFailed", "RunOutcome", "train", "train_sequential"]
 
 _EXTERNAL = "external"
 _START_SECONDS = 60.0
+_WORLD_SECONDS = 300.0 + _START_SECONDS
+"""In which a coordinator begins, which has its world made first, for at most 300 s."""
 _LOOK_EVERY, _LOOK_OFTEN = 0.1, 0.01
 """Seconds from one look at a run to the next, and while it ends: whoever pressed Ctrl-C waits for its steps in turn."""
 _GPUS = ("nvidia[0-9]*", "nvhost-gpu", "dxg", "kfd")
@@ -259,7 +261,7 @@ def _refused(process: Process, tell: Callable[[str], None]) -> ConfigurationErro
 def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Callable[[str], None]) -> str:
     """Where the coordinator listens, as soon as it says so."""
     place = folder / "coordinator.json"
-    end = time.monotonic() + _START_SECONDS
+    end = time.monotonic() + _WORLD_SECONDS
     while time.monotonic() < end and not interrupt.count:
         if coordinator.code is not None:
             fault = RunFailed("coordinator_not_started", reason=coordinator.why(), file=coordinator.output)
@@ -271,7 +273,7 @@ def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Cal
         time.sleep(0.02)
     if interrupt.count:
         raise RunFailed("run_interrupted_early")
-    raise RunFailed("coordinator_start_timeout", seconds=_START_SECONDS, file=coordinator.output)
+    raise RunFailed("coordinator_start_timeout", seconds=_WORLD_SECONDS, file=coordinator.output)
 
 
 def _join(client: ControlClient) -> Welcome | None:
