@@ -15,9 +15,8 @@ from launch.config_loader import DEFAULT
 from protocol.config.run import Run
 from protocol.config.yaml_file import check_same_run
 from protocol.errors import ConfigurationError, disk_fault
-from protocol.transport.curve import run_keys
 
-__all__ = ["folder_for", "make_folder", "own_keys", "remove", "take_checkpoints", "write_config"]
+__all__ = ["folder_for", "make_folder", "remove", "take_checkpoints", "write_config"]
 
 
 def folder_for(source: str, run_dir: Path | None) -> Path:
@@ -66,15 +65,6 @@ def remove(folder: Path) -> None:
     """Removes what this process made, unless another run has come to live there."""
     if not _in_use(folder):
         shutil.rmtree(folder)
-
-
-def own_keys(folder: Path, without: bool = False) -> str:
-    """Where the keys of the run in `folder` lie, made where there are none; empty, and they are gone, if it is to be
-    `without`."""
-    if not without:
-        return str(run_keys(folder))
-    shutil.rmtree(folder / "keys", ignore_errors=True)
-    return ""
 
 
 def take_checkpoints(other: Path, folder: Path) -> None:

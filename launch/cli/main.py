@@ -29,11 +29,11 @@ from launch.cli.sweep import sweep as sweep_command
 from launch.config_loader import load, preset_names, sentence
 from launch.local import supervisor
 from launch.local.process import python
-from launch.run_dir import folder_for, make_folder, own_keys, write_config
+from launch.run_dir import folder_for, make_folder, write_config
 from protocol import RELEASE
 from protocol.errors import one_sentence
 from protocol.memory.shared_file import files, sweep
-from protocol.transport.curve import ROLES, new_keys, revoke
+from protocol.transport.curve import ROLES, new_keys, revoke, run_keys
 from protocol.transport.sockets import is_loopback
 
 __all__ = ["main"]
@@ -235,7 +235,7 @@ def revoke_keys(folder: Path, role: str) -> None:
     """Makes a new pair for ROLE in DIR, a folder of keys or of a run: whoever has the old one is hung up on and let in
     no more, in a living run either.
 
-    Copy ROLE.public to each machine that has the keys.
+    Copy ROLE.public to each machine that has the keys. Of a run's own keys only the simulators' can be made anew.
     """
     with one_sentence("another DIR"):
         for path in revoke(folder, role):
@@ -298,8 +298,11 @@ def coordinator(
     folder = run_dir.resolve() if run_dir and resident else folder_for(source, run_dir)
     make_folder(folder)
     config = write_config(run, folder)
-    if not keys and not insecure and is_loopback(bind.rpartition(":")[0]):
-        keys = own_keys(folder, without_keys)
+    if without_keys:
+        keys = ""
+        os.environ.pop("ROOKERY_KEYS", None)
+    elif not keys and not insecure and is_loopback(bind.rpartition(":")[0]):
+        keys = str(run_keys(folder))
     command = python("workers.coordinator", str(config), "--run-dir", str(folder), "--bind", bind)
     command += ["--advertise", advertise] if advertise else []
     command += ["--insecure"] if insecure else []

@@ -57,8 +57,8 @@ def simulate(
 
     \b
     rookery simulate cartpole --connect runs/carts
-    rookery simulate noise --connect tcp://127.0.0.1:5700        any world, seen at random
-    rookery simulate --conform tcp://127.0.0.1:5700              plays by the rules, then breaks each
+    rookery simulate noise --connect 'tcp://…?keys=…'            any world, seen at random
+    rookery simulate --conform runs/carts                        plays by the rules, then breaks each
     rookery simulate --listen 127.0.0.1:5700 --world world.json  and start your simulator
 
     --conform wants two free copies, and its steps are trained on: give it a run of its own.

@@ -173,7 +173,7 @@ def fork_client(output: Path, stopping: Callable[[], bool]) -> ForkClient | None
 def start(process: Process) -> None:
     """Starts its command, for the first time or again."""
     environment = _environment()
-    with process.output.open("a") as errors:
+    with open(process.output, "a", opener=_private) as errors:
         process._said_before = errors.tell()
         forked = process.forks.fork(process.command, environment, errors, errors) if process.forks is not None else None
         process.popen = forked or subprocess.Popen(
@@ -189,10 +189,16 @@ def start(process: Process) -> None:
     process.again_at, process.fault = 0.0, ""
 
 
+def _private(path: str, flags: int) -> int:
+    """What a run says holds the page's token, and connect strings."""
+    return os.open(path, flags, 0o600)
+
+
 def _environment() -> dict[str, str]:
     """Of a worker."""
     threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    return {**dict.fromkeys(threads, "1"), **os.environ, "ROOKERY_PARENT": str(os.getpid())}
+    given = {name: value for name, value in os.environ.items() if name != "ROOKERY_KEYS"}  # they are told theirs
+    return {**dict.fromkeys(threads, "1"), **given, "ROOKERY_PARENT": str(os.getpid())}
 
 
 def end_all(processes: Sequence[Process], seconds: float) -> None:

@@ -20,7 +20,7 @@ from launch.local.hang_detector import CoordinatorWatch, HangDetector
 from launch.local.process import INCOMPLETE, Process, end_all, fork_client, start_process
 from launch.local.restarts import RestartManager, RunFailed
 from launch.local.signals import END_SECONDS, Interrupt
-from launch.run_dir import make_folder, own_keys, remove, write_config
+from launch.run_dir import make_folder, remove, write_config
 from protocol.config.run import Run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
@@ -28,7 +28,7 @@ from protocol.errors import ConfigurationError, Refused
 from protocol.intervals import shown
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Welcome
-from protocol.transport.curve import connect_string
+from protocol.transport.curve import connect_string, run_keys
 from protocol.transport.sockets import open_context
 
 __all__ = ["RunFailed", "RunOutcome", "train", "train_sequential"]
@@ -66,7 +66,7 @@ def train(
     sweep()
     fresh = make_folder(folder)
     config = write_config(run, folder)
-    keys = own_keys(folder, without_keys)
+    keys = "" if without_keys else str(run_keys(folder))
     known = ["--keys", keys] if keys else []
     context = open_context(keys, "supervisor")
     processes: list[Process] = []

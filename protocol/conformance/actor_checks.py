@@ -21,7 +21,7 @@ from protocol.conformance.result import Finding, Flaw
 from protocol.errors import ConfigurationError
 from protocol.messages.codec import encode
 from protocol.messages.simulator import Admit, Bye, Fault, Ping, Pong, facts_of
-from protocol.simulator.connection import addresses_of, simulator_context
+from protocol.simulator.connection import address_in, addresses_of, simulator_context
 from protocol.spaces import parse_world
 
 __all__ = ["CHECKS", "Server", "check_server"]
@@ -49,7 +49,7 @@ def check_server(endpoint: str, keys: str = "", patience: float = 30.0) -> Itera
     """All checks of the first actor at `endpoint`, as a simulator names it; `patience`: seconds in which an answer must
     come, and a copy of the world be free. ConfigurationError where none serves yet."""
     if not (known := addresses_of(endpoint)):
-        raise ConfigurationError("simulators_not_served", file=endpoint)
+        raise ConfigurationError("simulators_not_served", file=address_in(endpoint))
     context, address = simulator_context(endpoint, keys), known[0]
     try:
         server = _Server(context, address, patience)

@@ -320,6 +320,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "rows_backpressure_never_batches": "backpressure of {backpressure} rows with {frames} frames and a capacity of {capacity} would never give a batch; give {least} to {most}",
         "rows_file_unreadable": "{file} holds no rows for {expected}: {reason}; save them again",
         "run_address_invalid": "{value!r} is no run's folder and no address; write runs/NAME or http://HOST:PORT",
+        "run_key_not_renewable": "the processes of a run read the key of {role} once, and would not find each other with another; make a new one for {choices}, or stop the run, remove {file} and start it again",
+        "run_keys_not_private": "{file} is no folder of this user's alone; remove it and start again",
         "run_already_finished": "{file} holds a run that has reached its end; give another --run-dir",
         "run_configuration_differs": "{file} holds a run with another configuration: {reason}; give that one ({expected}) or another --run-dir",
         "run_folder_not_visible_to_evaluation": "the run's folder {file} cannot be seen from here, and evaluations are written there; start the evaluation where the coordinator runs",

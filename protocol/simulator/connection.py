@@ -17,6 +17,8 @@ from protocol.transport.sockets import BlockingReceiver, Handshakes, connect, op
 __all__ = ["Line", "address_in", "addresses_of", "ended", "simulator_context"]
 
 _FAREWELL_MS = 500
+_OUTSIDE_SECONDS = 5.0
+"""After which who was not let in looks for other keys."""
 
 
 class Line:
@@ -30,19 +32,25 @@ class Line:
         self._socket: zmq.Socket[bytes] | None = None
         self._ear: BlockingReceiver | None = None
         self.address = ""
+        self._opened_at = 0.0
 
     def open(self, seconds: float, elsewhere: bool = False) -> None:
         """To where an actor is now, if that is known: where it was, or `elsewhere` if there are others; waits so long
         until it can be spoken to."""
-        known = addresses_of(self._endpoint)
-        address = self.address
+        served = _served(self._endpoint)
+        known, address = [*served], self.address
         if known and (elsewhere or address not in known):
             address = known[(known.index(address) + 1) % len(known)] if address in known else known[0]
-        if address and (self._socket is None or address != self.address):
+        outside = time.monotonic() - self._opened_at > _OUTSIDE_SECONDS and self.refused
+        if address and (self._socket is None or address != self.address or outside):
             self.drop()
-            self.address = address
+            self.address, self._opened_at = address, time.monotonic()
+            if self._owns_context:  # the run may have other keys by now
+                if self._context is not None:
+                    self._context.destroy()
+                self._context = simulator_context(self._endpoint, self._keys or served.get(address, ""))
+            assert self._context is not None
             # What were queued for an actor that is away, it could make no sense of when it is back.
-            self._context = self._context or simulator_context(self._endpoint, self._keys)
             self._socket = connect(self._context, zmq.DEALER, address, False, None, "actor", self._handshakes)
             self._ear = BlockingReceiver(self._socket)
         if self._socket is not None:
@@ -100,23 +108,28 @@ def address_in(endpoint: str | Path) -> str | Path:
 
 
 def simulator_context(endpoint: str | Path, keys: str) -> zmq.Context[zmq.Socket[bytes]]:
-    """With `keys`, else with those that a connect string carries, that the run in the folder `endpoint` made, or that
-    `ROOKERY_KEYS` names, as it does for who is started by a run; without any where there are none."""
-    carried = str(endpoint).partition("?keys=")[2]
-    if carried and not keys:
+    """With `keys`, else with those that a connect string carries, that an actor of the run in the folder `endpoint`
+    says it has, or that `ROOKERY_KEYS` names, as it does for who is started by a run; else without any."""
+    _, carries, carried = str(endpoint).partition("?keys=")
+    if carries and not keys:
         from protocol.transport.curve import CurveContext, Keys
 
         return CurveContext.make(Keys.carried(carried))
-    own = "" if _is_address(endpoint) or not (Path(endpoint) / "keys").is_dir() else str(endpoint)
-    return open_context(keys or own or os.environ.get("ROOKERY_KEYS", ""), "simulator")
+    told = next(iter(_served(endpoint).values()), "")
+    return open_context(keys or told or os.environ.get("ROOKERY_KEYS", ""), "simulator")
 
 
 def addresses_of(endpoint: str | Path) -> list[str]:
     """The address of an actor; of all that a run's folder tells of, none if none has served yet."""
+    return [*_served(endpoint)]
+
+
+def _served(endpoint: str | Path) -> dict[str, str]:
+    """Addresses, and the folders of keys that are asked for there; empty: none, or they are not told."""
     if _is_address(endpoint):
-        return [str(address_in(endpoint))]
-    files = sorted((Path(endpoint) / "simulators").glob("[!.]*.json"))
-    return [str(json.loads(path.read_text())["address"]) for path in files]
+        return {str(address_in(endpoint)): ""}
+    told = [json.loads(path.read_text()) for path in sorted((Path(endpoint) / "simulators").glob("[!.]*.json"))]
+    return {str(one["address"]): str(one.get("keys", "")) for one in told}
 
 
 def ended(endpoint: str | Path) -> bool:

@@ -125,7 +125,7 @@ class ByteGuard:
 
     def __init__(self, refusals: RefusalLog | None = None, keys: Keys | None = None) -> None:
         self.refusals = refusals or RefusalLog()
-        self._keys, self._known = keys, () if keys is None else keys.stamp()
+        self._keys, self._known = keys, {} if keys is None else keys.known
         self._sealed = 0 if keys is None else _SEALED
         self._ports: list[_Port] = []
         self._taken: dict[int, int] = {}
@@ -211,8 +211,8 @@ class ByteGuard:
                 look_at = now + patience / 1000
             if self._keys is not None and now >= keys_at:
                 keys_at = now + _KEYS_SECONDS
-                if (known := self._keys.stamp()) != self._known:
-                    self._known = known
+                before, self._known = self._known, self._keys.known_now(self._known, self.refusals)
+                if before != self._known:
                     self._cut_everybody()
             if self._trims and now >= self._trim_at:
                 self._trim_at, self._trims = now + _TRIM_SECONDS, self._trims - 1
@@ -256,7 +256,7 @@ class ByteGuard:
             taken = self._taken.get(one.descriptor, 0)
             between = came - one.before - (taken - one.taken_before) - _SLACK_A_SECOND * (now - one.since)
             if between < 0:  # what is not owed now is no credit for later
-                one.taken_before += int(between)
+                one.taken_before -= int(between)
             topics = self._topics.get(one.descriptor)
             one.waiting = max(0, int(between) - _SLACK) + (topics.held if topics is not None else 0)
         living = [one for one in port.connections.values() if not one.cut]
@@ -280,6 +280,7 @@ class ByteGuard:
     def _cut_everybody(self) -> None:
         """Whose key is good connects anew at once; who holds one that was revoked is not let in again."""
         for port in self._ports:
+            self._admit(port)  # who came in before is cut, too
             for one in port.connections.values():
                 self._cut(one)
             self.refusals.tell("connection_cut", "keys_changed", "who may come in is asked again", port=port.name)

@@ -1,6 +1,6 @@
 """Who may talk to whom: CURVE keys by role, and a doorkeeper that lets each role in only where it has a right to be.
 
-A folder of keys (`rookery keys new DIR`; `keys` in the folder of a run that made its own) holds `<role>.public` for
+A folder of keys (`rookery keys new DIR`; `run-keys` in the folder of a run that made its own) holds `<role>.public` for
 every role and `<role>.secret` for those that run on this machine. A socket that is bound proves to be its role's and
 asks whoever connects for a key it knows. In flows: key files, or what a connect string carries. Out flow: sockets that
 are encrypted and authenticated before the first message.
@@ -9,8 +9,10 @@ are encrypted and authenticated before the first message.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
+import tempfile
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,6 +38,8 @@ RIGHTS: dict[str, frozenset[str]] = {
 """Which roles may connect to which kind of socket. Nobody connects to publish weights: only a socket that proves to be
 the learner's (or a relay's) is ever listened to."""
 _Z85_KEY, _RAW_KEY = 40, 32
+_OWN, _RENEWABLE = "run-keys", ("simulator",)
+"""Where a run's own keys lie in its folder, and those of which its processes, which read them once, need no new one."""
 _CARRIED = ("actor.public", "simulator.public", "simulator.secret")
 """The keys in a connect string, in their order, as bytes in base64 (RFC 4648, section 5)."""
 _PRIVATE, _LENT = 0o600, 0o640
@@ -73,6 +77,8 @@ class Keys:
     def carried(cls, text: str) -> Keys:
         """A simulator's, from what a connect string has behind `?keys=`; ConfigurationError if they are none."""
         try:
+            if re.fullmatch(r"[\w-]{128}", text, re.ASCII) is None:
+                raise ValueError(len(text))
             raw = urlsafe_b64decode(text)
             keys = [z85.encode(raw[at : at + _RAW_KEY]) for at in range(0, len(raw), _RAW_KEY)]
             server, public, secret = keys
@@ -82,12 +88,21 @@ class Keys:
             raise ConfigurationError("connect_string_malformed") from None
         return cls("simulator", public, secret, {"actor": server, "simulator": public})
 
-    def stamp(self) -> tuple[int, ...]:
-        """Another one whenever somebody's public key is."""
+    def known_now(self, before: Mapping[str, bytes], refusals: RefusalLog) -> Mapping[str, bytes]:
+        """By role, as the folder says now: who has no file is known no more, who has one that cannot be read, or is
+        half written, as `before`."""
         if self.folder is None:
-            return ()
-        paths = (self.folder / f"{role}.public" for role in ROLES)
-        return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+            return self.known
+        found = {}
+        for role in ROLES:
+            path = self.folder / f"{role}.public"
+            try:
+                found[role] = _read(path)
+            except ConfigurationError as fault:
+                refusals.tell("key_not_read", fault.kind, fault.coded, role=role)
+                if role in before and (fault.kind == "key_file_malformed" or os.path.lexists(path)):
+                    found[role] = before[role]
+        return found
 
     def serve(self, socket: zmq.Socket[bytes], port: str) -> None:
         """Before `bind`: this socket proves to be our role's and lets in who may come to `port`."""
@@ -148,14 +163,15 @@ class _Roles(ThreadAuthenticator):
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys, refusals: RefusalLog) -> None:
         super().__init__(context)
-        self._keys, self._refusals = keys, refusals
+        self._keys, self._refusals, self._known = keys, refusals, keys.known
         self._role_of = {key: role for role, key in keys.known.items()}
         self._host = ""
 
     async def handle_zap_message(self, msg: list[bytes]) -> None:
         """One question; they are answered one after another."""
         self._host = msg[3].decode(errors="replace") if len(msg) > 3 else ""
-        self._role_of = {key: role for role, key in self._known().items()}
+        self._known = self._keys.known_now(self._known, self._refusals)
+        self._role_of = {key: role for role, key in self._known.items()}
         await super().handle_zap_message(msg)
 
     def callback(self, domain: str, key: bytes) -> bool:
@@ -167,18 +183,6 @@ class _Roles(ThreadAuthenticator):
         reason = f"keys of role {role} are for other ports" if role else "its key is none of this run, or was revoked"
         self._refusals.tell("handshake_refused", kind, reason, port=domain, host=self._host)
         return False
-
-    def _known(self) -> Mapping[str, bytes]:
-        """By role, as the folder says now: whose file is gone or damaged is not let in."""
-        if self._keys.folder is None:
-            return self._keys.known
-        found = {}
-        for role in ROLES:
-            try:
-                found[role] = _read(self._keys.folder / f"{role}.public")
-            except ConfigurationError as fault:
-                self._refusals.tell("key_not_read", fault.kind, fault.coded, role=role)
-        return found
 
     def curve_user_id(self, client_public_key: bytes) -> str:
         """What messages of this connection carry as `User-Id`."""
@@ -194,16 +198,23 @@ def new_keys(folder: Path) -> list[Path]:
 
 
 def _place(folder: Path) -> Path:
-    return own if (own := folder / "keys").is_dir() else folder
+    return own if (own := folder / _OWN).is_dir() else folder
 
 
 def run_keys(folder: Path) -> Path:
-    """The keys of the run in `folder` alone, in a folder of its user's alone; made where there are none yet."""
-    keys, aside = folder / "keys", folder / ".keys"
-    if not keys.exists():
-        shutil.rmtree(aside, ignore_errors=True)  # of one that was killed while it wrote
+    """Those of the run in `folder`, in a folder of its user's alone; made where there are none yet. ConfigurationError
+    where others could read or change them."""
+    keys = folder / _OWN
+    if not keys.is_symlink() and not keys.exists():
+        aside = Path(tempfile.mkdtemp(prefix=f".{_OWN}-", dir=folder))
         new_keys(aside)
-        aside.rename(keys)
+        try:
+            aside.rename(keys)
+        except OSError:  # another has made some meanwhile
+            shutil.rmtree(aside)
+    status = keys.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        raise ConfigurationError("run_keys_not_private", file=keys)
     return keys
 
 
@@ -215,9 +226,12 @@ def connect_string(address: str, folder: Path) -> str:
 
 def revoke(folder: Path, role: str) -> list[Path]:
     """A new pair for `role` in the place of the old one, whose holders are let in no more; ConfigurationError if
-    `folder` holds none. The public one first: whoever reads between the two is refused, and not let in."""
+    `folder` holds none, or is of a run whose processes would miss it. The public one first: whoever reads between the
+    two is refused, and not let in."""
     folder = _place(folder)
     _read(folder / f"{role}.public")
+    if folder.name == _OWN and role not in _RENEWABLE:
+        raise ConfigurationError("run_key_not_renewable", role=role, choices=[*_RENEWABLE], file=folder)
     return _make_pair(folder, role)
 
 

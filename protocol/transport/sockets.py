@@ -279,20 +279,20 @@ class Handshakes:
     def __init__(self) -> None:
         self._socket: zmq.Socket[bytes] | None = None
         self._events: zmq.Socket[bytes] | None = None
+        self._seen: set[int] = set()
 
     def watch(self, socket: zmq.Socket[bytes]) -> None:
         """From now on, before it connects."""
-        self._socket = socket
+        self._socket, self._seen = socket, set()
         self._events = socket.get_monitor_socket(int(zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED))
 
     def refused(self) -> bool:
         """Whether somebody listens there, and no handshake has succeeded."""
         from zmq.utils.monitor import recv_monitor_message  # costs some milliseconds, and few need it
 
-        seen = set()
         while self._events is not None and self._events.poll(0):
-            seen.add(recv_monitor_message(self._events)["event"])
-        return seen == {zmq.EVENT_CONNECTED}
+            self._seen.add(recv_monitor_message(self._events)["event"])
+        return self._seen == {zmq.EVENT_CONNECTED}
 
     def close(self) -> None:
         """Looks no longer; the socket goes on."""

@@ -51,7 +51,7 @@ def test_simulators_in_three_languages_drive_and_every_step_is_accounted_for_I8_
         assert printed == connect_string(served, tmp_path / "run")
         with raises(Timeout, "keys_not_accepted", peer=served), Simulator(served, "stranger", patience=2.0):
             pass
-        monkeypatch.setenv("ROOKERY_KEYS", str(tmp_path / "run" / "keys"))
+        monkeypatch.setenv("ROOKERY_KEYS", str(tmp_path / "run" / "run-keys"))
         simulators, places = [], {"python": str(tmp_path / "run"), "cpp": printed, "javascript": served}
         for name, program in programs.items():
             simulators.append(stack.enter_context(runs.started([*program, places[name], name], tmp_path, name)))

@@ -48,7 +48,8 @@ struct Keys { std::string server, own, secret; };  // actor.public, simulator.pu
 
 // Those that a connect string has behind ?keys=, else those in the folder that ROOKERY_KEYS names, as it does for who is
 // started by a run; else none.
-inline Keys keys_of(const std::string& carried) {
+inline Keys keys_of(const std::optional<std::string>& given) {
+  const std::string carried = given.value_or("");
   const std::string letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
   std::vector<std::uint8_t> raw;
   std::uint32_t bits = 0;
@@ -56,7 +57,7 @@ inline Keys keys_of(const std::string& carried) {
     bits = bits << 6 | static_cast<std::uint32_t>(letters.find(carried[i]) & 63);
     if (i % 4 != 0) raw.push_back(static_cast<std::uint8_t>(bits >> (6 - i % 4 * 2)));
   }
-  if (!carried.empty() && (raw.size() != 96 || carried.find_first_not_of(letters) != std::string::npos))
+  if (given && (carried.size() != 128 || carried.find_first_not_of(letters) != std::string::npos))
     throw Error("what follows ?keys= in the address holds no keys; copy all that the run printed");
   const char* folder = std::getenv("ROOKERY_KEYS");
   if (raw.empty() && (folder == nullptr || *folder == '\0')) return {};
@@ -64,8 +65,8 @@ inline Keys keys_of(const std::string& carried) {
     std::array<char, 41> text{};
     if (!raw.empty()) return zmq_z85_encode(text.data(), raw.data() + 32 * number, 32);
     const std::string path = std::string(folder) + "/" + name;
-    if (!std::ifstream(path).getline(text.data(), text.size()))
-      throw Error("cannot read " + path + ", where ROOKERY_KEYS says that keys are; correct or unset it");
+    std::ifstream(path).get(text.data(), text.size());
+    if (text[39] == 0) throw Error(path + " holds no key; correct ROOKERY_KEYS, which names that folder, or unset it");
     return text.data();
   };
   return {key(0, "actor.public"), key(1, "simulator.public"), key(2, "simulator.secret")};
@@ -77,7 +78,7 @@ class Line {
   explicit Line(const std::string& endpoint) : context_(zmq_ctx_new(), zmq_ctx_term) {
     const std::size_t end = endpoint.find("?keys=");
     const std::string address = endpoint.substr(0, end);
-    const Keys keys = keys_of(end == std::string::npos ? "" : endpoint.substr(end + 6));
+    const Keys keys = keys_of(end == std::string::npos ? std::nullopt : std::optional(endpoint.substr(end + 6)));
     socket_ = {zmq_socket(context_.get(), ZMQ_DEALER), zmq_close};
     set(ZMQ_IMMEDIATE, 1);
     set(ZMQ_LINGER, 500);

@@ -1,6 +1,6 @@
 // The client for simulators in Node, over the package `zeromq`.
 
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 
 import { Dealer } from "zeromq";
@@ -27,12 +27,17 @@ function z85(bytes) {
  * who is started by a run; else none. */
 function keysOf(carried) {
   const folder = process.env.ROOKERY_KEYS;
-  if (carried) {
+  if (carried !== undefined) {
     const raw = Buffer.from(carried, "base64url");
-    if (raw.length !== 96) throw new Error("what follows ?keys= in the address holds no keys; copy all that the run printed");
+    if (!/^[\w-]{128}$/.test(carried)) throw new Error("what follows ?keys= in the address holds no keys; copy all that the run printed");
     return [0, 32, 64].map((at) => z85(raw.subarray(at, at + 32)));
   }
-  const read = (name) => readFileSync(join(folder, name), "utf8").trim();
+  const read = (name) => {
+    const path = join(folder, name);
+    const key = existsSync(path) ? readFileSync(path, "utf8").trim() : "";
+    if (key.length !== 40) throw new Error(`${path} holds no key; correct ROOKERY_KEYS, which names that folder, or unset it`);
+    return key;
+  };
   return folder ? ["actor.public", "simulator.public", "simulator.secret"].map(read) : [];
 }
 

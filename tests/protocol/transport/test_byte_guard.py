@@ -6,10 +6,12 @@ import secrets
 from contextlib import closing, suppress
 
 import psutil
+import pytest
 import zmq
 
 from protocol.control.server import BYTES, ControlServer
-from protocol.transport.byte_guard import experience_limits
+from protocol.transport import byte_guard
+from protocol.transport.byte_guard import ByteGuard, experience_limits
 from protocol.transport.sockets import Ports, poll
 from tests.chaos.attacks import Peer
 from tests.protocol.parts import LAYOUT, Learner, line, python
@@ -94,6 +96,20 @@ def test_who_does_not_wait_for_the_end_of_the_handshake_is_told_apart_from_who_s
                 with closing(Peer(learner.addresses[1], "PUSH", patience=0)) as hasty:
                     hasty.send(PART)  # sometimes the answer is faster
         assert "refusals.handshake_refused.malformed" not in refusals.counters()
+
+
+def test_who_was_quiet_for_long_has_no_credit_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does the count run away, however long it is looked at."""
+    came = 0
+    monkeypatch.setattr(byte_guard, "_received", lambda descriptor, cookie: came)
+    guard, port = ByteGuard(), byte_guard._Port(None, "experience", 2**20, 2**20)  # type: ignore[arg-type]
+    one = port.connections[-1] = byte_guard._Connection(-1, 0, "127.0.0.1", 0.0, 0, 0)
+    for look in range(20_000):
+        guard._look(port, look / 10)
+    assert not guard.cut
+    came = 2**21
+    guard._look(port, 2_000.0)
+    assert one.cut
 
 
 def test_whole_messages_that_are_read_are_never_counted_however_many_there_are() -> None:

@@ -6,12 +6,14 @@ import os
 import stat
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
+from protocol.refusal_log import RefusalLog
 from protocol.transport.curve import RIGHTS, ROLES, CurveContext, Keys, connect_string, new_keys, revoke, run_keys
 from protocol.transport.sockets import Ports, connect
 from tests.faults import raises
@@ -97,15 +99,52 @@ def test_a_secret_of_another_pair_is_refused(folder, tmp_path):
 
 
 def test_a_run_makes_its_keys_once_for_its_user_alone(tmp_path):
-    (tmp_path / ".keys").mkdir()
-    (tmp_path / ".keys" / "actor.secret").write_text("of one that was killed while it wrote")
     made = run_keys(tmp_path)
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
-    first = Keys.load(tmp_path, "actor")
+    first = Keys.load(tmp_path, "simulator")
     assert run_keys(tmp_path) == made
-    assert Keys.load(made, "actor") == first
-    revoke(tmp_path, "actor")
-    assert Keys.load(made, "actor").public != first.public
+    assert Keys.load(made, "simulator") == first
+    revoke(tmp_path, "simulator")
+    assert Keys.load(made, "simulator").public != first.public
+    with raises(ConfigurationError, "run_key_not_renewable", role="learner"):  # its actors would not find it again
+        revoke(tmp_path, "learner")
+    assert [path.name for path in tmp_path.iterdir()] == [made.name]
+
+
+def test_two_that_make_keys_of_one_run_at_once_find_the_same(tmp_path):
+    with ThreadPoolExecutor(8) as several:
+        assert {*several.map(run_keys, [tmp_path] * 16)} == {tmp_path / "run-keys"}
+    assert [path.name for path in tmp_path.iterdir()] == ["run-keys"]
+
+
+def _readable(keys):
+    keys.mkdir(mode=0o755)
+
+
+def _elsewhere(keys):
+    run_keys(keys.parent.parent)
+    keys.symlink_to(keys.parent.parent / "run-keys")
+
+
+@pytest.mark.parametrize("prepare", [_readable, _elsewhere, lambda keys: keys.write_text("")])
+def test_keys_of_a_run_that_others_could_have_put_there_are_refused(tmp_path, prepare):
+    (tmp_path / "run").mkdir()
+    prepare(tmp_path / "run" / "run-keys")
+    with raises(ConfigurationError, "run_keys_not_private", file=tmp_path / "run" / "run-keys"):
+        run_keys(tmp_path / "run")
+
+
+def test_a_key_that_is_being_written_is_as_good_as_before(tmp_path):
+    new_keys(tmp_path / "keys")
+    keys, refusals = Keys.load(tmp_path / "keys", "learner"), RefusalLog()
+    path = tmp_path / "keys" / "actor.public"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:17])
+    assert keys.known_now(keys.known, refusals) == keys.known
+    path.write_bytes(whole)
+    assert keys.known_now({}, refusals) == keys.known
+    path.unlink()
+    assert "actor" not in keys.known_now(keys.known, refusals)
 
 
 def test_a_connect_string_carries_what_a_simulator_needs(folder):
@@ -210,7 +249,8 @@ def test_an_open_connection_ends_with_its_key(tmp_path):
     """Who holds the revoked key is hung up on and stays outside; another role connects anew by itself."""
     if sys.platform != "linux":
         skip_or_fail("needs Linux")
-    keys = run_keys(tmp_path)
+    keys = tmp_path / "keys"
+    new_keys(keys)
     guarded = CurveContext.make(Keys.load(keys, "learner"))
     ports = Ports(guarded, "127.0.0.1", 0)
     clients = [CurveContext.make(Keys.load(keys, role)) for role in ("actor", "relay")]

@@ -116,7 +116,7 @@ def open_ports(outside: SimulatorEndpoint, settings: SimulatorSettings, largest:
     if announced is not None:
         announced.parent.mkdir(exist_ok=True)
         aside = announced.with_name(f".{announced.name}")
-        aside.write_text(json.dumps({"address": address, "pid": os.getpid()}) + "\n")
+        aside.write_text(json.dumps({"address": address, "pid": os.getpid(), "keys": outside.keys}) + "\n")
         aside.rename(announced)
     log.info("event=serving_simulators address=%s", address)
     return ports, address
