@@ -24,6 +24,7 @@ _UTIL_LINUX = "systems without util-linux"
 REASONS: dict[str, Reason] = {
     # the machine
     "/dev/shm cannot be written": Reason("systems other than Linux, and sandboxes"),
+    "connections are not seen": Reason("systems other than Linux"),
     "there is no /dev/full": Reason("systems other than Linux"),
     "futexes are missing": Reason("systems other than Linux"),
     "pidfds are missing": Reason("systems other than Linux, and sandboxes"),

@@ -61,7 +61,7 @@ def test_steps_may_be_written_as_1e5(
 ) -> None:
     told: list[int] = []
 
-    def noted(run: Run, *_: object) -> supervisor.RunOutcome:
+    def noted(run: Run, *_: object, **__: object) -> supervisor.RunOutcome:
         told.append(run.steps)
         return supervisor.RunOutcome(False, {})
 
@@ -84,7 +84,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_starts(
 
 
 def test_a_run_without_a_summary_says_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "train", lambda *_: supervisor.RunOutcome(False, {}))
+    monkeypatch.setattr(supervisor, "train", lambda *_, **__: supervisor.RunOutcome(False, {}))
     result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(tmp_path / "run")])
     assert result.exit_code == 1
     assert "see the logs in its folder" in result.output

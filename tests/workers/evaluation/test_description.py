@@ -43,7 +43,7 @@ def test_the_world_is_the_same_and_its_module_is_imported_elsewhere(
     ("world", "kind", "code"),
     [
         ("raise ValueError('no')", "module_import_failed", 2),
-        ("import a_package_that_is_not_there", "package_missing", 2),
+        ("import a_package_that_is_not_there", "module_missing", 2),
         ("raise SystemExit", "module_import_failed", 2),
         ("import os; os._exit(2)", None, None),
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", None, None),

@@ -229,8 +229,10 @@ def test_a_fault_from_inside_stays_as_it_is_and_interrupts_pass() -> None:
         checked.step([np.zeros(E, np.int64)])
     checked = CheckedEnvironment(Fake(interrupt))
     checked.reset(0)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.raises(KeyboardInterrupt):
         checked.step([np.zeros(E, np.int64)])
+    signal.signal(signal.SIGINT, before)
     checked = CheckedEnvironment(Fake(pretend))
     checked.reset(0)
     with raises(EnvironmentFault, "environment_raised", reason="KeyboardInterrupt", function="pretend"):
