@@ -139,7 +139,7 @@ def _become(body: Callable[[Tell], int], write: int, parent: int, notes: int) ->
         if os.getppid() == parent:
             code = body(tell)
     except Ended:
-        pass
+        pass  # it was told to end, and has closed its world on the way here
     except BaseException:
         traceback.print_exc()
     finally:
