@@ -14,6 +14,7 @@ import zmq
 
 from protocol.errors import ConfigurationError
 from protocol.refusal_log import RefusalLog
+from protocol.transport import sockets
 from protocol.transport.curve import RIGHTS, ROLES, CurveContext, Keys, connect_string, new_keys, revoke, run_keys
 from protocol.transport.sockets import Ports, connect
 from tests.faults import raises
@@ -242,6 +243,35 @@ def test_a_revoked_key_opens_nothing_more_and_its_successor_does(context, tmp_pa
         with raises(ConfigurationError, "key_file_unreadable"):
             revoke(tmp_path / "keys", "actor")
     finally:
+        guarded.destroy(linger=0)
+
+
+def test_who_was_refused_comes_in_once_its_key_is_there(tmp_path, monkeypatch):
+    """Whatever kind of socket, and though nobody makes it anew."""
+    monkeypatch.setattr(sockets, "_DEAD_AFTER", 300)  # milliseconds that a handshake may take
+    keys, aside = tmp_path / "keys", tmp_path / "actor.public"
+    new_keys(keys)
+    guarded, actor = (CurveContext.make(Keys.load(keys, role)) for role in ("learner", "actor"))
+    ports = Ports(guarded, "127.0.0.1", 0)
+    (keys / "actor.public").rename(aside)
+    try:
+        addresses = ports.bind({1: zmq.PULL, 2: zmq.XPUB, 3: zmq.XPUB})
+        kinds = {1: zmq.PUSH, 2: zmq.SUB, 3: zmq.SUB}
+        clients = {at: connect(actor, kind, addresses[at]) for at, kind in kinds.items()}
+        clients[1].send(b"segments")
+        for at in (2, 3):
+            clients[at].setsockopt(zmq.SUBSCRIBE, b"topic/")
+        refusals = guarded.refusals
+        assert refusals is not None
+        until(lambda: refusals.total >= 2 * len(kinds), what="each is refused")
+        assert not any(ports.sockets[at].poll(0) for at in kinds)
+        aside.rename(keys / "actor.public")
+        for at, client in clients.items():
+            while not ports.sockets[at].poll(20):
+                client.poll(0)  # who subscribes says so again when it looks
+    finally:
+        actor.destroy(linger=0)
+        ports.close()
         guarded.destroy(linger=0)
 
 
