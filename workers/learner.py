@@ -46,7 +46,7 @@ from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_learners
 from workers.planning.cohorts import stacks_of
 from workers.planning.data_parallel import ledger_path, rank_for_actor, rank_of_learner
 from workers.planning.league_plan import plan_league
-from workers.planning.policy_plan import PolicyPlan, TrainingPlan
+from workers.planning.policy_plan import PolicyPlan, TrainingPlan, most_steps
 from workers.planning.shared_observation_plan import plan_common
 from workers.runtime import torch_setup
 from workers.runtime.lockstep_checkpoints import checkpoints_of
@@ -255,7 +255,8 @@ class Learner:
         compression.check_package(plan.config.compress)
         window = Window(plan.credit_blocks, plan.credit_blocks * plan.block)
         before = 0 if self._run.lockstep else sum(ledger.counts().values()) * plan.layout.length
-        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, plan.check, window)
+        most = most_steps(self._run.end)  # of any actor: a segment has a step at least
+        self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, plan.check, window, most)
         return self._receiver, before
 
     def _member(self, plan: TrainingPlan) -> PolicyLearner:

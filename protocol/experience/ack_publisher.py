@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 
 import zmq
@@ -139,6 +139,12 @@ class AckSender:
         self._owed.discard((policy, key))
         self._refused.pop((policy, key), None)
         self._said.pop((policy, key), None)
+
+    def living(self, actors: Set[Key]) -> None:
+        """Who is a member now. Of who is none and does not listen only what is settled is of interest."""
+        for policy, key in self._flights.keys() | self._refused.keys():
+            if key not in actors and key not in self.listeners.get(policy, ()):
+                self.forget(policy, key)
 
     def send(self, policy: str, key: Key) -> None:
         """Tells one actor incarnation how far its segments of `policy` are."""

@@ -81,6 +81,7 @@ class PolicyInbox:
     ledger: ReceiptLog
     pool: SlotPool
     check: ActionCheck | None
+    most: int
     announced: dict[Key, int]
     settled: dict[Key, int]
     shelf: SharedObsStore
@@ -186,7 +187,9 @@ class PolicyInbox:
 
     def _news(self, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
         """`fresh`, which they are not yet taken for announced."""
-        known = self.announced.get(key, 0)
+        known, last = self.announced.get(key, 0), int(records["number"][-1])
+        if last > self.most:  # whatever it dropped: all of its true ones would be taken for repeated
+            raise WireError("segment_number_too_large", value=last, limit=self.most, field="number")
         if int(records["number"][0]) <= known:
             count = len(records)
             records = records[records["number"] > known]

@@ -78,14 +78,15 @@ class ExperienceReceiver:
         pool_slots: int,
         check: ActionCheck | None = None,
         window: Window = Window(),  # noqa: B008 - frozen
+        most: int = 2**63 - 1,
     ) -> None:
         """Accepts segments of `policy` whose actions pass `check`; a pool of `pool_slots` slots is made when the first
-        remote actor sends some. `window`: what one actor may have in flight."""
+        remote actor sends some. `window`: what one actor may have in flight, `most`: segments that it may make."""
         self._acks.expect(policy, window)
         settled = ledger.entries()
         pool = SlotPool(layout, pool_slots)
         self._intakes[policy] = PolicyInbox(
-            policy, layout, ledger, pool, check, dict(settled), settled, self._shelf, self._acks, self._counters
+            policy, layout, ledger, pool, check, most, dict(settled), settled, self._shelf, self._acks, self._counters
         )
 
     def add_common(self, layout: Layout, blocks: int) -> None:
@@ -131,7 +132,9 @@ class ExperienceReceiver:
         """`count` more segments of this actor, up to number `upto`, are in the learner's hands: ledger, then answer."""
         intake = self._intakes[policy]
         key = (arrival.actor, arrival.incarnation)
-        intake.ledger.acknowledge(*key, upto, count)
+        for gone in intake.ledger.acknowledge(*key, upto, count):
+            intake.settled.pop(gone, None)
+            intake.announced.pop(gone, None)
         intake.settled[key] = max(upto, intake.settled.get(key, 0))
         self._acks.settled(policy, key)
 
@@ -156,6 +159,7 @@ class ExperienceReceiver:
         its ring, if it is to be (`salvage`); its memory is let go once everything in it was used."""
         attached = {policy: intake.rings for policy, intake in self._intakes.items()}
         self._shelf.living(actors)
+        self._acks.living(actors)
         for policy, key, path in self._roll.call(actors, attached):
             if salvage:
                 self._salvage(self._intakes[policy], key, path)

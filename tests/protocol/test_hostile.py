@@ -86,6 +86,17 @@ def test_Z4_what_cannot_be_is_refused_and_the_next_segment_taken_H1(
     assert "0..1" in action
 
 
+def test_a_number_beyond_what_an_actor_can_have_made_does_not_make_its_own_ones_old(stranger: Stranger) -> None:
+    stranger.receiver.add_policy(POLICY, LAYOUT, ReceiptLog(None), 2, ActionCheck(WORLD.places[0]), most=40)
+    stranger.send(41)
+    assert (stranger.receives(), stranger.refused) == (0, 1)
+    assert set(stranger.learner.receiver._refusals.counters()) == {"refusals.message_refused.segment_number_too_large"}
+    stranger.send(1)
+    assert stranger.receives() == 1
+    stranger.send(40)
+    assert (stranger.receives(), stranger.refused) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("actor", "incarnation", "proof"),
     [
@@ -114,6 +125,20 @@ def test_nobody_announces_in_anothers_name(
 def test_whoever_comes_after_an_actor_may_send_what_that_one_left(stranger: Stranger) -> None:
     stranger.send(1, "actor-0", 1, proof_of(SECRET, RUN, "actor-0", 3))
     assert stranger.receives() == 1
+
+
+def test_of_an_incarnation_that_is_gone_nothing_is_kept_but_what_was_settled(stranger: Stranger) -> None:
+    """However many there were, each with a reason and with what it had in flight."""
+    for incarnation in (1, 2):
+        stranger.send(1, "actor-0", incarnation, proof_of(SECRET, RUN, "actor-0", 2))
+        stranger.receives()
+        stranger.send(2, "actor-0", incarnation, proof_of(SECRET, RUN, "actor-0", 2), action=[1, 2, 0])
+        stranger.receives()
+    acks = stranger.receiver._acks
+    assert {key for _, key in acks._refused} == {("actor-0", 1), ("actor-0", 2)}
+    stranger.receiver.living({("actor-0", 2)})
+    assert {key for _, key in acks._refused} == {("actor-0", 2)}
+    assert stranger.receiver._intakes[POLICY].announced == {("actor-0", 1): 1, ("actor-0", 2): 1}
 
 
 def test_a_refused_actor_learns_why_and_not_of_what_others_sent_in_its_name(stranger: Stranger) -> None:

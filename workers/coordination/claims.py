@@ -12,13 +12,12 @@ from collections.abc import Collection, Mapping
 from protocol.refusal_log import RefusalLog
 from workers.coordination.member_store import WorkerRecord
 from workers.metrics.segment_accounting import Page
+from workers.planning.policy_plan import most_steps
 
 __all__ = ["Claims"]
 
 _LARGEST = 2.0**53
 """Of any counter: whole numbers are exact up to here, and nothing counts so far in a lifetime."""
-_BEYOND = 1_000_000
-"""Steps that an actor may make beyond its quota, as its copies force on it."""
 _A_SECOND = 1e8
 """The most that anything can be counted up in a second."""
 _STEP_REWARD = 1e12
@@ -66,7 +65,7 @@ class Claims:
             self._doubt(who, "policy_unknown", f"episodes of {policy!r}, which nobody plays")
         elif taken:
             pass
-        elif steps > _most_steps(member.quota):
+        elif steps > most_steps(member.quota):
             self._doubt(who, "steps_beyond_quota", f"{steps} steps of {policy!r} with a quota of {member.quota}")
         elif count > 2 * (steps - before) + 1_000:
             self._doubt(who, "more_episodes_than_steps", f"{count} episodes of {policy!r} in {steps - before} steps")
@@ -91,7 +90,7 @@ def _fault(actor: bool, quota: int | None, told: Page, before: Page, seconds: fl
                 return "counter_impossible", f"{name} is {value:g}"
     if not actor:
         return None
-    if quota is not None and (steps := max(told.get(n, 0) for n in ("agent_steps", "env_steps"))) > _most_steps(quota):
+    if quota is not None and (steps := max(told.get(n, 0) for n in ("agent_steps", "env_steps"))) > most_steps(quota):
         return "steps_beyond_quota", f"{steps:g} steps with a quota of {quota}"
     for name, value in before.items():
         if value > told.get(name, 0) and name.startswith(_TOTALS):
@@ -101,8 +100,3 @@ def _fault(actor: bool, quota: int | None, told: Page, before: Page, seconds: fl
             if name.startswith(_BOOKS) and value - before.get(name, 0) > most:
                 return "counter_too_fast", f"{name} rose by {value - before.get(name, 0):g} in {seconds:.1f} s"
     return None
-
-
-def _most_steps(quota: int) -> int:
-    """Agent steps, of all policies, that an incarnation can have made."""
-    return 2 * quota + _BEYOND

@@ -282,7 +282,9 @@ class RunMetrics:
                 if path.exists():
                     ledger = ReceiptLog(path)
                     counts, entries = ledger.counts(), ledger.entries()
-                    ledgers.setdefault(policy, {}).update({k: (number, counts[k]) for k, number in entries.items()})
+                    known = ledgers.setdefault(policy, {})
+                    for key, number in entries.items():  # those that were put together are in each rank's
+                        known[key] = number, counts[key] + known.get(key, (0, 0))[1]
         return ledgers
 
     def _rates(self, now: float, env_steps: int, agent_steps: int) -> dict[str, float]:

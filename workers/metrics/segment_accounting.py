@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from protocol.experience.receipt_log import FORGOTTEN
+
 __all__ = [
     "Page",
     "Pages",
@@ -89,7 +91,8 @@ def segment_balance(
     incarnations that left in order; `gave_up`: those that said farewell with an error. What a lost actor had
     finished and no ledger knows is `dropped.actor_lost`, and `dropped.undelivered` what one that said farewell
     still had; what a lost learner had received and not trained is `lost_in_learner`. What one that left in order
-    sent and never counted is `uncounted`, and in `produced` all the same: it was made, only not by its own count.
+    sent and never counted is `uncounted`, and in `produced` all the same: it was made, only not by its own count. What
+    actors that a ledger put together (`FORGOTTEN`) had finished and nobody settled is `actor_lost`.
     """
     books: dict[str, Any] = dict.fromkeys(
         (
@@ -110,9 +113,16 @@ def segment_balance(
     dropped = {"overwritten": 0, "no_credit": 0, "recycled": 0, "stale": 0, "actor_lost": 0, "undelivered": 0}
     for policy in policies:
         settled = ledgers.get(policy)
+        forgotten = None if settled is None else settled.get(FORGOTTEN)
+        together: list[Page] = []
         for key, page in actors.items():
+            if forgotten is not None and settled is not None and key not in settled:
+                together.append(page)  # whether it is one of them, or had nothing settled, is not known any more
+                continue
             known = None if settled is None else settled.get(key, (0, 0))
             _enter_actor(books, dropped, page, policy, known, key in clean, key in gave_up)
+        if forgotten is not None:
+            _enter_actor(books, dropped, summed(together), policy, forgotten, False, False)
         arrived = 0
         for key, page in learners.items():
             arrived += _enter_learner(books, dropped, page, policy, key in clean)

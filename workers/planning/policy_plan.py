@@ -26,7 +26,10 @@ from workers.planning.league_plan import plan_league
 from workers.planning.rate_limiter import RateLimiter
 from workers.policies.interface import Interface
 
-__all__ = ["PolicyPlan", "TrainingPlan", "plan_policies"]
+__all__ = ["PolicyPlan", "TrainingPlan", "most_steps", "plan_policies"]
+
+_BEYOND = 1_000_000
+"""Steps that an actor may make beyond its quota, as its copies force on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,11 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
         _check_places(plan, places)
         plans[name] = plan
     return plans
+
+
+def most_steps(quota: int) -> int:
+    """Agent steps, of all policies, that an incarnation can have made."""
+    return 2 * quota + _BEYOND
 
 
 def _check_places(plan: PolicyPlan, places: list[Place]) -> None:

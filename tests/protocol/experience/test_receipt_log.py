@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import SharedMemoryError
-from protocol.experience.receipt_log import _ENTRIES, ReceiptLog
+from protocol.experience.receipt_log import _ENTRIES, FORGOTTEN, ReceiptLog
 from tests.faults import raises
 from tests.protocol.parts import line, python
 
@@ -55,11 +55,26 @@ def test_an_entry_that_would_not_survive_reloading_is_refused(tmp_path: Path, ac
     assert ReceiptLog(tmp_path / "gem").entries() == {("actor-1", 1): 5}
 
 
-def test_a_full_ledger_says_so() -> None:
+def test_a_ledger_full_of_actors_that_may_live_says_so() -> None:
     ledger = ReceiptLog(None)
-    for incarnation in range(1, _ENTRIES + 1):
-        ledger.acknowledge("actor-0", incarnation, 1, 1)
+    for number in range(_ENTRIES):
+        ledger.acknowledge(f"actor-{number}", 1, 1, 1)
     with raises(SharedMemoryError, "ledger_full"):
-        ledger.acknowledge("actor-1", 1, 1, 1)
-    ledger.acknowledge("actor-0", _ENTRIES, 2, 1)  # those who are in it go on
-    assert ledger.acknowledged("actor-0", _ENTRIES) == 2
+        ledger.acknowledge("actor-x", 1, 1, 1)
+    ledger.acknowledge("actor-7", 1, 2, 1)  # those who are in it go on
+    assert ledger.acknowledged("actor-7", 1) == 2
+
+
+def test_a_full_ledger_forgets_who_has_long_been_followed_but_not_how_much_there_was(tmp_path: Path) -> None:
+    ledger = ReceiptLog(tmp_path / "gem")
+    ledger.acknowledge("actor-1", 1, 10**9, 3)
+    forgotten = [key for i in range(1, 2 * _ENTRIES) for key in ledger.acknowledge("actor-0", i, i, 2)]
+    assert forgotten == [("actor-0", i) for i in range(1, len(forgotten) + 1)]
+    again = ReceiptLog(tmp_path / "gem")
+    assert again.entries() == ledger.entries()
+    assert len(again.entries()) <= _ENTRIES
+    assert again.acknowledged("actor-1", 1) == 10**9
+    assert again.acknowledged("actor-0", 2 * _ENTRIES - 1) == 2 * _ENTRIES - 1
+    counts = again.counts()
+    assert counts[FORGOTTEN] == 2 * len(forgotten)
+    assert sum(counts.values()) == 3 + 2 * (2 * _ENTRIES - 1)

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.experience.receipt_log import FORGOTTEN
 from workers.metrics.segment_accounting import segment_balance, sum_counters, unacknowledged
 
 Key = tuple[str, int]
@@ -85,6 +86,18 @@ def test_both_identities_hold_exactly_and_no_number_is_negative(history: History
     assert balanced(books), books
     assert books["unexplained"] == 0
     assert min(v for v in (*books["dropped"].values(), *(b for b in books.values() if isinstance(b, int)))) >= 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(histories(), st.data())
+def test_what_a_ledger_put_together_is_in_the_books_as_much_as_before(history: History, data: st.DataObject) -> None:
+    before, lost = history.books(), ("actor_lost", "undelivered")
+    forgotten = data.draw(st.lists(st.sampled_from(sorted(history.ledger)), min_size=1, unique=True))
+    history.ledger[FORGOTTEN] = 0, sum(history.ledger.pop(key)[1] for key in forgotten)
+    after = history.books()
+    assert balanced(after), after
+    assert {**after, "dropped": ...} == {**before, "dropped": ...}
+    assert sum(after["dropped"][cause] for cause in lost) == sum(before["dropped"][cause] for cause in lost)
 
 
 @settings(max_examples=50, deadline=None)
