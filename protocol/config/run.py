@@ -234,6 +234,8 @@ class Run(ConfigModel):
     """Who gets the measurements besides `metrics.jsonl` and TensorBoard; each needs the extra of its name."""
     multiprocessing: Multiprocessing = Field(default_factory=Multiprocessing)
     """Three keys by the names that other documents have for them."""
+    baseline_episodes: int = Field(default=200, ge=0)
+    """Episodes of a random and of a scripted player, beside training, for returns to be compared with; 0: none."""
     evaluation: EvaluationConfig | None = None
     """How well the policies do without exploring, measured while they learn; None: it is not."""
     league: LeagueConfig | None = None

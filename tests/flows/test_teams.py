@@ -33,7 +33,7 @@ def game(steps: int = 2_000) -> dict[str, Any]:
     settings = {"game": "own", "payoffs": [[[0, 1], [0, 0]], [[1, 1], [1, 0]]], "turns": 5, "observe": "last"}
     environment = {"id": "matrix_game", "copies": 8, "settings": settings, "teams": {"pair": "all"}}
     data = runs.config(VDN, steps=steps, policy={"learning_rate": 0.01})
-    return {**data, "environment": {**environment, "team_reward": "mean"}}
+    return {**data, "environment": {**environment, "team_reward": "mean"}, "baseline_episodes": 20}
 
 
 def test_a_team_is_trained_and_its_policy_plays_without_the_run_J7(

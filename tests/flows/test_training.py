@@ -59,7 +59,7 @@ LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - (\S+) - (DEBUG|INFO|W
 )
 def test_ppo_trains_through_separate_processes_A1_A3_A6_H3_H4(tmp_path: Path, memory_dir: Path, transport: str) -> None:
     """Two learners, one actor, whatever carries the segments; the workers' processes are all different."""
-    data = runs.config(steps=4_000, transport=transport, log_interval=1)
+    data = runs.config(steps=4_000, transport=transport, log_interval=1, baseline_episodes=200)
     result = runs.train(data, tmp_path)
     summary = check(tmp_path, memory_dir, result, {"agent_0": "ppo", "agent_1": "ppo"}, 4_000)
     assert len(pids(tmp_path)) == 3

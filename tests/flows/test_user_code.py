@@ -74,6 +74,7 @@ def test_no_code_of_the_user_runs_in_the_coordinator_and_a_complete_run_is_a_suc
     settings = {"width": 9, "height": 9, "turns": 20, "fault": fault}
     data = runs.config(
         steps=2_000,
+        baseline_episodes=200,
         environment={"id": "odd_worlds:make", "copies": 8, "settings": settings},
         policies={"agent_1": {"algorithm": {"name": "scripted", "entry": "odd_worlds:Player"}}},
     )

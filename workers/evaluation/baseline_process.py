@@ -26,7 +26,6 @@ __all__ = ["BaselineProcess"]
 
 log = logging.getLogger(__name__)
 
-_EPISODES = 200
 _SHARE, _LEAST = 0.1, 1.0
 """Of the run's time, and seconds that are there in any case."""
 _PATIENCE = 10.0
@@ -48,6 +47,8 @@ class BaselineProcess:
         self._forked: Forked | None = None
         if run.environment.id == EXTERNAL:
             self._over, self._says = True, "external simulators are played by nobody else"
+        elif not run.baseline_episodes:
+            self._over, self._says = True, "none are asked for, by baseline_episodes"
         else:
             without = () if lock is None else (lock,)
             self._forked = Forked(lambda tell: _play(run, folder, began, tell), without)
@@ -113,8 +114,8 @@ def _play(run: Run, folder: Path, began: float, tell: Tell) -> int:
     configure_logging("baselines", run, folder)
     _redirect(folder / run.log_dir / "baselines.out")
     where = run.environment.model_copy(update={"processes": 0})  # this process may end as well as another
-    measured = Baselines(where, _EPISODES, run.seed, _COPIES if _is_ours(where) else 1)
-    log.info("event=playing episodes=%d", _EPISODES)
+    measured = Baselines(where, run.baseline_episodes, run.seed, _COPIES if _is_ours(where) else 1)
+    log.info("event=playing episodes=%d", run.baseline_episodes)
     told_at = time.monotonic()
 
     def say(over: bool = False, says: str = "") -> None:
