@@ -164,10 +164,12 @@ class Ring:
     def check_whole(self) -> None:
         """SharedMemoryError where somebody made the file shorter since it was mapped: from then on nothing in it is
         intact."""
-        if not self._is_whole():
+        if not self.whole:
             raise SharedMemoryError("shared_memory_truncated", file=self.path)
 
-    def _is_whole(self) -> bool:
+    @property
+    def whole(self) -> bool:
+        """Whether nobody made the file shorter since it was mapped."""
         memory = self._memory
         if not isinstance(memory, SharedFile):
             return True
@@ -177,7 +179,7 @@ class Ring:
 
     def reading(self) -> AbstractContextManager[None]:
         """Around copying and `intact`: in a locked ring no slot changes meanwhile. Timeout where it cannot be had."""
-        self._is_whole()
+        _ = self.whole  # else copying would end the process; `intact` asks again
         return _UNLOCKED if self._lock is None else self._lock.reading()
 
     def begin(self, slots: slice | NDArray[np.int64]) -> None:
@@ -258,7 +260,7 @@ class Ring:
         With checksums the memory must also still have the announced one. A copy can only be torn by what is there now:
         whatever the order in which a processor shows stores, no later reading of a word goes back behind an earlier.
         """
-        same = self.current(records) & self._is_whole()
+        same = self.current(records) & self.whole
         if self.checksums:
             for i in np.flatnonzero(same):
                 same[i] = self.checksum(int(records["slot"][i])) == int(records["checksum"][i])

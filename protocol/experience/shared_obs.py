@@ -39,6 +39,8 @@ class SharedObs:
     def rows(self, moment: NDArray[np.uint64], stream: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray]:
         """Places [n, R] in `values` of the rows that streams [n] refer to by `moment` [n, R], and whether they are
         there [n, R]; never a place beyond. A segment found intact after copying proves that they were not recycled."""
+        if not self.ring.whole:
+            return np.zeros(moment.shape, np.int64), np.zeros(moment.shape, np.bool_)
         table = self.ring.table
         numbers = np.where(table["stream"] == self.writer, table["number"], np.uint64(0))
         order = np.argsort(numbers)
@@ -159,6 +161,7 @@ class SharedObsWriter:
 
     def _next(self) -> NDArray[Any]:
         """[E, *shape]: a moment to be written."""
+        self.ring.check_whole()
         block, row = divmod(self._last + 1, self.moments)
         if row == 0:
             self._begin(block)

@@ -115,10 +115,14 @@ class SharedFile:
             os.close(descriptor)
             raise
 
+    @property
+    def short(self) -> bool:
+        """Whether somebody made the file shorter: reading what is mapped beyond its end would kill the process."""
+        return os.fstat(self._descriptor).st_size < self.size
+
     def mend(self) -> bool:
-        """Where somebody made the file shorter, reading what is mapped beyond its end would kill the process: then it
-        gets its size back, with zeros, and it is told."""
-        if os.fstat(self._descriptor).st_size >= self.size:
+        """Gives a file that somebody made shorter its size back, with zeros; whether it was."""
+        if not self.short:
             return False
         os.ftruncate(self._descriptor, self.size)
         return True

@@ -75,6 +75,7 @@ class SharedObsStore:
             if known is not None:
                 self._left.append(ref(known))
             known = self._near[key] = SharedObs(ring, told.writer)
+        known.ring.check_whole()
         return known
 
     def left(self, key: Key) -> SharedObs | None:

@@ -220,7 +220,13 @@ class WeightSubscriber:
         self._remote = False
 
     def _read(self, out: NDArray[np.uint8], have: Version) -> Version | None:
-        if self._mailbox is None or (there := self._mailbox.version) <= have:
+        if self._mailbox is None:
+            return None
+        if not self._mailbox.whole:  # until its learner publishes again what is here is as good as any
+            fault = SharedMemoryError("shared_memory_truncated", file=self._mailbox.path)
+            self._subscription.refusals.tell("weights_damaged", fault.kind, fault.coded, policy=self._policy)
+            return None
+        if (there := self._mailbox.version) <= have:
             return None
         self.newest = max(self.newest, there)
         version = self._mailbox.read(out, 0)

@@ -7,7 +7,9 @@ One process writes; any number read, threads of the writer included.
 
 from __future__ import annotations
 
+import logging
 import mmap
+import os
 import secrets
 import time
 import zlib
@@ -24,6 +26,8 @@ from protocol.memory.shared_file import SharedFile
 from protocol.weights.version import Version, pack, unpack
 
 __all__ = ["SharedSnapshot"]
+
+log = logging.getLogger(__name__)
 
 _MAGIC = b"ROOKMAIL"
 _PAGE = 4096
@@ -49,6 +53,7 @@ class SharedSnapshot:
         self._copies = [
             np.ndarray((self.nbytes,), np.uint8, buffer=buffer, offset=_PAGE + i * stride) for i in range(copies)
         ]
+        self._head = words[:_BELL].copy()
         self._bell = int(words.ctypes.data) + 8 * _BELL
         self.retries = 0
         """Reads that met a copy that was empty, being written, or overwritten while it was read."""
@@ -95,7 +100,13 @@ class SharedSnapshot:
     @property
     def nonce(self) -> int:
         """A random number that proves to be looking at the same memory."""
-        return int(self._header[_NONCE])
+        return int(self._head[_NONCE])
+
+    @property
+    def whole(self) -> bool:
+        """Whether nobody made the file shorter. Where somebody did nothing of it may be read, until the next `write`
+        has mended it."""
+        return not isinstance(self._memory, SharedFile) or not self._memory.short
 
     @property
     def version(self) -> Version:
@@ -104,6 +115,7 @@ class SharedSnapshot:
 
     def write(self, weights: NDArray[np.uint8], version: Version) -> None:
         """Publishes `weights` [nbytes]; ValueError unless `version` is newer than the last one and the size fits."""
+        self._mend()
         if version <= self.version:
             raise ValueError(f"version {version} is not newer than {self.version}")
         word = pack(version)  # whatever can be refused is refused before the first store
@@ -124,6 +136,8 @@ class SharedSnapshot:
 
     def wait(self, have: Version, seconds: float) -> None:
         """Sleeps until weights newer than `have` are there, at most for `seconds`. Only where `futex.AVAILABLE`."""
+        if not self.whole:
+            return time.sleep(seconds)
         rung = int(self._header[_BELL]) & 0xFFFFFFFF  # before the look: what is published from now on changes it
         written = int(self._words[int(self._header[_ACTIVE])][_SEQUENCE]) & 1
         if written or self.version <= have:
@@ -148,9 +162,10 @@ class SharedSnapshot:
         """Copies the newest weights to `out` [nbytes]; None if none whole was found in `seconds` (0: one try)."""
         end = time.monotonic() + seconds
         while True:
-            index = int(self._header[_ACTIVE])
+            whole = self.whole
+            index = int(self._header[_ACTIVE]) if whole else 0
             words = self._words[index]
-            before = int(words[_SEQUENCE])
+            before = int(words[_SEQUENCE]) if whole else 0
             if before and not before & 1:
                 version, checksum = int(words[_VERSION]), int(words[_CHECKSUM])
                 out[:] = self._copies[index]
@@ -173,6 +188,20 @@ class SharedSnapshot:
         self._forget()
         if isinstance(self._memory, SharedFile):
             self._memory.remove()
+
+    def _mend(self) -> None:
+        """Gives the file its size back, if it was made shorter, as an empty mailbox: with copies that are being written
+        before there is room for any, so that nobody takes zeros for weights."""
+        if not isinstance(self._memory, SharedFile) or not self._memory.short:
+            return
+        log.warning("event=shared_memory_mended file=%s reason=made_shorter_by_a_process_of_this_user", self.path)
+        words = np.zeros(_PAGE // 8, np.uint64)
+        words[:_BELL] = self._head
+        words[_ACTIVE] = 0
+        for i in range(len(self._copies)):
+            words[16 + i * _WORDS + _SEQUENCE] = secrets.randbits(48) | 1  # no reader has seen it before
+        os.pwrite(self._memory.descriptor, words.tobytes(), 0)
+        self._memory.mend()
 
     def _forget(self) -> None:
         self._copies, self._words = [], []
