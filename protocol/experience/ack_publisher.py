@@ -122,10 +122,11 @@ class AckSender:
             flight.owed_since = time.monotonic()
             self._owed.add((policy, key))
 
-    def refused(self, policy: str, key: Key, fault: RookeryError) -> None:
-        """A message of this actor incarnation was refused: the next acknowledgement, a beacon at the latest, tells."""
-        count, _ = self._refused.get((policy, key), (0, ""))
-        self._refused[policy, key] = count + 1, f"{str(fault)[:_LONGEST]} [{fault.kind}]"
+    def refused(self, policy: str, key: Key, fault: RookeryError, count: int = 1) -> None:
+        """`count` messages of this actor incarnation were refused, the newest for this `fault`: the next
+        acknowledgement, a beacon at the latest, tells."""
+        before, _ = self._refused.get((policy, key), (0, ""))
+        self._refused[policy, key] = before + count, f"{str(fault)[:_LONGEST]} [{fault.kind}]"
         self._said.pop((policy, key), None)
 
     def answer(self) -> None:

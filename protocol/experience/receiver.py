@@ -108,6 +108,9 @@ class ExperienceReceiver:
             header: Segments | None = None
             try:
                 header, after = self._opener.open(frames)
+                if header.refused:
+                    self._refused_elsewhere(header)
+                    continue
                 way = (header.policy, header.actor, header.incarnation)
                 pile = piles.get(way)
                 if pile is not None and pile.header is not header:
@@ -232,6 +235,13 @@ class ExperienceReceiver:
             except RookeryError as fault:
                 self._quarantine(fault, peer_host(frames[0]), pile.header)
         return count
+
+    def _refused_elsewhere(self, header: Segments) -> None:
+        """A relay refused messages of an actor, which hears of it from its learner."""
+        self._proven(header)
+        if header.policy in self._intakes:
+            key, fault = (header.actor, header.incarnation), WireError.heard(header.refused)
+            self._acks.refused(header.policy, key, fault, header.count)
 
     def _intake_of(self, header: Segments) -> PolicyInbox:
         self._proven(header)

@@ -149,6 +149,8 @@ class Segments(Message):
     resent: bool = False
     common: CommonRows | None = None
     """Where agents see something in common."""
+    refused: Text = ""
+    """A relay's: why it refused the newest of `count` messages of this actor; nothing follows."""
 
 
 class Ack(Message):

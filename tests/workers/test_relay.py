@@ -13,6 +13,7 @@ import zmq
 
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError, WireError
+from protocol.experience import ack_publisher, sender
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, files
@@ -353,6 +354,36 @@ def test_what_breaks_a_rule_is_refused_in_one_sentence_and_harms_nobody(
         "segments_in_remote_memory",
         "message_not_segments",
     } <= {*kinds_in(caplog.text)}
+
+
+def test_who_is_refused_by_a_relay_hears_from_the_learner_how_often_and_why(
+    scene: Scene, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ack_publisher, "_BEACON_SECONDS", 0.01)
+    monkeypatch.setattr(sender, "_RESEND_AFTER", 1e6)  # nothing is refused twice
+    plan = plan_of()
+    relay, learner, good = scene.relay(plan), scene.learner(plan), scene.actor(plan)
+    near = Actor(scene.memory / f"{PREFIX}{RUN}-actor-2.1-{POLICY}.ring", "actor-2", layout=plan.layout)
+    scene.stack.callback(near.close)
+    route, refused = relay.serve(learner), f"refused_messages.{POLICY}"
+    for actor, inline in ((good, True), (near, False)):
+        actor.sender.route(route, inline)
+
+    def told(count: int) -> bool:
+        relay.passed.turn()
+        learner.use()
+        for actor in (good, near):
+            actor.sender.pump()
+        return near.counters[refused] == count
+
+    for count in (1, 3):  # the second and third come within the second after the first and are told together
+        near.write(count - near.written // BLOCK)
+        good.write(1)
+        until(lambda count=count: told(count))  # type: ignore[misc]
+    shipped(relay, learner, good, count=2 * BLOCK)
+    assert (good.counters[refused], learner.counters["quarantined_messages"]) == (0, 0)
+    lines = [one.message for one in caplog.records if "event=segments_refused" in one.message]
+    assert [kinds_in(one) for one in lines] == [["segments_in_remote_memory"]]
 
 
 class Weights:

@@ -22,6 +22,7 @@ __all__ = ["LearnerLink", "Place", "place_of"]
 
 _AT_ONCE = 1000
 _LARGEST_ACK = 4096
+_LONGEST_REASON = 400
 Place = tuple[str, int, str, str]
 """One incarnation of a learner process, which may serve many policies."""
 
@@ -52,9 +53,17 @@ class LearnerLink:
 
     def announce(self, header: Segments, records: NDArray) -> None:
         """Tells the learner of segments; never waits."""
+        self._send(header, records.tobytes())
+
+    def refuse(self, header: Segments, count: int, fault: WireError) -> None:
+        """Tells the learner that `count` messages like this one were refused; never waits."""
+        said = f"{str(fault)[:_LONGEST_REASON]} [{fault.kind}]"
+        self._send(header.model_copy(update={"count": count, "refused": said, "compressed": [], "common": None}))
+
+    def _send(self, header: Segments, *frames: bytes) -> None:
         said = header.model_copy(update={"schema_number": self._number})
         try:
-            self._push.send_multipart([encode(said), records.tobytes()], zmq.NOBLOCK)
+            self._push.send_multipart([encode(said), *frames], zmq.NOBLOCK)
         except zmq.Again:  # cannot be: an actor's credit is less than a queue holds
             self._counters.add("push_full")
 

@@ -6,8 +6,10 @@ flows: headers to the learners, one lane a policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+import time
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
+from typing import Any
 
 import zmq
 
@@ -30,6 +32,8 @@ from workers.relaying.policy_relay import PolicySegmentRelay
 __all__ = ["SegmentRelay"]
 
 _AT_ONCE = 1000
+_TELL_EVERY = 1.0
+"""Seconds from one word to a learner of what was refused to the next: who sends much that is refused costs it little."""
 _BYTES_AT_ONCE = 2**20
 """Bytes that are copied before acknowledgements and weights get their turn."""
 
@@ -58,6 +62,9 @@ class SegmentRelay:
         if common is not None:
             self._shelf.expect(common.layout, common.pool)
         self._refusals = refusals or RefusalLog()
+        self._untold: dict[tuple[str, str, int], tuple[Segments, int, WireError]] = {}
+        """By actor incarnation and policy: the newest message that was refused, how many, and why it was."""
+        self._told_at = 0.0
 
     @property
     def sockets(self) -> list[zmq.Socket[bytes]]:
@@ -92,16 +99,19 @@ class SegmentRelay:
             for ack in link.acknowledgements():
                 if ack.policy in self._lanes:
                     self._lanes[ack.policy].settle(ack)
+        self._tell_refusals()
         copied = sum(lane.retry() for lane in self._lanes.values())
         for _ in range(_AT_ONCE):
             frames = try_receive(self._pull, copy=False)
             if frames is None:
                 return False
             self._guard.took(frames)
+            header: Segments | None = None
             try:
-                copied += self._accept(frames)
+                header, rest = self._open(frames)
+                copied += self._lanes[header.policy].take(header, rest)
             except WireError as fault:
-                self._quarantine(fault, peer_host(frames[0]))
+                self._quarantine(fault, peer_host(frames[0]), header)
             if copied >= _BYTES_AT_ONCE:
                 break
         return True
@@ -118,15 +128,27 @@ class SegmentRelay:
     def _links(self) -> list[LearnerLink]:
         return list(dict.fromkeys(lane.link for lane in self._lanes.values()))
 
-    def _accept(self, frames: list[zmq.Frame]) -> int:
+    def _open(self, frames: list[zmq.Frame]) -> tuple[Segments, Sequence[Any]]:
+        """A header that its actor made, of a policy that is learned here, and what follows it."""
         header, rest = decode(frames)
         if not isinstance(header, Segments):
             raise WireError("message_not_segments", message=header.type)
         self._proven(header)
         if header.policy not in self._lanes:
             raise WireError("segments_for_other_node", policy=header.policy)
-        return self._lanes[header.policy].take(header, rest)
+        return header, rest
 
-    def _quarantine(self, fault: WireError, host: str) -> None:
+    def _tell_refusals(self) -> None:
+        """Once a second each learner, who tells its actors."""
+        if (now := time.monotonic()) - self._told_at >= _TELL_EVERY:
+            self._told_at = now
+            for header, count, fault in self._untold.values():
+                self._lanes[header.policy].link.refuse(header, count, fault)
+            self._untold.clear()
+
+    def _quarantine(self, fault: WireError, host: str, header: Segments | None) -> None:
         self._counters.add("quarantined_messages")
+        if header is not None:
+            who = header.policy, header.actor, header.incarnation
+            self._untold[who] = header, self._untold[who][1] + 1 if who in self._untold else 1, fault
         self._refusals.tell("message_refused", fault.kind, fault.coded, host=host)
