@@ -194,15 +194,15 @@ class Coordinator:
 
     def finish(self) -> dict[str, Any]:
         """The summary, written to the run's folder, and once more when baselines come in that are worth waiting for."""
-        self._baselines.run_ended()
+        self._baselines.run_ended(self._members.complete)
         summary = self._summary()
         self._books.write_summary(summary)
         over = Status(command="stop", view={**self._books.view, "baselines_left": self._baselines.left})
-        while self._members.complete and self._baselines.left and not self._asked_to_stop.is_set():
+        while self._baselines.left and not self._asked_to_stop.is_set():
             self._say_over(over)
-            if self._baselines.look():
-                summary |= self._baselines.summary(self._run.policy_of(self._world))
-                self._books.write_summary(summary)
+            self._baselines.look()
+        summary |= self._baselines.summary(self._run.policy_of(self._world))
+        self._books.write_summary(summary)
         self._baselines.close()
         return summary
 
@@ -505,14 +505,14 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         raise ConfigurationError("coordinator_without_processes", key="multiprocessing.enabled")
     if run.replay is not None:
         raise ConfigurationError("replay_with_coordinator", file=run.replay, key="replay")
-    world = described(run, "coordinator")
-    plan_learners(run, world)
-    if run.evaluation is not None:
-        environments_of(run.environment, 1)
     with ExitStack() as stack:
         lock = lock_run_folder(run, folder)
         stack.callback(os.close, lock)
         configure_logging("coordinator", run, folder)
+        world = described(run, "coordinator", lock)
+        plan_learners(run, world)
+        if run.evaluation is not None:
+            environments_of(run.environment, 1)
         baselines = BaselineProcess(run, folder, began, lock)  # forked while there is no thread
         stack.callback(baselines.close)
         context = open_context(keys, "coordinator")

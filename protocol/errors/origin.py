@@ -150,6 +150,10 @@ class _Folded(StackSummary):
 
     note = ""
 
+    def __bool__(self) -> bool:
+        """Shown as a stack even where no frame is left, as of a file that cannot be compiled."""
+        return True
+
     def format(self) -> list[str]:
         """What is left out before the frames."""
         return [self.note, *super().format()]

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import kinds_in
 from tests.flows import runs
+from tests.tools import ROOT
 
 WORLD = """
 import ctypes
@@ -89,3 +91,17 @@ def test_no_code_of_the_user_runs_in_the_coordinator_and_a_complete_run_is_a_suc
     ran = [line.split() for line in (tmp_path / "pids").read_text().splitlines()]
     assert {what for what, _ in ran} == {"import", "step", "player"}
     assert str(coordinator) not in {pid for _, pid in ran}
+
+
+@pytest.mark.parametrize("command", ["train", "train --sequential", "coordinator --bind 127.0.0.1:0"])
+def test_a_module_that_cannot_be_compiled_is_told_by_its_own_line_alone(tmp_path: Path, command: str) -> None:
+    (tmp_path / "uncompiled.py").write_text("import os\n\ndef make(:\n    pass\n")
+    source = str(runs.write(runs.config(environment={"id": "uncompiled:make"}), tmp_path))
+    verb, *options = command.split()
+    result = runs.rookery(verb, source, "--run-dir", "run", *options, cwd=tmp_path)
+    assert result.returncode == 2
+    assert kinds_in(result.stderr) == ["module_import_failed"]
+    shown = [line.strip() for line in result.stderr.splitlines() if line.startswith("  File ")]
+    assert shown == [f'File "{tmp_path / "uncompiled.py"}", line 3']
+    assert "    def make(:" in result.stderr.splitlines()
+    assert str(ROOT) not in result.stderr

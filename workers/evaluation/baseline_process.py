@@ -1,7 +1,8 @@
 """The baselines of a run, played beside training by a process of their own, which may end or hang as it likes.
 
 In flows: a run's configuration, the time. Out flow: what `summary.json` says of baselines, more of it the later it is
-asked. They take at most a tenth of the run's time, of a processor while it goes on and of the clock after its end.
+asked. They take at most a tenth of the run's time by the clock, on which waiting for a processor that the run has does
+not count.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from protocol.config.run import EnvironmentConfig, Run
-from protocol.errors.origin import one_line
 from workers.environments.registry import BUILT_IN
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.baselines import Baselines
 from workers.evaluation.forked import Ended, Forked, Tell
+from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import configure_logging
 
 __all__ = ["BaselineProcess"]
@@ -33,6 +34,8 @@ _PATIENCE = 10.0
 _NICE = 10
 _TELL_SECONDS = 0.5
 _COPIES = 64
+_SCHEDULED = Path("/proc/self/schedstat")
+"""Where Linux tells how long this thread has waited for a processor, in nanoseconds, as the second number."""
 
 
 class BaselineProcess:
@@ -44,6 +47,7 @@ class BaselineProcess:
         self._found: dict[str, dict[str, float]] = {}
         self._spent, self._over, self._says = 0.0, False, ""
         self._until: float | None = None
+        self._stopped = False
         self._forked: Forked | None = None
         if run.environment.id == EXTERNAL:
             self._over, self._says = True, "external simulators are played by nobody else"
@@ -73,14 +77,14 @@ class BaselineProcess:
         """Seconds that they may take, of a run that has lasted until now or has ended."""
         return _allowed((time.monotonic() if self._until is None else self._until) - self._began)
 
-    def run_ended(self) -> None:
-        """From now on what is left of the budget is time in which the run waits for them."""
-        self._until = time.monotonic()
+    def run_ended(self, complete: bool = True) -> None:
+        """From now on what is left of the budget is time in which the run waits for them, if it is `complete`."""
+        self._until, self._stopped = time.monotonic(), not complete
 
     @property
     def left(self) -> float:
         """Seconds in which the run, which has ended, may go on waiting; 0 when all are played, or are not to be."""
-        if self._over or self._until is None:
+        if self._over or self._stopped or self._until is None:
             return 0.0
         return max(0.0, self._until + min(self.budget - self._spent, _PATIENCE) - time.monotonic())
 
@@ -90,10 +94,15 @@ class BaselineProcess:
         by_policy: dict[str, dict[str, float]] = {}
         for agent, policy in policy_of.items():
             by_policy.setdefault(policy, self._found.get(agent, {}))
-        short = "" if self._over else f"the {self.budget:.3g} s that there are for them were over before all was played"
+        if self._over:
+            missing = self._says
+        elif self._stopped or self.left:
+            missing = "the run was stopped before all was played"
+        else:
+            missing = f"the {self.budget:.3g} s that there are for them were over before all was played"
         return {
             "baselines": by_policy,
-            "baselines_missing": self._says or short,
+            "baselines_missing": missing,
             "baselines_seconds": {"spent": self._spent, "budget": self.budget},
         }
 
@@ -121,29 +130,38 @@ def _play(run: Run, folder: Path, began: float, tell: Tell) -> int:
     def say(over: bool = False, says: str = "") -> None:
         nonlocal told_at
         told_at = time.monotonic()
-        told = {"found": measured.found, "spent": time.process_time() - spent_before, "over": over, "says": says}
+        told = {"found": measured.found, "spent": _unhindered() - begun, "over": over, "says": says}
         tell(json.dumps(told))
 
     def pace() -> None:
-        now, spent = time.monotonic(), time.process_time() - spent_before
+        nonlocal begun
+        now = time.monotonic()
         if now - told_at >= _TELL_SECONDS:
             say()
-        while spent > _allowed(time.monotonic() - began):
+        while (spent := _unhindered() - begun) > _allowed(time.monotonic() - began):
             if told_at < now:
                 say()
             time.sleep(_TELL_SECONDS)
+            begun = _unhindered() - spent
 
-    spent_before = time.process_time()
+    begun = _unhindered()
     try:
         measured.play(pace)
-    except (Exception, SystemExit) as fault:
-        if isinstance(fault, Ended) or isinstance(fault.__cause__, Ended):  # in the world's code
-            return 0
-        log.warning("event=no_baselines reason=%s", one_line(fault), exc_info=fault)
-        say(True, one_line(fault))
+    except Ended:
+        return 0
+    except Exception as fault:
+        if not isinstance(fault.__cause__, Ended):  # in the world's code
+            said, _ = tell_failure("baselines", fault)
+            say(True, said.strip().rpartition("\n")[2])
         return 0
     say(True)
     return 0
+
+
+def _unhindered() -> float:
+    """Seconds of the clock without those in which this thread waited for a processor."""
+    waited = int(_SCHEDULED.read_text().split()[1]) if _SCHEDULED.exists() else 0
+    return time.monotonic() - waited / 1e9
 
 
 def _is_ours(where: EnvironmentConfig) -> bool:

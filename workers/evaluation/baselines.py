@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig
 from workers.environments.base import Environment, Player
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.evaluation.episodes import EpisodePlay, evaluation_config, play_episodes
+from workers.rollout.players.scripted_player import Script
 
 __all__ = ["Baselines", "Found", "baselines", "play"]
 
@@ -66,7 +68,7 @@ class Baselines:
 
     def play(self, on_turn: Callable[[], None] = lambda: None) -> None:
         """Plays all of them; `on_turn` is called once a turn and may raise."""
-        environment = make(self._config)
+        environment = CheckedEnvironment(make(self._config))
         try:
             places = environment.world.places
             generators = np.random.default_rng(self._seed).spawn(len(places))
@@ -75,7 +77,8 @@ class Baselines:
             environment.reset(self._seed)
             player = environment.scripted()
             if player is not None:
-                self._play("scripted", environment, dict.fromkeys(chance, player), on_turn)
+                scripts = {place.name: Script("world", "baselines", place, player) for place in places}
+                self._play("scripted", environment, scripts, on_turn)
         finally:
             environment.close()
 

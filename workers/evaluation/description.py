@@ -20,13 +20,14 @@ __all__ = ["described"]
 _SECONDS = 300.0
 
 
-def described(run: Run, role: str) -> World:
-    """The world of `run`, in which all its scripts can act. To be asked before threads are begun.
+def described(run: Run, role: str, lock: int | None = None) -> World:
+    """The world of `run`, in which all its scripts can act. To be asked before threads are begun. `lock`: the
+    descriptor that holds the run's folder, which what a world may leave behind must not hold.
 
     Where it cannot be made, or a script cannot act, the other process says so as `role` does, and this one ends with
     its exit code. EnvironmentFault where it ended, or hung, before it could say anything.
     """
-    other = Forked(lambda tell: _describe(run, role, tell))
+    other = Forked(lambda tell: _describe(run, role, tell), () if lock is None else (lock,))
     try:
         told = other.lines(_SECONDS)
         fate = other.fate

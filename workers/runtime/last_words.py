@@ -18,6 +18,7 @@ from typing import IO, NoReturn
 
 from protocol.errors import RookeryError, disk_fault
 from protocol.errors.origin import Crash, blame, crash_in, is_ours, place_of
+from workers.runtime.logs import SHOWN
 
 __all__ = ["noted_crash", "tell_failure", "watch_user_code"]
 
@@ -32,11 +33,12 @@ def tell_failure(role: str, fault: Exception) -> tuple[str, int]:
     told = fault if isinstance(fault, RookeryError) else disk_fault(fault)
     if told is not None:
         error, code, said = told.coded, told.exit_code, f"{told.traceback}{role}: {told.coded}"
-        log.error("event=failed kind=%s error=%s", told.kind, told, exc_info=fault if told.traceback else None)
+        whole = fault if told.traceback else None
+        log.error("event=failed kind=%s error=%s", told.kind, told, exc_info=whole, extra=SHOWN)
     else:
         error = said = "".join(traceback.format_exception(fault))
         code = 1
-        log.error("event=crashed error=%s", type(fault).__name__, exc_info=fault)
+        log.error("event=crashed error=%s", type(fault).__name__, exc_info=fault, extra=SHOWN)
     try:
         print(said, file=sys.stderr, flush=True)  # noqa: T201 - the worker's last word
     except OSError:

@@ -17,9 +17,11 @@ from typing import TextIO
 
 from protocol.config.run import Run
 
-__all__ = ["Json", "configure_logging", "facts", "rates"]
+__all__ = ["SHOWN", "Json", "configure_logging", "facts", "rates"]
 
 _FORMAT = "%(asctime)s - {name} - %(levelname)s - %(message)s"
+SHOWN = {"shown": True}
+"""`extra` of a line that stderr has no need of: whoever logs it says the same there in words."""
 _PARTS = 3
 _KEY = re.compile(r"(?:^|\s)([a-z][a-z0-9_]*)=")
 _RATES = ("env_steps", "agent_steps", "steps_made.", "rows_received.", "rows_trained.")
@@ -75,7 +77,9 @@ def configure_logging(name: str, run: Run | None = None, folder: Path | None = N
         if run.log_format != "text":
             handlers.append((_file(place / f"{name}.jsonl", run), Json(name)))
     if "ROOKERY_PARENT" not in os.environ or not handlers:
-        handlers.append((_Stderr(), lines))
+        shown = _Stderr()
+        shown.addFilter(lambda record: not hasattr(record, "shown"))
+        handlers.append((shown, lines))
     for handler, formatter in handlers:
         handler.setFormatter(formatter)
         root.addHandler(handler)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ import psutil
 import pytest
 
 from protocol.config.run import Run, parse_run
+from tests.faults import kinds_in, words_in
 from tests.waiting import PATIENCE, until
 from workers.environments.registry import describe
 from workers.evaluation import baseline_process as module
@@ -51,6 +54,12 @@ def raise_value_error() -> None:
     raise ValueError("it broke")
 
 
+def busy() -> None:
+    end = time.process_time() + 0.005
+    while time.process_time() < end:
+        pass
+
+
 HOW: dict[str, Callable[[], object]] = {
     "raise": raise_value_error,
     "sys.exit": lambda: sys.exit("it broke"),
@@ -59,6 +68,9 @@ HOW: dict[str, Callable[[], object]] = {
     "abort": os.abort,
     "hang": lambda: time.sleep(PATIENCE),
     "slow": lambda: time.sleep(0.01),
+    "child": lambda: subprocess.run(["sleep", "0.02"], check=True),
+    "select": lambda: select.select([], [], [], 0.01),
+    "busy": busy,
     "nothing": lambda: None,
 }
 
@@ -84,17 +96,17 @@ def playing(run: Run, folder: Path, lasted: float = 0.0) -> Iterator[BaselinePro
 
 
 @pytest.mark.parametrize(
-    ("how", "why"),
+    ("how", "why", "kinds"),
     [
-        ("raise", "it broke"),
-        ("sys.exit", "it broke"),
-        ("os._exit", "exit code 3"),
-        ("segfault", "SIGSEGV"),
-        ("abort", "SIGABRT"),
+        ("raise", "it broke", ["environment_raised"]),
+        ("sys.exit", "it broke", ["environment_raised"]),
+        ("os._exit", "exit code 3", []),
+        ("segfault", "SIGSEGV", []),
+        ("abort", "SIGABRT", []),
     ],
 )
-def test_a_world_that_ends_its_process_costs_only_its_baselines_and_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, why: str
+def test_a_world_that_ends_its_process_costs_only_its_baselines_and_is_told_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, why: str, kinds: list[str]
 ) -> None:
     """And nobody waits for what cannot come."""
     monkeypatch.setattr(module, "_LEAST", 2 * PATIENCE)
@@ -103,9 +115,10 @@ def test_a_world_that_ends_its_process_costs_only_its_baselines_and_is_told(
         process.run_ended()
         until(lambda: (process.look(0.1), process.left)[1] == 0.0)
         missing = process.summary({"agent": "p"})["baselines_missing"]
-        assert why in missing
-    said = "".join(path.read_text() for path in (tmp_path / "logs").iterdir())
-    assert Path(__file__).name in missing + said, "where it was"
+    assert why in missing
+    assert kinds_in(missing) == kinds
+    assert Path(__file__).name in missing, "where it was"
+    assert {"raise_value_error", "<lambda>", "step"} & words_in(missing)
 
 
 def test_a_world_that_hangs_is_waited_for_as_long_as_the_budget_lasts(
@@ -119,7 +132,7 @@ def test_a_world_that_hangs_is_waited_for_as_long_as_the_budget_lasts(
             process.look(0.1)
         found = process.summary({"agent": "p"})
     assert found["baselines"] == {"p": {}}
-    assert "were over before" in found["baselines_missing"]
+    assert f"{found['baselines_seconds']['budget']:.3g}" in words_in(found["baselines_missing"])
 
 
 def test_it_does_not_hold_the_folder_of_a_run_whose_process_died(tmp_path: Path) -> None:
@@ -162,7 +175,53 @@ def test_a_quick_world_is_played_whole_and_its_process_ends(tmp_path: Path) -> N
     assert found["baselines_seconds"]["spent"] > 0
 
 
-def test_play_takes_no_more_than_its_share_of_a_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["slow", "child", "select"])
+def test_what_a_world_waits_for_outside_is_taken_from_the_time_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Though its processor does nothing meanwhile."""
+    monkeypatch.setattr(module, "_LEAST", 0.3)
+    monkeypatch.setattr(module, "_SHARE", 0.0)
+    with playing(run_of(how), tmp_path) as process:
+        until(lambda: process.look(0.1) and process.summary({})["baselines_seconds"]["spent"] > 0.3)
+        assert not process.look(1.0)
+        (found,) = process.summary({"agent": "p"})["baselines"].values()
+    assert found["random_episodes"] < 100, "of 200"
+
+
+def test_a_processor_that_others_have_is_not_taken_from_the_time_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As training has it: of what it plays at its low priority only the time that it gets counts."""
+    monkeypatch.setattr(module, "_LEAST", PATIENCE)
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})  # inherited by both
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        with playing(run_of("busy"), tmp_path) as process:
+            until(lambda: process.look(0.1))
+            began, spent = time.monotonic(), process.summary({})["baselines_seconds"]["spent"]
+            until(lambda: process.look(0.1) and time.monotonic() - began > 1.0)
+            spent = process.summary({})["baselines_seconds"]["spent"] - spent
+            assert spent < 0.6 * (time.monotonic() - began)
+    finally:
+        os.sched_setaffinity(0, before)
+        busy.kill()
+        busy.wait()
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_of_a_run_that_is_stopped_it_is_not_said_that_the_time_was_over(tmp_path: Path, complete: bool) -> None:
+    """Stopped before its end, or as it waited for them."""
+    with playing(run_of("hang"), tmp_path, lasted=50.0) as process:
+        process.run_ended(complete)
+        assert (process.left > 0) is complete
+    found = process.summary({"agent": "p"})
+    assert not {"5", "5.0"} & words_in(found["baselines_missing"])
+    assert found["baselines_missing"]
+
+
+def test_play_takes_no_more_than_its_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing to spend it stands still after a turn, having told what it has."""
     monkeypatch.setattr(module, "_LEAST", 0.0)
     monkeypatch.setattr(module, "_SHARE", 0.0)
