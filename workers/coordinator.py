@@ -200,8 +200,9 @@ class Coordinator:
         over = Status(command="stop", view={**self._books.view, "baselines_left": self._baselines.left})
         while self._baselines.left and not self._asked_to_stop.is_set():
             self._say_over(over)
-            self._baselines.look()
-        summary |= self._baselines.summary(self._run.policy_of(self._world))
+            if self._baselines.look():
+                self._books.write_summary(summary | self._baselines.summary(self._run.policy_of(self._world)))
+        summary |= self._baselines.summary(self._run.policy_of(self._world))  # and why not more were played
         self._books.write_summary(summary)
         self._baselines.close()
         return summary

@@ -84,7 +84,7 @@ def coordinator_of(
 def played() -> Any:
     """Baselines that nobody plays, and nobody waits for."""
     told = {"baselines": {}, "baselines_missing": "", "baselines_seconds": {}}
-    calls = {"look": lambda: False, "run_ended": lambda: None, "summary": lambda _: told, "close": lambda: None}
+    calls = {"look": lambda: False, "run_ended": lambda _: None, "summary": lambda _: told, "close": lambda: None}
     return SimpleNamespace(left=0.0, **calls)
 
 
@@ -411,10 +411,12 @@ def test_the_summary_is_there_before_baselines_and_complete_with_them(tmp_path: 
         played_so_far.update(baselines={"agent_0": {"random": 1.0}}, baselines_missing="")
         until(lambda: not missing())
         assert waiting.is_alive()
+        baselines.look = lambda: False
+        played_so_far["baselines_missing"] = "stopped"
         coordinator.stop()
         waiting.join(PATIENCE)
         assert not waiting.is_alive()
-        assert json.loads(file.read_text())["complete"] is True
+        assert (missing(), json.loads(file.read_text())["complete"]) == ("stopped", True)
 
 
 def test_a_coordinator_that_leaves_a_run_which_goes_on_tells_nobody_to_end(
