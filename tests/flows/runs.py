@@ -92,7 +92,14 @@ def config(algorithm: dict[str, Any] = PPO, steps: int = 4_000, **keys: Any) -> 
         **keys.pop("policy", {}),
     }
     world = {"copies": 8, "settings": {"width": 9, "height": 9, "turns": 20}}
-    return {"environment": world, "policy": policy, "steps": steps, "monitor_period": 0.3, "baseline_episodes": 0, **keys}
+    return {
+        "environment": world,
+        "policy": policy,
+        "steps": steps,
+        "monitor_period": 0.3,
+        "baseline_episodes": 0,
+        **keys,
+    }
 
 
 WORLDS = """

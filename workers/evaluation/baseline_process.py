@@ -125,7 +125,7 @@ def _play(run: Run, folder: Path, began: float, tell: Tell) -> int:
     where = run.environment.model_copy(update={"processes": 0})  # this process may end as well as another
     measured = Baselines(where, run.baseline_episodes, run.seed, _COPIES if _is_ours(where) else 1)
     log.info("event=playing episodes=%d", run.baseline_episodes)
-    told_at = time.monotonic()
+    told_at, begun = time.monotonic(), _unhindered()
 
     def say(over: bool = False, says: str = "") -> None:
         nonlocal told_at
@@ -144,7 +144,6 @@ def _play(run: Run, folder: Path, began: float, tell: Tell) -> int:
             time.sleep(_TELL_SECONDS)
             begun = _unhindered() - spent
 
-    begun = _unhindered()
     try:
         measured.play(pace)
     except Ended:
