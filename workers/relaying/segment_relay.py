@@ -33,7 +33,7 @@ __all__ = ["SegmentRelay"]
 
 _AT_ONCE = 1000
 _TELL_EVERY = 1.0
-"""Seconds from one word to a learner of what was refused to the next: who sends much that is refused costs it little."""
+"""Seconds between words to a learner of what was refused: who sends much that is refused costs it little."""
 _BYTES_AT_ONCE = 2**20
 """Bytes that are copied before acknowledgements and weights get their turn."""
 
