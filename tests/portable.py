@@ -1,6 +1,6 @@
 """How far the short tests of learning are from their bounds, with any seed and in any arithmetic: `make portable`.
 
-Every test that asks for the fixture `trial` and that `make test` runs learns with five seeds, once in each combination
+Every test that asks for the fixture `trial` learns with five seeds, once in each combination
 of arithmetics, and, so that it misses its bound, for a tenth of its steps and not at all. Arithmetics are told apart by
 what 1,000 updates make of the same weights. What was measured is kept line by line; the next start goes on behind it.
 """
@@ -27,7 +27,7 @@ from typing import Any
 import pytest
 
 from tests.margins import SHARES, Row, arithmetics, classes, report, table
-from tests.tools import ROOT, SHORT
+from tests.tools import ROOT
 from tests.trial import THREADS, VARIABLE, Settings
 
 __all__ = ["covering", "environment", "environment_of", "main", "missing", "read", "rows"]
@@ -149,13 +149,13 @@ def read(results: Path) -> list[dict[str, Any]]:
 def measure(row: Row, tests: Sequence[str], results: Path) -> None:
     """Runs `tests`, each of which adds its line; what pytest says lies beside them."""
     if tests:
-        command = [sys.executable, "-m", "pytest", "-q", "-m", SHORT, "--timeout", "1800", *tests]
+        command = [sys.executable, "-m", "pytest", "-q", "--timeout", "1800", *tests]
         with results.with_suffix(".log").open("a") as log:
             subprocess.run(command, env=environment_of(row, results), cwd=ROOT, stdout=log, stderr=log, check=False)
 
 
 def collect() -> list[str]:
-    """The tests that have something to reach, of those that `make test` runs."""
+    """The tests that have something to reach."""
     found: list[str] = []
 
     class Collected:
@@ -163,7 +163,7 @@ def collect() -> list[str]:
             found.extend(item.nodeid for item in session.items if "trial" in getattr(item, "fixturenames", ()))
 
     with redirect_stdout(io.StringIO()) as said:
-        code = pytest.main(["--collect-only", "-qq", "-m", SHORT, str(ROOT / "tests")], [Collected()])
+        code = pytest.main(["--collect-only", "-qq", str(ROOT / "tests")], [Collected()])
     if code != pytest.ExitCode.OK or not found:
         sys.exit(f"no tests to measure: {said.getvalue()}")
     return found

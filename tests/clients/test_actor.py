@@ -15,7 +15,7 @@ from tests.tools import ROOT, require
 from tests.trial import Trial
 from tests.waiting import until
 
-STEPS = 200_000
+STEPS = 100_000
 SECONDS = 600.0
 """For all three together; they take about ten on two idle cores."""
 PATIENT = ("actor_timeout=120", "learner_timeout=120")

@@ -58,6 +58,7 @@ def foraged(folder: Path, size: int = 8) -> float:
     return statistics.mean(mean for mean, *_ in found.values())
 
 
+@pytest.mark.slow
 def test_foraging_is_soon_learned_in_a_small_field(tmp_path: Path, trial: Trial) -> None:
     """E10: random players earn 0.02 there."""
     keys = ["environment.settings.size=6", "policy.network.hidden=[64, 64]", "policy.learning_rate=0.003", *trial.keys]

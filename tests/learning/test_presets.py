@@ -90,6 +90,7 @@ def test_acrobot_by_ppo_reaches_minus_90(tmp_path: Path) -> None:
     assert statistics.median(greedy) >= -90
 
 
+@pytest.mark.slow
 def test_pendulum_by_sac_soon_swings_up(run_dir: Path, trial: Trial) -> None:
     """E10 for actions that are numbers, on replay, exploration off: random is -1200. Most seeds come to -150, and some
     still have to swing longer."""

@@ -37,6 +37,7 @@ def spread_out(folder: Path) -> float:
     return statistics.mean(mean for mean, *_ in found.values())
 
 
+@pytest.mark.slow
 def test_what_is_soon_learned_here_counts_in_mpe2(tmp_path: Path, trial: Trial) -> None:
     """E10: all three by one policy, which so learns from three times as much."""
     keys = [HERE, *(f"agents.agent_{i}=all" for i in range(3)), "policy.algorithm.minibatches=4"]
