@@ -7,6 +7,8 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -16,7 +18,7 @@ from protocol.config.run import Run
 from protocol.config.yaml_file import check_same_run
 from protocol.errors import ConfigurationError, disk_fault
 
-__all__ = ["folder_for", "make_folder", "remove", "take_checkpoints", "write_config"]
+__all__ = ["folder_for", "left_as_found", "make_folder", "remove", "take_checkpoints", "write_config"]
 
 
 def folder_for(source: str, run_dir: Path | None) -> Path:
@@ -47,6 +49,17 @@ def make_folder(folder: Path) -> bool:
     except OSError as fault:
         raise disk_fault(fault) or ConfigurationError("folder_not_made", file=folder, reason=str(fault)) from None
     return True
+
+
+@contextmanager
+def left_as_found(folder: Path, fresh: bool) -> Iterator[None]:
+    """Whatever fails in here leaves no folder behind that was made afresh for it."""
+    try:
+        yield
+    except BaseException:
+        if fresh:
+            remove(folder)
+        raise
 
 
 def _in_use(folder: Path) -> bool:

@@ -29,7 +29,7 @@ from launch.cli.sweep import sweep as sweep_command
 from launch.config_loader import load, preset_names, sentence
 from launch.local import supervisor
 from launch.local.process import python
-from launch.run_dir import folder_for, make_folder, write_config
+from launch.run_dir import folder_for, left_as_found, make_folder, write_config
 from protocol import RELEASE
 from protocol.errors import one_sentence
 from protocol.memory.shared_file import files, sweep
@@ -296,13 +296,13 @@ def coordinator(
     """
     run = load(source, settings)
     folder = run_dir.resolve() if run_dir and resident else folder_for(source, run_dir)
-    make_folder(folder)
-    config = write_config(run, folder)
-    if without_keys:
-        keys = ""
-        os.environ.pop("ROOKERY_KEYS", None)
-    elif not keys and not insecure and is_loopback(bind.rpartition(":")[0]):
-        keys = str(run_keys(folder))
+    with left_as_found(folder, make_folder(folder)):
+        config = write_config(run, folder)
+        if without_keys:
+            keys = ""
+            os.environ.pop("ROOKERY_KEYS", None)
+        elif not keys and not insecure and is_loopback(bind.rpartition(":")[0]):
+            keys = str(run_keys(folder))
     command = python("workers.coordinator", str(config), "--run-dir", str(folder), "--bind", bind)
     command += ["--advertise", advertise] if advertise else []
     command += ["--insecure"] if insecure else []

@@ -20,7 +20,7 @@ from launch.local.hang_detector import CoordinatorWatch, HangDetector
 from launch.local.process import INCOMPLETE, Process, end_all, fork_client, start_process
 from launch.local.restarts import RestartManager, RunFailed
 from launch.local.signals import END_SECONDS, Interrupt
-from launch.run_dir import make_folder, remove, write_config
+from launch.run_dir import left_as_found, make_folder, remove, write_config
 from protocol.config.run import Run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
@@ -65,10 +65,11 @@ def train(
     _check_devices(run)
     sweep()
     fresh = make_folder(folder)
-    config = write_config(run, folder)
-    keys = "" if without_keys else str(run_keys(folder))
+    with left_as_found(folder, fresh):
+        config = write_config(run, folder)
+        keys = "" if without_keys else str(run_keys(folder))
+        context = open_context(keys, "supervisor")
     known = ["--keys", keys] if keys else []
-    context = open_context(keys, "supervisor")
     processes: list[Process] = []
     client: ControlClient | None = None
     forks: ForkClient | None = None

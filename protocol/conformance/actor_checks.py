@@ -18,11 +18,12 @@ from protocol.conformance.golden import golden, wide
 from protocol.conformance.invalid_messages import wrongs
 from protocol.conformance.probe import Talk
 from protocol.conformance.result import Finding, Flaw
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, Timeout
 from protocol.messages.codec import encode
 from protocol.messages.simulator import Admit, Bye, Fault, Ping, Pong, facts_of
 from protocol.simulator.connection import address_in, addresses_of, simulator_context
 from protocol.spaces import parse_world
+from protocol.transport.sockets import Handshakes, connect
 
 __all__ = ["CHECKS", "Server", "check_server"]
 
@@ -47,11 +48,12 @@ class _Server:
 
 def check_server(endpoint: str, keys: str = "", patience: float = 30.0) -> Iterator[Finding]:
     """All checks of the first actor at `endpoint`, as a simulator names it; `patience`: seconds in which an answer must
-    come, and a copy of the world be free. ConfigurationError where none serves yet."""
+    come, and a copy of the world be free. ConfigurationError where none serves yet, Timeout where none lets us in."""
     if not (known := addresses_of(endpoint)):
         raise ConfigurationError("simulators_not_served", file=address_in(endpoint))
     context, address = simulator_context(endpoint, keys), known[0]
     try:
+        _let_in(context, address, patience)
         server = _Server(context, address, patience)
         for check in CHECKS:
             holds = (check.__doc__ or "").strip().rstrip(".")
@@ -64,6 +66,22 @@ def check_server(endpoint: str, keys: str = "", patience: float = 30.0) -> Itera
         context.destroy(linger=500)
 
 
+def _let_in(context: zmq.Context[zmq.Socket[bytes]], address: str, patience: float) -> None:
+    """Timeout where nobody listens at `address`, or who does knows other keys: no check would say so."""
+    handshakes = Handshakes()
+    socket = connect(context, zmq.DEALER, address, queue=False, server="actor", handshakes=handshakes)
+    try:
+        outside = not socket.poll(int(1000 * min(patience, _HANDSHAKE_SECONDS)), zmq.POLLOUT)
+        if outside and handshakes.refused():
+            raise Timeout("keys_not_accepted", peer=address, seconds=min(patience, _HANDSHAKE_SECONDS))
+        if outside and not socket.poll(int(1000 * patience), zmq.POLLOUT):
+            raise Timeout("simulator_not_admitted", reason=f"no actor answered at {address}", seconds=patience)
+    finally:
+        handshakes.close()
+        socket.close(linger=0)
+
+
+_HANDSHAKE_SECONDS = 5.0
 _REFUSED = "What is refused of simulators"
 _STRIKES = 20
 _RECONNECTED = 60

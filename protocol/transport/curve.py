@@ -59,8 +59,10 @@ class Keys:
     @classmethod
     def load(cls, folder: Path, role: str) -> Keys:
         """Reads `folder`, or the keys that the run in it made; ConfigurationError if a key is missing, is none, or
-        could be read by others."""
+        could be read, or put there, by others."""
         folder = _place(folder)
+        if folder.exists() and folder.stat().st_uid not in (0, os.geteuid()):
+            raise ConfigurationError("keys_of_another_user", file=folder)
         known: dict[str, bytes] = {other: _read(folder / f"{other}.public") for other in ROLES}
         path = folder / f"{role}.secret"
         secret = _read(path)
@@ -257,11 +259,22 @@ def _read(path: Path) -> bytes:
     try:
         key = path.read_bytes().strip()
     except OSError as fault:
-        raise ConfigurationError("key_file_unreadable", file=path, reason=fault.strerror, folder=path.parent) from None
+        raise ConfigurationError(
+            "key_file_unreadable", file=path, reason=fault.strerror, remedy=_remedy(path.parent)
+        ) from None
     try:
         whole = len(key) == _Z85_KEY and len(z85.decode(key)) == 32
     except (ValueError, KeyError, IndexError):
         whole = False
     if not whole:
-        raise ConfigurationError("key_file_malformed", file=path, folder=path.parent)
+        raise ConfigurationError("key_file_malformed", file=path, remedy=_remedy(path.parent))
     return key
+
+
+def _remedy(folder: Path) -> str:
+    """What to do where a key in `folder` is missing or damaged."""
+    if folder.name == _OWN:
+        return f"stop the run, remove {folder} and start it again: it makes others"
+    if any(folder.glob("*.secret")):  # where there are some, no others are made
+        return "copy it from where these keys were made, or make others in another folder"
+    return f"make keys with `rookery keys new {folder}` or copy them there"

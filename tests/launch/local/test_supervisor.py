@@ -11,7 +11,8 @@ import pytest
 
 from launch.local import supervisor
 from protocol.config.run import parse_run
-from protocol.errors import Refused
+from protocol.errors import ConfigurationError, Refused
+from protocol.transport.curve import run_keys
 from tests.faults import raises
 
 
@@ -32,6 +33,20 @@ def test_a_coordinator_with_nothing_left_to_do_needs_no_workers() -> None:
 def test_any_other_refusal_is_told(kind: str) -> None:
     with raises(Refused, kind):
         supervisor._join(client(kind))
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_run_that_cannot_make_its_keys_leaves_no_new_folder_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: bool
+) -> None:
+    folder = tmp_path / "run"
+    if fresh:
+        monkeypatch.setattr(supervisor, "run_keys", lambda keys: run_keys(keys / "none"))
+    else:
+        (folder / "run-keys").mkdir(parents=True, mode=0o755)
+    with pytest.raises((FileNotFoundError, ConfigurationError)):
+        supervisor.train(parse_run({}), folder, lambda _: None, lambda _: None)
+    assert folder.exists() != fresh
 
 
 def test_a_sequential_run_whose_world_ends_its_process_has_not_reached_its_end(

@@ -8,20 +8,24 @@ import secrets
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zmq
 
 from protocol.conformance import Finding, actor_checks, check_server, check_simulator, simulator_checks
-from protocol.errors import RookeryError
+from protocol.errors import RookeryError, Timeout
 from protocol.messages.codec import decode, encode
 from protocol.messages.simulator import Observe, Pong
 from protocol.simulator.client import EpisodeCut, RunOver, Simulator, SimulatorFault
 from protocol.simulator.connection import Line
 from protocol.simulator.session import Session
 from protocol.spaces import Action, Agent, Box, Dict, Discrete, MultiDiscrete, World
-from tests.faults import kinds_in
+from protocol.transport.curve import CurveContext, Keys, new_keys
+from protocol.transport.sockets import Ports
+from tests.faults import kinds_in, raises
 from tests.tools import ROOT
 from tests.workers.environments.simulators.serving import WALK, serving
 from workers.environments.simulators import server
@@ -77,6 +81,22 @@ def test_an_actor_holds_to_all_that_is_checked_I8(world: World) -> None:
         findings = [*check_server(served.address)]
     assert [finding.holds for finding in findings if finding.good] == [finding.holds for finding in findings], findings
     assert len(findings) == len(actor_checks.CHECKS)
+
+
+def test_an_actor_that_knows_other_keys_is_one_fault_and_not_one_of_each_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ROOKERY_KEYS", raising=False)
+    new_keys(tmp_path / "keys")
+    context = CurveContext.make(Keys.load(tmp_path / "keys", "actor"))
+    ports = Ports(context, "127.0.0.1", 0, names={0: "simulators"})
+    try:
+        address = ports.bind({0: zmq.ROUTER})[0]
+        with raises(Timeout, "keys_not_accepted", peer=address):
+            next(check_server(address, patience=0.5))
+    finally:
+        ports.close()
+        context.destroy(linger=0)
 
 
 def test_an_actor_that_does_what_a_mask_forbids_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

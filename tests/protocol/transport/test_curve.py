@@ -69,7 +69,33 @@ def spoil(folder, tmp_path, name, content, mode=0o600):
 )
 def test_a_missing_or_damaged_key_is_one_sentence(folder, tmp_path, name, content, kind):
     spoil(folder, tmp_path, name, content)
-    with raises(ConfigurationError, kind, file=tmp_path / name, folder=tmp_path):
+    with raises(ConfigurationError, kind, file=tmp_path / name):
+        Keys.load(tmp_path, "actor")
+
+
+@pytest.mark.parametrize("there", ["none", "some", "some of a run"])
+def test_whoever_lacks_a_key_is_told_to_make_keys_where_they_can_be_made(folder, tmp_path, there):
+    place = tmp_path / ("run-keys" if there == "some of a run" else "keys")
+    place.mkdir()
+    if there != "none":
+        spoil(folder, place, "actor.public", None)
+    with raises(ConfigurationError, "key_file_unreadable") as caught:
+        Keys.load(place, "actor")
+    assert isinstance(caught.value, ConfigurationError)
+    if f"rookery keys new {place}`" in caught.value.facts["remedy"]:
+        new_keys(place)
+    else:
+        with raises(ConfigurationError, "keys_exist_already"):
+            new_keys(place)
+
+
+def test_keys_that_another_user_could_have_put_there_are_refused(folder, tmp_path):
+    if os.geteuid():
+        skip_or_fail("needs root")
+    spoil(folder, tmp_path, "actor.secret", (folder / "actor.secret").read_bytes())
+    assert Keys.load(tmp_path, "actor").role == "actor"
+    os.chown(tmp_path, 10_001, -1)
+    with raises(ConfigurationError, "keys_of_another_user", file=tmp_path):
         Keys.load(tmp_path, "actor")
 
 
