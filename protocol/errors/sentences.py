@@ -238,7 +238,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "module_name_taken": "Python knows another module called {value!r}; choose another name",
         "module_not_found": "{key} {value!r} names module {module!r}{hint}, which is not found in {file} nor installed; correct it, or start in its folder ({key} is one of {choices})",
         "module_missing": "{value} needs the module {module!r}, which is not installed{hint}; correct {key}, or install what brings that module",
-        "name_not_in_module": "module {module!r} has nothing called {name!r}; correct {key} {value!r}",
+        "name_not_in_module": "module {module!r} has nothing called {name!r}{hint}; correct {key} {value!r}",
         "network_ambiguous": "model_config and network name the same thing; keep network",
         "no_actor_left_for_simulators": "environment.settings.internal is {value} but the run has {count} actors, so none would serve simulators; raise actors or lower environment.settings.internal",
         "no_behaviors_after_reset": "{environment} has no behaviors after its first reset; let its agents be there from the start",

@@ -231,7 +231,7 @@ MISTAKES: dict[str, tuple[Mistake, str, dict[str, Any]]] = {
         "module_missing",
         {"module": "sisl", "hint": " (is pettingzoo:pettingzoo.sisl.pursuit_v5 meant?)"},
     ),
-    "function not there": (opening("{}:parallel_envv"), "name_not_in_module", {"name": "parallel_envv"}),
+    "function not there": (opening("{}:Endles"), "name_not_in_module", {"hint": " (is Endless meant?)"}),
     "recurrent DQN": (
         loading("cartpole", "policy.algorithm=dqn", "policy.network.recurrent=gru"),
         "algorithm_not_recurrent",

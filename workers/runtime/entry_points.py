@@ -10,6 +10,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -58,7 +59,10 @@ def import_entry_point(entry: str, key: str, forms: str) -> Callable[..., Any]:
     try:
         found = getattr(holder, name)
     except AttributeError:
-        raise ConfigurationError("name_not_in_module", module=module, name=name, key=key, value=entry) from None
+        near = "".join(f" (is {one} meant?)" for one in get_close_matches(name, dir(holder), 1))
+        raise ConfigurationError(
+            "name_not_in_module", module=module, name=name, key=key, value=entry, hint=near
+        ) from None
     if not callable(found):
         raise ConfigurationError("entry_not_callable", value=entry, key=key)
     function: Callable[..., Any] = found
