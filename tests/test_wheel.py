@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import protocol
+from launch.config_loader import preset_names
 from protocol.errors.distribution import DISTRIBUTION
 from tests.flows import runs
 from tests.flows.sequence import sequence
@@ -106,13 +107,14 @@ def test_a_project_trains_where_the_wheel_is_installed(installed: Path, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("preset", preset_names())
 def test_a_run_goes_on_and_is_evaluated_watched_and_exported_where_the_wheel_is_installed(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preset: str
 ) -> None:
     monkeypatch.setattr(runs, "require", lambda tool: str(installed.parent / tool))
     monkeypatch.setattr(runs, "environment", own_environment)
-    sequence("cartpole", tmp_path, 5_000, "environment.copies=4")
+    sequence(preset, tmp_path)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.config_loader import load
 from tests.faults import kinds_in
 from tests.flows import runs
 
@@ -43,8 +44,11 @@ def interrupted(command: Sequence[str], preset: str, folder: Path) -> bool:
     return code == 1
 
 
-def sequence(preset: str, folder: Path, steps: int, *settings: str) -> None:
-    """All of it; a run that was over before it was interrupted is tried again with more steps."""
+def sequence(preset: str, folder: Path, steps: int = 0, *settings: str) -> None:
+    """All of it, in a part of the preset's steps where none are given: a league needs many until it begins. A run that
+    was over before it was interrupted is tried again with more."""
+    run = load(preset)
+    steps = steps or run.steps // (40 if run.league is None else 2)
     for attempt in range(4):
         place = folder / str(attempt)
         place.mkdir()
