@@ -28,6 +28,7 @@ from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment, is_gridworld
 from workers.environments.base import Environment
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.collections import Collection
 from workers.environments.known_ids import gymnasium_names, is_meant, nearest
 from workers.environments.simulators import EXTERNAL, SimulatorEndpoint, SimulatorEnvironment, settings_of, world_of
@@ -155,7 +156,7 @@ def _meant(id: str) -> str:
 def describe(config: EnvironmentConfig, cut: bool = False) -> World:
     """The world of `config`, learned from a single copy; ConfigurationError if a run that makes cuts is to play it and
     it cannot tell its state."""
-    environment = make(config.model_copy(update={"copies": 1, "processes": 0, "async_factor": 1}))
+    environment = CheckedEnvironment(make(config.model_copy(update={"copies": 1, "processes": 0, "async_factor": 1})))
     try:
         if config.teams:  # whose members take turns is refused before anybody starts
             environment.reset(0)

@@ -15,12 +15,13 @@ import pytest
 
 from protocol.config.run import EnvironmentConfig, ScriptedPolicy
 from protocol.errors import EnvironmentFault, RookeryError
-from tests.faults import raises
+from tests.faults import kinds_in, raises
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.registry import make
+from workers.environments.registry import describe, make
 from workers.rollout.players.scripted_player import build_scripted_player
 from workers.runtime import last_words
+from workers.runtime.logs import facts
 
 WORLD = """
 from concurrent.futures import ThreadPoolExecutor
@@ -60,6 +61,7 @@ class World(gymnasium.Env):
         self.at("render")
 
     def close(self):
+        print("closed", file=open("closed", "a"))
         self.at("close")
 
     def at(self, place):
@@ -97,6 +99,21 @@ class World(gymnasium.Env):
 
 gymnasium.registry.pop("Registered-v0", None)
 gymnasium.register("Registered-v0", World)
+
+
+class Parallel(World):
+    possible_agents = agents = ["a", "b"]
+
+    def observation_space(self, agent):
+        return gymnasium.spaces.Box(0, 1, (2,))
+
+    def action_space(self, agent):
+        return gymnasium.spaces.Discrete(2)
+
+
+class Turns(Parallel):
+    def agent_iter(self):
+        return iter(self.agents)
 
 
 def player(place, streams, generator):
@@ -153,7 +170,6 @@ def assert_users(fault: BaseException, file: Path, line: int) -> None:
         ("step", "deep", "environment_raised", "RecursionError: maximum recursion depth exceeded"),
         ("step", "asserts", "environment_raised", "AssertionError"),
         ("render", "key", "environment_raised", "KeyError: 'sword'"),
-        ("close", "key", "environment_raised", "KeyError: 'sword'"),
     ],
 )
 def test_wherever_a_world_raises_it_is_told_with_function_file_and_line(
@@ -165,9 +181,25 @@ def test_wherever_a_world_raises_it_is_told_with_function_file_and_line(
         environment.reset(0)
         environment.step([np.zeros(1, np.int64)])
         environment.render_rgb()
-        environment.close()
     assert_users(caught.value, tmp_path / f"{name}.py", line_of("key" if how == "pooled" else how))
     assert ("KeyError" in caught.value.traceback) == (how in ("key", "chained", "pooled"))  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("how", ["key", "exits", "chained"])
+@pytest.mark.parametrize("world", ["World", "Parallel", "Turns"])
+def test_a_world_that_raises_as_it_is_closed_is_described_and_told_with_its_place(
+    name: str, world: str, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = EnvironmentConfig(id=f"{name}:{world}", copies=3, settings={"where": "close", "how": how})
+    assert describe(config).agents
+    CheckedEnvironment(make(config)).close()
+    assert Path("closed").read_text().splitlines() == ["closed"] * (1 + 3), "the other copies are closed too"
+    for record in caplog.records:
+        said = facts(record.getMessage())
+        assert (said["event"], said["environment"]) == ("close_raised", config.id)
+        assert kinds_in(str(said["error"])) == ["environment_raised"]
+        assert f"{name}.py:{line_of(how)}" in str(said["error"])
+    assert len(caplog.records) == 2
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -135,9 +135,10 @@ class GymnasiumEnvironment(Environment):
         return picture_of(self._envs[copy])
 
     def close(self) -> None:
-        """Closes all copies."""
-        while self._envs:
-            self._envs.pop().close()
+        """Closes all copies, though some may raise."""
+        with ExitStack() as closing:
+            while self._envs:
+                closing.callback(self._envs.pop().close)
 
 
 def from_id(id: str, copies: int, settings: Mapping[str, Any], observe: ObservedParts | None = None) -> Environment:

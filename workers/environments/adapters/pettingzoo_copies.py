@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from protocol.config.environment import ObservedParts
@@ -73,9 +74,10 @@ class PettingZooCopies:
         return self._number[key]
 
     def close(self) -> None:
-        """Closes all copies."""
-        while self.envs:
-            self.envs.pop().close()
+        """Closes all copies, though some may raise."""
+        with ExitStack() as closing:
+            while self.envs:
+                closing.callback(self.envs.pop().close)
 
 
 _OUTSIDE, _ADDRESS = re.compile(r"[^A-Za-z0-9_.-]+"), re.compile(r" at 0x[0-9a-fA-F]+")

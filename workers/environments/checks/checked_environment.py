@@ -6,6 +6,7 @@ the same turns, or an EnvironmentFault.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ from workers.environments.checks.row_checks import (
 from workers.runtime.state_capture import State, capture, restore, strip_prefix
 
 __all__ = ["CheckedEnvironment"]
+
+log = logging.getLogger(__name__)
 
 _Told = AgentTimeStep | AgentOutcome
 _COPIES, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
@@ -146,8 +149,11 @@ class CheckedEnvironment(Environment):
         return cells
 
     def close(self) -> None:
-        """Closes the environment; EnvironmentFault if that raises."""
-        self._run("close", self._inner.close)
+        """Closes the environment. What that raises is logged with its place: a run has lost nothing by it."""
+        try:
+            self._run("close", self._inner.close)
+        except EnvironmentFault as fault:
+            log.warning("event=close_raised environment=%s error=%s", self.world.id, fault.coded)
 
     def _guarded(self, verb: str, call: Callable[[], Turn]) -> Turn:
         self._turn = None

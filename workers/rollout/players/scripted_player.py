@@ -19,6 +19,7 @@ from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.errors.origin import blame, is_users
 from protocol.spaces import Place, World
 from workers.environments.base import AgentOutcome, AgentTimeStep, Player
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.checks.row_checks import ActionRows
 from workers.environments.players import random_player
 from workers.environments.registry import make
@@ -137,7 +138,8 @@ def _of_world(policy: str, where: EnvironmentConfig, copies: int, generator: np.
     """From another environment of as many copies, which ends at once: players keep what they need."""
     if where.id == EXTERNAL:  # to ask would start simulators
         raise _playerless(policy, where)
-    environment = make(where.model_copy(update={"copies": copies, "processes": 0, "async_factor": 1}))
+    alone = where.model_copy(update={"copies": copies, "processes": 0, "async_factor": 1})
+    environment = CheckedEnvironment(make(alone))
     try:
         environment.reset(int(generator.integers(2**31)))
         player = environment.scripted()
