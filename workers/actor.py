@@ -22,7 +22,6 @@ from protocol.messages.core import Status, Welcome
 from protocol.spaces import parse_world
 from workers import freeze_startup_objects
 from workers.environments.base import Turn
-from workers.environments.checks.bounds_check import BoundsCheck
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.lockstep_blocks import build_lockstep_blocks
 from workers.environments.registry import make
@@ -46,7 +45,7 @@ from workers.rollout.build import (
 )
 from workers.rollout.inference import act_turn
 from workers.rollout.lockstep import ActorCheckpoint, LockstepSchedule, Progress
-from workers.rollout.report import ActorReport, update_environment_counters
+from workers.rollout.report import ActorReport, BoundsReport, update_environment_counters
 from workers.rollout.stacked_inference import build_stacked_inference
 from workers.rollout.transport import ActorTransport
 from workers.runtime import torch_setup
@@ -60,8 +59,6 @@ __all__ = ["Actor", "main"]
 log = logging.getLogger(__name__)
 
 _PAUSED_SLEEP = 0.05
-_TOLD = 64
-"""Agents of which it is told at most that they see what lies outside their spaces."""
 
 
 class Actor:
@@ -74,9 +71,7 @@ class Actor:
         plans = plan_policies(run, world)
         auxiliaries, fixed, league = plan_auxiliaries(run, plans), plan_fixed(run, world), plan_league(run, world)
         self._plans: dict[str, TrainingPlan] = {**plans, **auxiliaries}
-        self._bounds = BoundsCheck(world)
-        policy_of = {agent: name for name, plan in plans.items() for agent in plan.agents}
-        self._bounded = {agent: policy_of[agent] for agent in self._bounds.agents[:_TOLD] if agent in policy_of}
+        self._bounds = BoundsReport(world, plans)
         self._counters = self._open_counters([*self._plans], [*fixed], league)
         device = acting_device(run, welcome.index)
         self._performers = {name: ActingPolicy(plan.interface, plan.config, 0, device) for name, plan in plans.items()}
@@ -164,9 +159,7 @@ class Actor:
             actions = act_turn(seats, turn, self._check, joint, answer)
             done.agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
-            for excess in self._bounds.look(turn):
-                if excess.agent in self._bounded:
-                    self._report.tell_outside(excess, self._bounded[excess.agent])
+            self._bounds.look(turn, self._counters)
             done.env_steps += turn.env_steps
             self._report.count(done.env_steps - before.env_steps, done.agent_steps - before.agent_steps)
             self._life.vitals.tick()
@@ -265,8 +258,7 @@ class Actor:
         run_dir = run_dir_of(self._welcome)
         name = f"{self._welcome.name}.{self._welcome.incarnation}"
         members = list(self._run.environment.members or ())
-        bounded = [(policy, self._environment.world.places[agent].name) for agent, policy in self._bounded.items()]
-        whole, sums = ActorReport.names(names, members, self._environment.counters, fixed, bounded)
+        whole, sums = ActorReport.names(names, members, self._environment.counters, fixed, self._bounds.places)
         if league is not None:
             games, margins = league.counters()
             whole, sums = [*whole, *games], [*sums, *margins]

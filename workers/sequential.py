@@ -62,7 +62,7 @@ from workers.rollout.build import (
 from workers.rollout.in_process_queue import InProcessQueue
 from workers.rollout.inference import act_turn
 from workers.rollout.lockstep import LockstepSchedule
-from workers.rollout.report import ActorReport, tell_first_episodes, update_environment_counters
+from workers.rollout.report import ActorReport, BoundsReport, tell_first_episodes, update_environment_counters
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import tell_failure, watch_user_code
@@ -105,7 +105,9 @@ class Sequential:
         sharing = plan_common(self._plans, world)
         self._common = None if sharing is None else sharing.writer(None)
         common = None if self._common is None else SharedObs(self._common.ring)
-        counted = ActorReport.names(names, list(run.environment.members or ()), fixed=[*fixed])
+        self._bounds = BoundsReport(world, self._plans)
+        members = list(run.environment.members or ())
+        counted = ActorReport.names(names, members, fixed=[*fixed], bounded=self._bounds.places)
         self._actor_page = Counters(folder / "counters" / "actor-0.1", *counted)
         self._learner_page = Counters(folder / "counters" / "learner-0.1", *LearnerReport.names(names))
         self._clock = StepClock(self._actor_page)
@@ -209,6 +211,7 @@ class Sequential:
             actions = act_turn(seats, turn, _never)
             agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
+            self._bounds.look(turn, self._actor_page)
             env_steps += turn.env_steps
             self._actor_page.set("env_steps", env_steps)
             self._actor_page.set("agent_steps", agent_steps)

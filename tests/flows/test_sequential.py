@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launch.config_loader import load
+from protocol.config.run import parse_run
 from tests.flows import runs
 from tests.learning.greedy import make_run
 
@@ -98,6 +100,54 @@ def test_the_source_documents_key_means_the_same_and_what_a_world_prints_disturb
     assert (summary["complete"], summary["agent_steps"]) == (True, 1_600)
     assert (tmp_path / "run" / "logs" / "sequential.log").exists()
     assert not (tmp_path / "run" / "coordinator.json").exists()
+
+
+OUTSIDE = """
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete
+
+SPACES = {
+    "box": Box(-1, 1, (2,)),
+    "whole": Box(0, 10, (2,), np.int64),
+    "part": Dict(near=Box(-1, 1, (2,)), far=Box(-900, 900, (2,))),
+}
+
+
+class World(gymnasium.Env):
+    action_space = Discrete(2)
+
+    def __init__(self, kind):
+        self.kind, self.observation_space, self.steps = kind, SPACES[kind], 0
+
+    def reset(self, *, seed=None, options=None):
+        return self.look(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.look(), 0.0, False, self.steps % 10 == 0, {}
+
+    def look(self):
+        numbers = np.full(2, 300 if self.steps >= 5 else 1)
+        if self.kind == "part":
+            return {"near": numbers.astype(np.float32), "far": numbers.astype(np.float32)}
+        return numbers.astype(self.observation_space.dtype)
+"""
+
+
+@pytest.mark.parametrize("kind", ["box", "whole", "part"])
+def test_what_lies_outside_its_space_is_found_as_in_a_run_of_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (tmp_path / "outside_worlds.py").write_text(OUTSIDE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    world = {"id": "outside_worlds:World", "copies": 8, "settings": {"kind": kind}}
+    make_run(parse_run(runs.config(steps=400, environment=world)), tmp_path / "run")
+    (found,) = [
+        one for one in runs.summary_of(tmp_path)["health"]["findings"] if one["finding"] == "observation_outside"
+    ]
+    assert (found["agent"], found["value"], found["step"]) == ("agent", 300.0, 4)
 
 
 def test_an_interrupt_ends_it_in_order_G4(tmp_path: Path) -> None:

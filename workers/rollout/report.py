@@ -11,20 +11,24 @@ from protocol.control.heartbeat import Report
 from protocol.memory.counters import Counters
 from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.messages.core import State
+from protocol.spaces import World
 from protocol.weights.publisher import WeightSubscriber
-from workers.environments.base import Environment
-from workers.environments.checks.bounds_check import Excess
+from workers.environments.base import Environment, Turn
+from workers.environments.checks.bounds_check import BoundsCheck
 from workers.metrics.diagnostics import OUTSIDE, counter, outside_counters
 from workers.metrics.episode_returns import FIRST, PARTS, WINDOWS
 from workers.metrics.step_time import STAMPS, StepClock
+from workers.planning.policy_plan import TrainingPlan
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.players.fixed_collector import Collector, FixedCollector
 
-__all__ = ["ActorReport", "update_environment_counters"]
+__all__ = ["ActorReport", "BoundsReport", "update_environment_counters"]
 
 log = logging.getLogger(__name__)
 
+_TOLD = 64
+"""Agents of which it is told at most that they see what lies outside their spaces."""
 
 _Seats = Mapping[str, Sequence[AgentCollector | FixedCollector]]
 
@@ -121,16 +125,6 @@ class ActorReport:
             self._next_bin = agent_steps + self._bin
             self.collect()
 
-    def tell_outside(self, excess: Excess, policy: str) -> None:
-        """Counts and logs an observation outside its space."""
-        value, step = outside_counters(policy, excess.name)
-        self._counters.add(counter(OUTSIDE, policy))
-        self._counters.set(value, excess.value)
-        self._counters.set(step, excess.step + 1)  # 0: there is none
-        text = "event=observation_outside agent=%s field=%s value=%g low=%g high=%g step=%d"
-        field = excess.field or "observation"
-        log.warning(text, excess.name, field, excess.value, excess.low, excess.high, excess.step)
-
     def collect(self) -> None:
         """Moves finished episodes from the seats to the next heartbeat; called by the acting thread only. Of each
         policy one entry, with more steps than the last, by which the coordinator knows what it was told before."""
@@ -173,6 +167,35 @@ class ActorReport:
             metrics[f"weight_requests_repeated.{policy}"] = self._subscribers[policy].repeated
             metrics[f"weight_messages_refused.{policy}"] = self._subscribers[policy].refused
         return metrics
+
+
+class BoundsReport:
+    """Counts and logs what lies outside its space first, of each agent of `world` that plays one of the `plans`."""
+
+    def __init__(self, world: World, plans: Mapping[str, TrainingPlan]) -> None:
+        self._check = BoundsCheck(world)
+        policy_of = {agent: name for name, plan in plans.items() for agent in plan.agents}
+        told = self._check.agents[:_TOLD]
+        self._bounded = {world.places[agent].name: policy_of[agent] for agent in told if agent in policy_of}
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """(policy, agent) of all for which there are counters."""
+        return [(policy, agent) for agent, policy in self._bounded.items()]
+
+    def look(self, turn: Turn, counters: Counters) -> None:
+        """At what is seen in `turn`."""
+        for excess in self._check.look(turn):
+            policy = self._bounded.get(excess.name)
+            if policy is None:
+                continue
+            value, step = outside_counters(policy, excess.name)
+            counters.add(counter(OUTSIDE, policy))
+            counters.set(value, excess.value)
+            counters.set(step, excess.step + 1)  # 0: there is none
+            text = "event=observation_outside agent=%s field=%s value=%g low=%g high=%g step=%d"
+            field = excess.field or "observation"
+            log.warning(text, excess.name, field, excess.value, excess.low, excess.high, excess.step)
 
 
 def tell_first_episodes(counters: Counters, seats: _Seats) -> None:
