@@ -497,6 +497,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "outcomes_before_first_step": "{environment} tells outcomes in reset, before anybody has acted; leave them out",
         "payoff_broken": "{environment}, population {population}, turn {turn}, copy {copy}: {payoff} rewards should {expected} but are {value}{total}; correct the environment, or declare the payoff general",
         "played_action_invalid": "{where}: {field} should be {expected} but is {value}; correct it",
+        "playing_crashed": "the process that played the policies is gone: {reason}; correct the environment, or the script, that was being called there",
         "policy_input_has_wrong_form": "policy {policy!r} was given {field!r} as {dtype} of shape {shape}; give rows of {expected_dtype} of shape {expected_shape}",
         "policy_input_missing": "policy {policy!r} was not given {field!r}; give all of its inputs",
         "restarting_copy_ended": "{where}: terminated and truncated should be False in copy {copy}, which restarts, but one is True; correct autoreset_mode in the metadata of the vector environment",

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.faults import kinds_in
+from protocol.config.run import parse_run
+from protocol.errors import EnvironmentFault
+from tests.faults import kinds_in, words_in
 from tests.flows import runs
+from tests.learning.greedy import make_run
 from tests.tools import ROOT
 
 WORLD = """
@@ -91,6 +95,65 @@ def test_no_code_of_the_user_runs_in_the_coordinator_and_a_complete_run_is_a_suc
     ran = [line.split() for line in (tmp_path / "pids").read_text().splitlines()]
     assert {what for what, _ in ran} == {"import", "step", "player"}
     assert str(coordinator) not in {pid for _, pid in ran}
+
+
+CRASHES = """
+import ctypes
+import os
+
+import gymnasium
+import numpy as np
+
+FAULTS = {"segfault": (ctypes.string_at, 0), "abort": (os.abort,), "os._exit": (os._exit, 3)}
+
+
+class World(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        if "CRASH" in os.environ:
+            call, *arguments = FAULTS[os.environ["CRASH"]]
+            call(*arguments)  # fault
+        return np.zeros(2, np.float32), 0.0, True, False, {}
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with that world and a run in it."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "crashes.py").write_text(CRASHES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", [*sys.path])
+        make_run(parse_run(runs.config(steps=64, environment={"id": "crashes:World", "copies": 8})), folder / "run")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("command", "fault", "what"),
+    [
+        ("evaluate", "segfault", "SIGSEGV"),
+        ("watch --heat-map map.png", "os._exit", "3"),
+        pytest.param("evaluate", "os._exit", "3", marks=pytest.mark.slow),
+        pytest.param("watch --heat-map map.png", "abort", "SIGABRT", marks=pytest.mark.slow),
+    ],
+)
+def test_a_world_that_ends_the_process_that_plays_it_is_told_with_its_place(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, command: str, fault: str, what: str
+) -> None:
+    monkeypatch.setenv("CRASH", fault)
+    line = next(number for number, text in enumerate(CRASHES.splitlines(), 1) if text.endswith("# fault"))
+    verb, *options = command.split()
+    result = runs.rookery(verb, "run", *options, cwd=trained)
+    last = result.stderr.splitlines()[-1]
+    assert (result.returncode, kinds_in(last)) == (EnvironmentFault.exit_code, ["playing_crashed"])
+    assert f"crashes.py:{line})" in last
+    assert what in words_in(last)
 
 
 @pytest.mark.parametrize("command", ["train", "train --sequential", "coordinator --bind 127.0.0.1:0"])

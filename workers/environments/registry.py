@@ -46,7 +46,7 @@ from workers.environments.worlds.treasure_hunt import TreasureHunt
 from workers.environments.worlds.weather import Weather
 from workers.environments.wrappers.joint_observation import JointObservation
 from workers.environments.wrappers.team import TeamEnvironment
-from workers.runtime.entry_points import import_entry_point
+from workers.runtime.entry_points import import_entry_point, name_clash
 
 __all__ = ["BUILT_IN", "describe", "make"]
 
@@ -89,7 +89,8 @@ def make(
     except BaseException as fault:
         if not is_users(fault):
             raise
-        raise EnvironmentFault("environment_creation_failed", environment=config.id, **blame(fault)) from fault
+        failed = EnvironmentFault("environment_creation_failed", environment=config.id, **blame(fault))
+        raise name_clash(config.id, fault) or failed from fault
 
 
 def _made(config: EnvironmentConfig, outside: SimulatorEndpoint | None) -> Environment:
@@ -255,10 +256,11 @@ def _call(config: EnvironmentConfig, function: Callable[..., Any], arguments: di
     except BaseException as fault:
         if not is_users(fault):
             raise
-        raise ConfigurationError(
+        refused = ConfigurationError(
             "environment_function_refused_settings",
             environment=config.id,
             value=config.settings,
             key="environment.settings",
             **blame(fault),
-        ) from fault
+        )
+        raise name_clash(config.id, fault) or refused from fault

@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NoReturn
 
+from protocol.errors import EnvironmentFault, one_sentence
 from workers.runtime.last_words import noted_crash, watch_user_code
 
-__all__ = ["Ended", "Forked", "Tell"]
+__all__ = ["Ended", "Forked", "Tell", "apart"]
 
 Tell = Callable[[str], None]
 
@@ -91,6 +92,11 @@ class Forked:
         return f"it ended with exit code {self._status}{self._at}"
 
     @property
+    def crashed(self) -> bool:
+        """Whether a signal ended it, or an `os._exit`."""
+        return self.over and ((self._status or 0) < 0 or bool(self._at))
+
+    @property
     def code(self) -> int | None:
         """Its exit code, negative where a signal ended it; None while it runs."""
         return self._status if self.over else None
@@ -114,6 +120,33 @@ class Forked:
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError):  # it has not become the first of its group yet
             os.killpg(self.pid, signal.SIGKILL)
+
+
+def apart(command: Callable[[], object]) -> NoReturn:
+    """Runs a `command` that a person types, and that runs code of the user, in a process of its own, and ends this one
+    as that ended: with one sentence where it could say nothing itself."""
+    forked = Forked(lambda _: _run(command))
+    try:
+        while not forked.over:
+            forked.lines(_END_SECONDS)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    finally:
+        forked.close()
+    with one_sentence():
+        if forked.crashed:
+            raise EnvironmentFault("playing_crashed", reason=forked.fate)
+    sys.exit(forked.code)
+
+
+def _run(command: Callable[[], object]) -> int:
+    try:
+        command()
+    except Ended:
+        raise
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 1
+    return 0
 
 
 def _end(*_: object) -> NoReturn:

@@ -20,7 +20,7 @@ from protocol.errors import ConfigurationError, RookeryError
 from protocol.errors.origin import blame, is_users
 from protocol.errors.packages import not_installed
 
-__all__ = ["add_cwd_to_path", "import_entry_point"]
+__all__ = ["add_cwd_to_path", "import_entry_point", "name_clash"]
 
 _OURS = {"launch", "protocol", "rookery", "workers"}
 _BESIDE = "user_folder"
@@ -86,13 +86,23 @@ def _import_module(name: str, here: str) -> ModuleType:
         _import_top(top, here)
         return importlib.import_module(name)
     except (ImportError, AttributeError) as fault:
-        meant = fault.name if isinstance(fault, ImportError) else getattr(fault.obj, "__name__", "")
-        package = str(meant).partition(".")[0]
-        taken, theirs = sys.modules.get(package), [path for path in _files(here, package) if path.exists()]
-        if package not in _OURS or taken is None or not theirs or _is_in(here, taken):
+        clash = name_clash(name, fault)
+        if clash is None:
             raise
-        ours = taken.__file__
-        raise ConfigurationError("module_name_clash", value=name, name=package, file=theirs[0], ours=ours) from fault
+        raise clash from fault
+
+
+def name_clash(value: str, fault: BaseException) -> ConfigurationError | None:
+    """What to say if the user's code, which `value` names, has raised `fault` because it took a package of ours for one
+    of its own that is called alike."""
+    if not isinstance(fault, ImportError | AttributeError):
+        return None
+    meant = fault.name if isinstance(fault, ImportError) else getattr(fault.obj, "__name__", "")
+    package, here = str(meant).partition(".")[0], os.getcwd()
+    taken, theirs = sys.modules.get(package), [path for path in _files(here, package) if path.exists()]
+    if package not in _OURS or taken is None or not theirs or _is_in(here, taken):
+        return None
+    return ConfigurationError("module_name_clash", value=value, name=package, file=theirs[0], ours=taken.__file__)
 
 
 def _files(here: str, name: str) -> list[Path]:

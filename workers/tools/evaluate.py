@@ -26,15 +26,15 @@ from workers import freeze_startup_objects
 from workers.environments.registry import describe
 from workers.evaluation.episodes import environments_of
 from workers.evaluation.evaluation import Evaluation
+from workers.evaluation.forked import apart
 from workers.evaluation.scores import append
 from workers.planning.fixed_policy_plan import FixedPolicyPlan, check_frozen
 from workers.policies.export import from_checkpoint
 from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
-from workers.runtime.last_words import watch_user_code
 
-__all__ = ["evaluate", "frozen_policies", "load_run", "main", "parse_pairs"]
+__all__ = ["command", "evaluate", "frozen_policies", "load_run", "main", "parse_pairs"]
 
 
 def evaluate(
@@ -132,7 +132,6 @@ def main(run: Path, episodes: int, seed: int, others: dict[str, str], which: str
     """
     torch_setup.configure_torch()
     add_cwd_to_path()
-    watch_user_code()
     with one_sentence():
         lines = evaluate(run, episodes, seed, others, which)
         append(run, lines)
@@ -142,6 +141,11 @@ def main(run: Path, episodes: int, seed: int, others: dict[str, str], which: str
         Console().print(table(lines))
 
 
+def command() -> None:
+    """The command line, in a process of its own: it may end as it likes."""
+    apart(main)
+
+
 if __name__ == "__main__":
     freeze_startup_objects()
-    main()
+    command()

@@ -24,14 +24,14 @@ from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.evaluation.episodes import environments_of, play_episodes
 from workers.evaluation.evaluation import players_of
+from workers.evaluation.forked import apart
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
-from workers.runtime.last_words import watch_user_code
 from workers.runtime.seeds import seed_of
 from workers.tools.evaluate import frozen_policies, load_run, parse_pairs
 from workers.tools.rendering import check_film, half_block_text, write_film, write_map
 
-__all__ = ["FrameRecorder", "main"]
+__all__ = ["FrameRecorder", "command", "main"]
 
 
 class _Enough(Exception):
@@ -141,7 +141,6 @@ def main(
     """
     torch_setup.configure_torch()
     add_cwd_to_path()
-    watch_user_code()
     with one_sentence("another file"):
         if out is None and heat is None and not sys.stdout.isatty():
             raise ConfigurationError("no_terminal_to_show")
@@ -164,6 +163,11 @@ def main(
             click.echo(f"wrote {heat}")
 
 
+def command() -> None:
+    """The command line, in a process of its own: it may end as it likes."""
+    apart(main)
+
+
 if __name__ == "__main__":
     freeze_startup_objects()
-    main()
+    command()

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import kinds_in
 from tests.waiting import PATIENCE, until
-from workers.evaluation.forked import Forked, Tell
+from workers.evaluation.forked import Forked, Tell, apart
 
 __all__ = []
 
@@ -124,3 +125,20 @@ def test_one_that_hangs_is_killed_with_what_it_started() -> None:
     assert (forked.over, forked.fate) == (False, "it did not end")
     forked.close()
     until(lambda: not group_lives(forked.pid))
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "kinds"),
+    [
+        (lambda: None, 0, []),
+        (lambda: sys.exit(5), 5, []),
+        (lambda: read_nothing(print), 7, ["playing_crashed"]),
+        (lambda: os._exit(5), 7, ["playing_crashed"]),
+    ],
+)
+def test_a_command_ends_as_its_other_process_does_or_says_what_ended_that(
+    command: Callable[[], object], code: int, kinds: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        apart(command)
+    assert (ended.value.code, kinds_in(capfd.readouterr().err)) == (code, kinds)

@@ -6,11 +6,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import protocol
+from protocol.config.run import EnvironmentConfig, ScriptedPolicy
 from protocol.errors import ConfigurationError
 from tests.faults import raises
+from workers.environments.registry import describe, make
+from workers.rollout.players.scripted_player import build_scripted_player
 from workers.runtime.entry_points import import_entry_point
 
 MAKE = "def make():\n    return __file__\n"
@@ -93,6 +97,38 @@ def test_ours_that_was_taken_for_the_users_is_said_with_both_paths(
         imported("env_of_mine:make")
     assert isinstance(fault.value, ConfigurationError)
     assert fault.value.file in (path, path.parent)
+
+
+@pytest.mark.parametrize("how", ["environment", "class", "script"])
+@pytest.mark.parametrize(
+    ("named", "theirs", "code"),
+    [
+        ("protocol", "protocol.py", "from protocol import Message"),
+        ("workers", "workers/maze.py", "import workers.maze"),
+        ("protocol", "protocol.py", "import protocol; protocol.Message()"),
+    ],
+)
+def test_ours_that_is_taken_for_the_users_when_its_function_is_called_is_said_alike(
+    named: str, theirs: str, code: str, how: str, folder: Path
+) -> None:
+    path = folder / theirs
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("class Message:\n    pass\n")
+    (folder / "env_of_mine.py").write_text(
+        f"from gymnasium.spaces import Discrete\n\n\ndef make(*_):\n    {code}\n\n\nclass Late:\n"
+        f"    action_space = observation_space = Discrete(2)\n    step = close = print\n\n"
+        f"    def reset(self, **_):\n        {code}\n"
+    )
+    entry = "env_of_mine:Late" if how == "class" else "env_of_mine:make"
+    where = EnvironmentConfig(id="cleanup" if how == "script" else entry, copies=1)
+    ours = getattr(sys.modules[named], "__file__", None)
+    with raises(ConfigurationError, "module_name_clash", name=named, ours=ours, value=entry) as fault:
+        if how == "script":
+            place = describe(where).places[0]
+            script = ScriptedPolicy(name="scripted", entry=entry)
+            build_scripted_player("a", script, place, 1, np.random.default_rng(0), where)
+        make(where)
+    assert fault.value.file in (path, path.parent)  # type: ignore[attr-defined]
 
 
 def test_what_is_missing_or_wrong_in_ours_is_no_clash_where_the_folder_has_none(folder: Path) -> None:

@@ -25,7 +25,7 @@ from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL
 from workers.planning.fixed_policy_plan import check_frozen, plan_fixed
-from workers.runtime.entry_points import import_entry_point
+from workers.runtime.entry_points import import_entry_point, name_clash
 
 __all__ = ["Script", "build_scripted_player", "check_fixed"]
 
@@ -168,14 +168,15 @@ def _users_own(
     except BaseException as fault:
         if not is_users(fault):
             raise
-        raise ConfigurationError(
+        failed = ConfigurationError(
             "script_cannot_be_made",
             policy=policy,
             entry=entry,
             settings=settings,
             key=f"policies.{policy}.algorithm.settings",
             **blame(fault),
-        ) from fault
+        )
+        raise name_clash(entry, fault) or failed from fault
     if not callable(player):
         raise ConfigurationError(
             "script_not_callable",
