@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from launch.config_loader import load
+from protocol.simulator.connection import ended
 from tests.faults import kinds_in
 from tests.flows import runs
 
@@ -24,8 +25,10 @@ LONG = 900.0
 
 @contextmanager
 def simulators(preset: str, folder: Path) -> Iterator[None]:
-    """Those that a run of `external` needs."""
+    """Those that a run of `external` needs; one that comes before an old run goes on is told that it has ended."""
     with ExitStack() as stack:
+        if preset == EXTERNAL:
+            runs.until(lambda: not ended(folder / "run"), what="the run goes on")
         for number in range(8 if preset == EXTERNAL else 0):
             command = ["simulate", "cartpole", "--connect", "run", "--name", f"sim-{number}", "--patience", "600"]
             stack.enter_context(runs.started(command, folder, f"sim-{number}"))
