@@ -26,7 +26,7 @@ from launch.cli.pbt import pbt
 from launch.cli.plot import plot
 from launch.cli.status import status
 from launch.cli.sweep import sweep as sweep_command
-from launch.config_loader import load, preset_names, sentence
+from launch.config_loader import PRESETS, load, preset_names, sentence
 from launch.local import supervisor
 from launch.local.process import python
 from launch.run_dir import folder_for, left_as_found, make_folder, write_config
@@ -39,12 +39,30 @@ from protocol.transport.sockets import is_loopback
 __all__ = ["main"]
 
 
+_SECTIONS = {
+    "Train": ("train", "presets", "new", "sweep", "pbt"),
+    "Look at a run": ("status", "evaluate", "watch", "plot", "doctor"),
+    "Take from a run": ("export", "dataset"),
+    "Several machines": ("hosts", "k8s", "keys"),
+    "One worker of a run": ("coordinator", "learner", "actor", "relay", "evaluator", "simulate"),
+    "This machine": ("bench", "clean"),
+}
+"""In which the commands are listed."""
+
+
 class _Group(click.Group):
     """Every error of ours is one sentence and its own exit code."""
 
     def invoke(self, ctx: click.Context) -> object:
         with one_sentence():
             return super().invoke(ctx)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """By sections, with whole first sentences, in columns that begin at the same place."""
+        width = max(map(len, self.commands))
+        for section, names in _SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(f"{name:{width}}", self.commands[name].get_short_help_str(200)) for name in names])
 
 
 class _Count(click.IntRange):
@@ -138,9 +156,18 @@ def train(
 
 
 @main.command()
-def presets() -> None:
-    """The ready-made configurations."""
-    names = list(preset_names())
+@click.argument("name", required=False, type=click.Choice(preset_names()), metavar="[NAME]")
+def presets(name: str | None) -> None:
+    """Lists the ready-made configurations, or prints one.
+
+    \b
+    rookery presets
+    rookery presets cartpole > mine.yaml
+    """
+    if name:
+        click.echo((PRESETS / f"{name}.yaml").read_text(), nl=False)
+        return
+    names = preset_names()
     width = max(map(len, names))
     for name in names:
         click.echo(f"{name:{width}} {sentence(name)}")
@@ -248,7 +275,7 @@ def _hand_over(name: str, module: str, does: str) -> click.Command:
     @click.command(
         name=name,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
-        help=f"{does} (the same as `python -m {module}`).",
+        help=f"{does}.",
     )
     @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
     def run(arguments: tuple[str, ...]) -> None:

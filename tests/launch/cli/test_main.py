@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from launch.cli.main import main
+from launch.cli.main import _SECTIONS, main
+from launch.config_loader import load
 from launch.local import supervisor
 from protocol.config.run import Run
 from tests.faults import kinds_in
@@ -17,6 +19,20 @@ def test_presets_are_listed_with_their_sentence() -> None:
     result = CliRunner().invoke(main, ["presets"])
     assert result.exit_code == 0
     assert any(line.startswith("treasure-hunt ") and "gridworld" in line for line in result.output.splitlines())
+
+
+def test_a_preset_is_printed_as_a_file_that_trains_the_same(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["presets", "spread"])
+    (tmp_path / "mine.yaml").write_text(result.output)
+    assert load(str(tmp_path / "mine.yaml")) == load("spread")
+
+
+def test_help_lists_every_command_once_with_its_whole_first_sentence() -> None:
+    said = CliRunner().invoke(main, ["--help"], terminal_width=80).output.partition("Train:")[2]
+    names = [name for section in _SECTIONS.values() for name in section]
+    assert re.findall(r"^  (\S+)  +[A-Z]", said, re.MULTILINE) == names
+    assert sorted(names) == sorted(main.commands)
+    assert "..." not in said
 
 
 @pytest.mark.parametrize(
