@@ -172,6 +172,7 @@ class Coordinator:
             **self._books.view,
             **({} if self._standing is None else {"league": self._standing.view}),
             "id": self._members.run_id,
+            "wanted": self._members.learners_wanted + self._run.actors,
             "stage": self._stages.now,
             "paused": self.controls.paused,
             "stalled": self._stillness.message,

@@ -22,14 +22,26 @@ __all__ = [
     "environments_table",
     "health_line",
     "render",
+    "starting",
     "summary_table",
+    "verdict_line",
 ]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY = 5.0
+_FINDING = ("level", "layer", "says", "remedy")
+"""What is told once of all policies of which it holds."""
 _WAITS = 6
 """That are shown."""
 _STYLES = {"fault": "bold red", "note": "yellow"}
+_ADVICE = {
+    "balanced": "nobody waits; only a faster update or environment gains more",
+    "actor-bound": "learners wait for data; more environment.copies, then more actors",
+    "learner-bound": "actors wait for credit; fewer epochs, larger minibatches, a GPU",
+    "network-bound": "all wait; a relay on each node, policy.compress, larger credits",
+    "weight-bound": "weights come late; a smaller sync_interval, wire_weights: bf16",
+}
+"""What a verdict means and what helps, the cheapest first; launch/README.md says more."""
 
 
 class Silent:
@@ -62,15 +74,18 @@ class Plain(Silent):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._at = 0.0
+        self._at, self._moving = time.monotonic(), False
 
     def show(self, view: dict[str, Any]) -> None:
         """Prints a line when it is time."""
         super().show(view)
         now = time.monotonic()
-        if not view or now - self._at < _PLAIN_EVERY or not view.get("made"):
+        if not view or (now - self._at < _PLAIN_EVERY and (self._moving or not view["made"])):
             return
-        self._at = now
+        self._at, self._moving = now, bool(view["made"])
+        if not self._moving:
+            self.tell(starting(view))
+            return
         returns = " ".join(f"{name}={shown(policy['return'])}" for name, policy in view["policies"].items())
         self.tell(
             f"steps={view['made']} of={view['steps']} steps/s={shown(view['made_per_second'])} left={_left(view)} "
@@ -84,24 +99,36 @@ class Display(Silent):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._live = Live(console=console, refresh_per_second=4, transient=False)
+        self._view: dict[str, Any] = {}
 
     def __enter__(self) -> Display:
         self._live.__enter__()
         return self
 
     def __exit__(self, *details: Any) -> None:
+        if self._view:
+            self._live.update(render(self._view, over=True))
         self._live.__exit__(*details)
 
     def show(self, view: dict[str, Any]) -> None:
         """Redraws."""
         if view:
+            self._view = view
             self._live.update(render(view))
 
 
-def render(view: dict[str, Any]) -> Group:
-    """The whole picture of `view`."""
-    findings = [Text(health_line(one), style=_STYLES[one["level"]]) for one in view["health"]]
-    return Group(_progress(view), _policies(view), _workers(view), _waits(view), *findings)
+def render(view: dict[str, Any], over: bool = False) -> Group:
+    """The whole picture of `view`, in 80 columns; of a run that is `over` without workers and what they wait for."""
+    policies_of: dict[tuple[str, ...], list[str]] = {}
+    for one in view["health"]:
+        policies_of.setdefault(tuple(one[key] for key in _FINDING), []).append(one["policy"])
+    found = [
+        Text(health_line({**dict(zip(_FINDING, known, strict=True)), "policy": ", ".join(who)}), _STYLES[known[0]])
+        for known, who in policies_of.items()
+    ]
+    if over:
+        return Group(_progress(view), _policies(view), *found)
+    return Group(_progress(view), _verdict(view), _policies(view), _workers(view), _waits(view), *found)
 
 
 def health_line(finding: dict[str, Any]) -> str:
@@ -152,14 +179,32 @@ def environments_table(summary: dict[str, Any]) -> Table | None:
 def _progress(view: dict[str, Any]) -> Table:
     steps, done = view["steps"], view["made"]
     grid = Table.grid(padding=(0, 2))
+    for _ in range(4):
+        grid.add_column(no_wrap=True)
     grid.add_row(
-        ProgressBar(total=steps, completed=min(done, steps), width=30),
+        ProgressBar(total=steps, completed=min(done, steps), width=12),
         f"{done:,} of {steps:,} {view['unit']}",
-        f"{shown(view['made_per_second'])} {view['unit']}/s",
+        f"{shown(view['made_per_second'])}/s",
         f"{_left(view)} left",
-        Text("paused" if view.get("paused") else view["verdict"], style="bold"),
     )
     return grid
+
+
+def starting(view: dict[str, Any]) -> str:
+    """Who is there of those whom a run waits for before its first step; empty once that is made."""
+    if view["made"] or "wanted" not in view:
+        return ""
+    there = sum(worker["role"] in ("actor", "learner") for worker in view["workers"])
+    return f"starting: {there} of {view['wanted']} workers have joined"
+
+
+def verdict_line(verdict: str) -> str:
+    """What the run waits for, and what helps."""
+    return f"{verdict}: {_ADVICE[verdict]}" if verdict in _ADVICE else verdict
+
+
+def _verdict(view: dict[str, Any]) -> Text:
+    return Text("paused" if view.get("paused") else starting(view) or verdict_line(view["verdict"]), style="bold")
 
 
 def _left(view: dict[str, Any]) -> str:
@@ -173,19 +218,13 @@ def _left(view: dict[str, Any]) -> str:
 
 def _policies(view: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for column in ("policy", "return", "history", "version", "train steps", "lag", "queue", "starved", "blocked"):
+    for column in ("policy", "return", "history", "lag", "queue", "starved", "blocked"):
         table.add_column(column, justify="left" if column in ("policy", "history") else "right")
     for name, policy in view["policies"].items():
-        table.add_row(
-            name,
-            shown(policy["return"]),
-            sparkline(policy["history"]),
-            *_learned(policy),
-            *_flow(view, name),
-        )
-    for name, auxiliary in view["auxiliaries"].items():
-        learned = str(auxiliary["version"]), f"{auxiliary['train_steps']:,}", ""
-        table.add_row(name, "", "", *learned, *_flow(view, name))
+        lag = "fixed" if policy["version"] is None else shown(policy["lag"], 3)
+        table.add_row(name, shown(policy["return"]), sparkline(policy["history"]), lag, *_flow(view, name))
+    for name in view["auxiliaries"]:
+        table.add_row(name, "", "", "", *_flow(view, name))
     return table
 
 
@@ -216,7 +255,7 @@ def _workers(view: dict[str, Any]) -> Table:
     return table
 
 
-def sparkline(values: list[float], width: int = 30) -> str:
+def sparkline(values: list[float], width: int = 24) -> str:
     """`values` as a row of at most `width` blocks, each the mean of its share."""
     if not values:
         return ""
@@ -226,10 +265,3 @@ def sparkline(values: list[float], width: int = 30) -> str:
     low, high = min(values), max(values)
     span = (high - low) or 1.0
     return "".join(_BLOCKS[int((value - low) / span * (len(_BLOCKS) - 1))] for value in values)
-
-
-def _learned(policy: dict[str, Any]) -> tuple[str, str, str]:
-    """Version, train steps and lag, of a policy that learns."""
-    if policy["version"] is None:
-        return "fixed", "–", "–"
-    return str(policy["version"]), f"{policy['train_steps']:,}", shown(policy["lag"], 3)

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import click
 from rich.console import Console
 
-from launch.cli.display import Display, Plain, Silent, render, summary_table
+from launch.cli.display import Display, Plain, Silent, render, summary_table, verdict_line
 from protocol.errors import ConfigurationError, Refused, Timeout
 from protocol.intervals import shown
 from protocol.transport.sockets import HTTP
@@ -145,7 +145,7 @@ def _show(console: Console, view: dict[str, Any]) -> None:
         console.print(summary_table(summary))
         how = "complete" if summary["complete"] else "ended early"
         made, seconds, verdict = summary["agent_steps"], summary["seconds"], summary["verdict"]
-        console.print(f"{how}: {made:,} agent steps in {shown(seconds)} s, {verdict}", highlight=False)
+        console.print(f"{how}: {made:,} agent steps in {shown(seconds)} s; {verdict_line(verdict)}", highlight=False)
     elif "made" in view:
         console.print(render(view))
     else:

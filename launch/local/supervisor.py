@@ -195,6 +195,7 @@ def _supervise(
             show(status.view)
         if status is not None and status.command == "stop" and not left:
             left = True
+            show(status.view)
             if (seconds := status.view.get("baselines_left", 0.0)) and not asked:
                 tell(f"the run has ended; random players go on for at most {shown(seconds, 2)} s, to compare with")
             client.leave()  # the coordinator waits for it with its own end

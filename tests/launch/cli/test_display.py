@@ -11,8 +11,9 @@ import pytest
 from rich.console import Console
 
 from launch.cli import display as module
-from launch.cli.display import Display, Plain, Silent, baselines_line, render, sparkline, summary_table
+from launch.cli.display import Display, Plain, Silent, baselines_line, render, sparkline, summary_table, verdict_line
 from protocol.config.run import Run
+from workers.metrics.bottleneck import bottleneck
 from workers.metrics.run_metrics import RunMetrics
 
 
@@ -47,9 +48,68 @@ def test_the_live_table_shows_policies_workers_and_progress(run_dir: Path) -> No
         for view in views(run_dir):
             display.show(view)
         display.tell("an [event] in brackets")
-    text = stream.getvalue()
-    shown = ("agent_[0]", "actor-0", "1,008 of 1,000 agent steps", "acting", "an [event] in brackets", "15.5", "4711")
+        display._live.refresh()
+        text = stream.getvalue()
+    shown = (
+        "agent_[0]",
+        "actor-0",
+        "1,008 of 1,000 agent steps",
+        "acting",
+        "an [event] in brackets",
+        "15.5",
+        "novelty",
+    )
     assert [word for word in shown if word not in text] == []
+    left = stream.getvalue().rpartition("agent steps")[2]
+    assert "15.5" in left
+    assert "actor-0" not in left, "it has ended"
+
+
+def test_a_row_of_a_long_run_fits_into_80_columns(run_dir: Path) -> None:
+    view = views(run_dir)[-1]
+    view |= {"steps": 40_000_000, "made": 12_345_678, "made_per_second": 123_456.7, "seconds": 100.0}
+    view["policies"]["b"] |= {"history": [float(i) for i in range(99)], "return": -1234.5, "lag": 0.123}
+    view["flow"]["b"] |= {"queue_fill": 0.5, "starvation": 0.25, "blocked": 0.75}
+    console, stream = on(terminal=False)
+    console.width = 80
+    console.print(render(view))
+    lines = stream.getvalue().splitlines()
+    assert "12,345,678 of 40,000,000 agent steps  123,457/s  3:44 left" in lines[0]
+    (row,) = [line for line in lines if line.startswith("b ")]
+    assert row.split() == ["b", "-1,234", sparkline(view["policies"]["b"]["history"]), "0.123", "50%", "25%", "75%"]
+
+
+def test_until_the_first_step_it_says_who_has_joined(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the workers that a run waits for; in plain lines once that takes a while."""
+    view = {**views(run_dir)[1], "wanted": 5}
+    view["workers"] = [{"name": "w", "role": role, "state": "", "pid": 1, "silent": 0.0} for role in ("actor", "relay")]
+    console, stream = on(terminal=False)
+    console.print(render(view))
+    assert "starting: 1 of 5 workers have joined" in stream.getvalue()
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    console, stream = on(terminal=False)
+    with Plain(console) as plain:
+        plain.show(view)
+        now[0] += 6
+        plain.show(view)
+        plain.show({**view, "made": 8})
+    assert [line.partition(" ")[0] for line in stream.getvalue().splitlines()] == ["starting:", "steps=8"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "flow"),
+    [
+        ("balanced", (0, 0)),
+        ("actor-bound", (0, 1)),
+        ("learner-bound", (1, 0)),
+        ("network-bound", (1, 1, True)),
+        ("weight-bound", (0, 0, True, 9)),
+    ],
+)
+def test_a_verdict_says_what_helps(verdict: str, flow: Any) -> None:
+    assert bottleneck(*flow) == verdict
+    assert len(verdict_line(verdict)) in range(len(verdict) + 10, 81)
 
 
 def test_a_run_without_actors_shows_the_rows_it_trained_J5(run_dir: Path) -> None:
@@ -117,9 +177,9 @@ def test_the_summary_table_shows_unknown_numbers_as_dashes() -> None:
 @pytest.mark.parametrize(
     ("rate", "lag", "starved", "says"),
     [
-        (0.4, 0.004, 0.003, ["0.4 agent steps/s", "0.004", "0.3%"]),
-        (0.03, 12.0, 0.0, ["0.03 agent steps/s", "12", "0%"]),
-        (12_345.6, 0.66, 0.997, ["12,346 agent steps/s", "0.66", "100%"]),
+        (0.4, 0.004, 0.003, ["  0.4/s", "0.004", "0.3%"]),
+        (0.03, 12.0, 0.0, ["  0.03/s", "12", "0%"]),
+        (12_345.6, 0.66, 0.997, ["  12,346/s", "0.66", "100%"]),
     ],
 )
 def test_what_is_small_is_not_shown_as_nothing(
@@ -173,6 +233,16 @@ def test_a_finding_is_told_once_with_its_remedy_H1(run_dir: Path, display: type[
         lines = [line for line in lines if not line.startswith("steps=")]
     assert [line.partition(":")[0] for line in lines] == ["fault in the gradient of [a]", "note in the data of [a]"]
     assert all("; " in line for line in lines)
+
+
+def test_what_holds_for_several_policies_is_shown_once(run_dir: Path) -> None:
+    view = ill(run_dir)[-1]
+    (finding, *_) = view["health"]
+    view["health"] = [{**finding, "policy": name} for name in ("red", "green", "blue")]
+    console, stream = on(terminal=False)
+    console.print(render(view))
+    assert "fault in the gradient of red, green, blue: " in stream.getvalue()
+    assert stream.getvalue().count(finding["remedy"][:20]) == 1
 
 
 def test_the_live_picture_shows_findings_as_long_as_they_hold_H1(run_dir: Path) -> None:
