@@ -6,11 +6,13 @@ coordinator -> learners and actors it asks for -> restart what dies, within its 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,8 @@ _WORLD_SECONDS = 300.0 + _START_SECONDS
 _LOOK_EVERY, _LOOK_OFTEN = 0.1, 0.01
 """Seconds from one look at a run to the next, and while it ends: whoever pressed Ctrl-C waits for its steps in turn."""
 _GPUS = ("nvidia[0-9]*", "nvhost-gpu", "dxg", "kfd")
+_MINARI = "~/.minari/datasets"
+"""Where Minari keeps datasets, unless MINARI_DATASETS_PATH names another folder."""
 _ABSENT_SECONDS = 3.0
 """How long the coordinator may not know a worker that runs; one that leaves ends sooner."""
 
@@ -63,6 +67,7 @@ def train(
     Raises RunFailed, in one sentence, when a worker cannot be kept alive; nothing is left behind in any case.
     """
     _check_devices(run)
+    _check_datasets(run)
     sweep()
     fresh = make_folder(folder)
     with left_as_found(folder, fresh):
@@ -117,6 +122,7 @@ def train(
 def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> RunOutcome:
     """The sequential reference in one process, shown and ended in the same way."""
     _check_devices(run)
+    _check_datasets(run)
     fresh = make_folder(folder)
     config = write_config(run, folder)
     output = folder / "logs" / "sequential.out"
@@ -210,6 +216,21 @@ def _check_devices(run: Run) -> None:
             raise ConfigurationError("device_not_available", value="cuda", key="device")
         if run.act_device == "cuda":
             raise ConfigurationError("acting_device_not_available", key="act_device")
+
+
+def _check_datasets(run: Run) -> None:
+    """ConfigurationError for a dataset that is not on this machine."""
+    for name in ("", *(name for name in run.policies if run.fixed(name) is None)):
+        key = f"policies.{name}.dataset" if name else "policy.dataset"
+        if (dataset := run.policy_config(name).dataset) is None:
+            continue
+        if dataset.path is not None:
+            if not Path(dataset.path).is_dir():
+                raise ConfigurationError("dataset_folder_missing", file=dataset.path, key=f"{key}.path")
+        elif find_spec("minari") is None:
+            raise ConfigurationError("dataset_needs_minari", dataset=dataset.minari, key=f"{key}.minari")
+        elif not (Path(os.environ.get("MINARI_DATASETS_PATH") or _MINARI).expanduser() / str(dataset.minari)).is_dir():
+            raise ConfigurationError("minari_dataset_not_found", dataset=dataset.minari, key=f"{key}.minari")
 
 
 def _has_gpu() -> bool:

@@ -95,6 +95,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "dataset_environment_mismatch": "dataset {dataset} has {reason}; use a dataset of this environment",
         "dataset_exceeds_memory": "dataset {dataset} needs {needed:.1f} GiB of memory and {free:.1f} are free; use a smaller one, or a machine with more",
         "dataset_field_mismatch": "dataset {dataset}: its rows have {field!r} as {value}, expected {dtype}{shape}; record it again with this environment",
+        "dataset_folder_missing": "{key} {file} is no folder; give the folder datasets of a run with policy.record",
         "dataset_last_observation_missing": "{where}: a row was truncated and its true last observation is missing; leave its episode out",
         "dataset_manifest_invalid": "{file} is no manifest of recorded segments ({reason}); record them again",
         "dataset_missing": "bc learns from a dataset only; set policy.dataset.path or policy.dataset.minari",

@@ -12,6 +12,7 @@ from launch.cli.main import _SECTIONS, main
 from launch.config_loader import load
 from launch.local import supervisor
 from protocol.config.run import Run
+from protocol.errors import ConfigurationError
 from tests.faults import kinds_in
 
 
@@ -85,6 +86,36 @@ def test_steps_may_be_written_as_1e5(
     result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(tmp_path / "run"), "--steps", written])
     assert told == ([] if steps is None else [steps])
     assert result.exit_code == (2 if steps is None else 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("policy.dataset.path", "nowhere", "dataset_folder_missing"),
+        ("policies.agent.dataset.path", "file", "dataset_folder_missing"),
+        ("policy.dataset.minari", "a/b-v0", "minari_dataset_not_found"),
+        ("policy.dataset.minari", "there/c-v0", None),
+        ("policy.dataset.path", "there", None),
+    ],
+)
+def test_a_dataset_that_is_not_there_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: str, kind: str | None
+) -> None:
+    def begun() -> None:
+        raise ConfigurationError("device_not_available", value="of anything", key="device")
+
+    (tmp_path / "file").touch()
+    (tmp_path / "there" / "c-v0").mkdir(parents=True)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(supervisor, "sweep", begun)
+    settings = ["actors=0", "policies.agent.algorithm=bc", "policy.algorithm=bc", f"{key}={value}"]
+    if key.startswith("policies."):
+        settings.remove("policy.algorithm=bc")
+    words = [word for setting in settings for word in ("--set", setting)]
+    result = CliRunner().invoke(main, ["train", "cartpole", *words, "--run-dir", "run"])
+    assert kinds_in(result.output) == [kind or "device_not_available"]
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_device_that_is_not_there_is_refused_before_anything_starts(
