@@ -18,7 +18,7 @@ import click
 import numpy as np
 import yaml
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from launch.cli.plot import draw
 from launch.local.signals import Interrupt
@@ -148,7 +148,7 @@ def done(trial: Trial) -> bool:
 
 
 def _table(found: list[dict[str, Any]]) -> Table:
-    table = Table("settings", "policy", "score", "runs", "interquartile mean", "95 % interval")
+    table = Table(Column("settings", overflow="fold"), "policy", "score", "runs", "interquartile mean", "95 % interval")
     for one in found:
         settings = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in one["settings"].items()) or "–"
         sure = shown_interval(one["low"], one["high"])
@@ -170,6 +170,8 @@ def sweep(file: Path, out: Path | None, dry_run: bool, as_json: bool) -> None:
     wanted = read_sweep(file)
     folder = (out or Path("sweeps") / file.stem).resolve()
     trials = trials_of(wanted, folder)
+    if not any(trial.run.actors or trial.run.evaluation for trial in trials):
+        raise ConfigurationError("sweep_without_scores", key="evaluation")
     console, machines = Console(stderr=True), Machines(wanted.hosts, wanted.cores)
     if dry_run:
         click.echo(told_first(trials, machines))

@@ -395,6 +395,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "sweep_names_collide": "two settings of the sweep have the same name in files; make their values differ more",
         "sweep_run_differs": "{file} holds a run with another configuration; give the sweep another --out",
         "sweep_runs_failed": "{count} of {total} runs failed ({runs}); see the .out files in {file}, and give the same command to try them again",
+        "sweep_without_scores": "no run of this sweep has actors, so none earns returns to be compared; set evaluation.every_steps, of a run in this file's settings or in its configuration",
         "symmetric_members_differ": "population {population!r} is symmetric but {agent!r} and {other!r} differ; make them alike, or the population not symmetric",
         "target_return_without_actors": "target_return needs actors, as no return is earned without them; leave it out",
         "team_member_varies_in_number": "environment.teams: {agent!r} of {team!r} stands for a varying number of agents, and the members of a team are always there; leave it out",

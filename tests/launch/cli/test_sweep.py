@@ -55,6 +55,11 @@ def test_every_combination_is_run_with_every_seed(tmp_path: Path) -> None:
         ({"cores": 1}, "run_needs_more_cores", ["2", "sweep", "1"]),
         ({"speed": 1}, "settings_file_unknown_key", ["'speed'", "run", "seeds"]),
         ({"run": "tresure"}, "run_source_unknown", ["treasure-hunt"]),
+        (
+            {"settings": {"actors": 0, "policy.algorithm": "bc", "policy.dataset.path": "."}},
+            "sweep_without_scores",
+            ["evaluation.every_steps"],
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_and_starts_nothing(
