@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -61,13 +62,21 @@ class Process:
     done: bool = False
     fault: str = ""
     """Why its supervisor killed it."""
+    _swept: bool = False
+    """Whether nothing is left of its session."""
     _said_before: int = 0
     """Bytes in the file when it was started last."""
 
     @property
     def code(self) -> int | None:
-        """The exit code, None while it runs (negative: killed by that signal)."""
-        return self.popen.poll()
+        """The exit code, None while it runs (negative: killed by that signal). What it has left in its session ends
+        with it."""
+        code = self.popen.poll()
+        if code is not None and not self._swept:
+            self._swept = True
+            with suppress(ProcessLookupError, PermissionError):  # there is nothing, or what is there is another's
+                os.killpg(self.popen.pid, signal.SIGKILL)
+        return code
 
     def kill(self, fault: str) -> None:
         """Ends it at once, because of `fault`."""
@@ -186,7 +195,7 @@ def start(process: Process) -> None:
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which ends the run in order
         )
     process.budget.began(time.monotonic())
-    process.again_at, process.fault = 0.0, ""
+    process.again_at, process.fault, process._swept = 0.0, "", False
 
 
 def _private(path: str, flags: int) -> int:
@@ -208,8 +217,9 @@ def end_all(processes: Sequence[Process], seconds: float) -> None:
             process.popen.send_signal(signal.SIGTERM)
     end = time.monotonic() + seconds
     for process in processes:
-        try:
-            process.popen.wait(max(0.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.popen.kill()
-            process.popen.wait()
+        while process.code is None:  # asked so, it also ends what such a process has left
+            try:
+                process.popen.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.popen.kill()
+                process.popen.wait()

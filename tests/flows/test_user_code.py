@@ -156,6 +156,54 @@ def test_a_world_that_ends_the_process_that_plays_it_is_told_with_its_place(
     assert what in words_in(last)
 
 
+LEFT = """
+import multiprocessing
+import pathlib
+import sys
+import time
+
+import gymnasium
+import numpy as np
+
+
+def begin(daemon):
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=daemon)
+    child.start()
+    with pathlib.Path(__file__).with_name("pids").open("a") as file:
+        file.write(f"{child.pid}\\n")
+
+
+class World(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, what):
+        if what == "streams":
+            sys.stdout.close()
+            sys.stderr.close()
+        else:
+            begin(what == "daemon")
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, True, False, {}
+"""
+
+
+@pytest.mark.parametrize("what", ["streams", "daemon", "child"])
+def test_what_a_world_closes_or_leaves_behind_keeps_no_run_from_its_end(tmp_path: Path, what: str) -> None:
+    (tmp_path / "left_worlds.py").write_text(LEFT)
+    world = {"id": "left_worlds:World", "copies": 8, "settings": {"what": what}}
+    result = runs.train(runs.config(steps=64, environment=world), tmp_path, "--sequential")
+    assert result.returncode == 0, result.stderr
+    assert runs.summary_of(tmp_path)["complete"] is True
+    begun = [] if what == "streams" else [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(begun) == (0 if what == "streams" else 8)
+    assert runs.alive(begun) == []
+
+
 @pytest.mark.parametrize("command", ["train", "train --sequential", "coordinator --bind 127.0.0.1:0"])
 def test_a_module_that_cannot_be_compiled_is_told_by_its_own_line_alone(tmp_path: Path, command: str) -> None:
     (tmp_path / "uncompiled.py").write_text("import os\n\ndef make(:\n    pass\n")

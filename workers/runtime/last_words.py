@@ -20,7 +20,7 @@ from protocol.errors import RookeryError, disk_fault
 from protocol.errors.origin import Crash, blame, crash_in, is_ours, place_of
 from workers.runtime.logs import SHOWN
 
-__all__ = ["noted_crash", "tell_failure", "watch_user_code"]
+__all__ = ["kill_children", "noted_crash", "tell_failure", "watch_user_code"]
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,10 @@ def tell_failure(role: str, fault: Exception) -> tuple[str, int]:
 
 def watch_user_code(notes: int = 2) -> None:
     """From now on what ends this process without an exception is written to the descriptor `notes`, with its place, as
-    `protocol/errors/origin.py` reads it; what ends a thread that the user's code has started, to stderr."""
+    `protocol/errors/origin.py` reads it; what ends a thread that the user's code has started, to stderr. The user's
+    code cannot close the streams that this is told on."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.close = stream.flush  # type: ignore[method-assign]
     if notes != 2 or not faulthandler.is_enabled():
         faulthandler.enable(notes)
     if threading.excepthook is threading.__excepthook__:
@@ -67,6 +70,14 @@ def watch_user_code(notes: int = 2) -> None:
         _exit(status)
 
     os._exit = tell_exit
+
+
+def kill_children() -> None:
+    """Ends what a user's code has begun by multiprocessing and left behind: the interpreter waits for it at its end."""
+    used = sys.modules.get("multiprocessing")
+    for child in used.active_children() if used is not None else ():
+        log.warning("event=child_left pid=%d name=%s", child.pid, child.name)
+        child.kill()
 
 
 def noted_crash(notes: IO[bytes]) -> Crash | None:

@@ -36,7 +36,7 @@ from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
 from workers.runtime.http_server import HttpServer
 from workers.runtime.identity import Identity
-from workers.runtime.last_words import tell_failure, watch_user_code
+from workers.runtime.last_words import kill_children, tell_failure, watch_user_code
 from workers.runtime.logs import configure_logging
 from workers.runtime.watchdog import install_stack_dump_signal, run_watchdog
 
@@ -291,6 +291,7 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
         except RookeryError as fault:
             sys.exit(tell_failure(role, fault)[1])
         code = life.run(body)
+        kill_children()
         if code == 0 and life.renewable:  # without a restart that the scheduler would count, and delay ever longer
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
         sys.exit(code)
