@@ -13,6 +13,7 @@ from rich.console import Console
 from launch.cli import display as module
 from launch.cli.display import Display, Plain, Silent, baselines_line, render, sparkline, summary_table, verdict_line
 from protocol.config.run import Run
+from tests.tools import ROOT
 from workers.metrics.bottleneck import bottleneck
 from workers.metrics.run_metrics import RunMetrics
 
@@ -110,6 +111,7 @@ def test_until_the_first_step_it_says_who_has_joined(run_dir: Path, monkeypatch:
 def test_a_verdict_says_what_helps(verdict: str, flow: Any) -> None:
     assert bottleneck(*flow) == verdict
     assert len(verdict_line(verdict)) in range(len(verdict) + 10, 81)
+    assert f'"{verdict_line(verdict)}"' in (ROOT / "workers/coordination/dashboard/assets/dashboard.js").read_text()
 
 
 def test_a_run_without_actors_shows_the_rows_it_trained_J5(run_dir: Path) -> None:

@@ -148,6 +148,7 @@ class Dashboard:
                 said = time.monotonic()
                 yield b": nothing new\n\n"
             request.ending.wait(_LOOK)
+        yield b"event: view\ndata: " + self._encoded() + b"\n\n"  # the last, of the stage in which the run ended
 
     def _encoded(self) -> bytes:
         """The view, encoded once for all who listen."""

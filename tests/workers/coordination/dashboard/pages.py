@@ -60,7 +60,13 @@ class Shown:
 
     def told(self) -> dict[str, Any]:
         """What the page gets."""
-        told = {"id": "0123abcd", "stage": self.stage, "paused": self.controls.paused, "stalled": self.stalled}
+        told = {
+            "id": "0123abcd",
+            "stage": self.stage,
+            "wanted": 5,
+            "paused": self.controls.paused,
+            "stalled": self.stalled,
+        }
         return {**self.books.view, **told, **({"league": self.league} if self.league else {})}
 
     def _worker(self, index: int) -> dict[str, Any]:

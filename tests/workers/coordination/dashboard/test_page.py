@@ -46,7 +46,7 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         (run_dir / "logs" / "actor-0.log").write_text("event=<b>acting</b>\n")
         window.until("return document.getElementById('made').textContent.startsWith('1,000 of 1,000,000')")
         assert window.text("health").startswith(run.stalled)
-        assert window.text("verdict") == view["verdict"]
+        assert window.text("verdict").startswith(view["verdict"])
         assert window.do(CELLS, "#policies tbody tr:first-child td")[:5] == ["agent_0", "10", "1", "4", "0"]
         assert window.do(CELLS, "#workers tbody tr:first-child td")[:4] == ["actor-0", "acting", "here", "100"]
         assert window.do(CELLS, "#league tbody td") == [
@@ -120,3 +120,27 @@ def test_a_hundred_workers_and_a_hundred_thousand_points_stay_quick(tmp_path: Pa
         assert min(took) < 100, took
         assert window.do("return document.querySelector('#policies td:nth-child(2)').textContent") != "–"
         assert window.complaints() == []
+
+
+def test_a_page_opens_on_the_return_and_stands_still_when_the_run_is_over(tmp_path: Path, run_dir: Path) -> None:
+    """Before the first episode ends there are other measures; behind the end nobody answers."""
+    text = "return document.getElementById(arguments[0]).textContent"
+    with browser(tmp_path) as window:
+        with shown(run_dir) as (run, url):
+            run.books.observe({}, {}, [run._worker(i) for i in range(2)], {})
+            window.open(f"{url}/#token={run.token}")
+            window.until("return document.getElementById('verdict').textContent.startsWith('starting')")
+            assert window.do(text, "verdict") == "starting: 2 of 5 workers have joined"
+            run.books.observe({("actor-0", 1): {"env_steps": 4.0, "agent_steps": 8.0}}, {}, [], {})
+            window.until("return document.getElementById('measure').value")
+            run.look()
+            window.until("return document.getElementById('measure').value === 'return'")
+            run.stage = "ended"
+            window.until("return document.getElementById('stage').textContent === 'ended'")
+        window.until("return document.getElementById('stop').disabled && document.getElementById('pause').disabled")
+        assert window.do(text, "made").startswith("1,000 of")
+        assert window.do(text, "rate") == "–"
+        assert window.do("return document.getElementById('workers').checkVisibility()") is False
+        window.do("document.getElementById('config-fold').open = true")
+        window.until("return document.getElementById('config').textContent")
+        assert [line for line in window.complaints() if "Uncaught" in line] == []

@@ -53,8 +53,8 @@ const Curves = (() => {
 
   async function choose(name) {
     if (measure !== name) [measure, lines, newest] = [name, {}, -1];
-    const answer = await fetch(`api/curves?measure=${encodeURIComponent(name)}`);
-    const told = answer.ok ? await answer.json() : null;
+    const answer = await fetch(`api/curves?measure=${encodeURIComponent(name)}`).catch(() => null);
+    const told = answer?.ok ? await answer.json() : null;
     if (!told || measure !== name) return;
     const last = Math.max(-1, ...Object.values(told).map((line) => line.steps.at(-1) ?? -1));
     for (const [policy, line] of Object.entries(lines)) { // points that came while the answer was on its way

@@ -2,7 +2,7 @@
 "use strict";
 
 const at = (id) => document.getElementById(id);
-const Page = { views: 0, slowest: 0 };
+const Page = { views: 0, slowest: 0, chosen: false };
 
 // As `shown` of protocol/intervals.py does.
 function number(value, digits = 4) {
@@ -10,6 +10,15 @@ function number(value, digits = 4) {
   if (Number.isInteger(value) || Math.abs(value) >= 10 ** (digits - 1)) return Math.round(value).toLocaleString("en-US");
   return String(Number(value.toPrecision(digits)));
 }
+
+// As `_ADVICE` of launch/cli/display.py has it.
+const ADVICE = {
+  "balanced": "balanced: nobody waits; only a faster update or environment gains more",
+  "actor-bound": "actor-bound: learners wait for data; more environment.copies, then more actors",
+  "learner-bound": "learner-bound: actors wait for credit; fewer epochs, larger minibatches, a GPU",
+  "network-bound": "network-bound: all wait; a relay on each node, policy.compress, larger credits",
+  "weight-bound": "weight-bound: weights come late; a smaller sync_interval, wire_weights: bf16",
+};
 
 const percent = (share) => `${number(100 * share, 2)} %`;
 
@@ -65,9 +74,15 @@ function showWorkers(view) {
   });
 }
 
+// What holds for several policies is said once.
 function showHealth(view) {
-  const found = view.health.map((one) =>
-    [one.level, `${one.level} in the ${one.layer} of ${one.policy}: ${one.says}; ${one.remedy}`]);
+  const groups = new Map();
+  for (const one of view.health) {
+    const key = [one.level, one.layer, one.says, one.remedy].join("\n");
+    groups.set(key, [...(groups.get(key) ?? []), one]);
+  }
+  const found = [...groups.values()].map((all) => [all[0].level, `${all[0].level} in the ${all[0].layer} of ` +
+    `${all.map((one) => one.policy).join(", ")}: ${all[0].says}; ${all[0].remedy}`]);
   if (view.stalled) found.unshift(["fault", view.stalled]);
   const lines = found.length ? found : [["", "nothing found"]], list = at("health");
   if (JSON.stringify(lines) === list.dataset.shown) return;
@@ -80,13 +95,21 @@ function showHealth(view) {
   }));
 }
 
+// Until somebody chooses, the return is shown, once there is one: other measures come before it.
 function showMeasures(view) {
-  const select = at("measure");
-  if (select.options.length === view.measures.length || !view.measures.length) return;
-  const before = select.value;
-  select.replaceChildren(...view.measures.map((name) => new Option(name, name)));
-  select.value = view.measures.includes(before) ? before : view.measures.includes("return") ? "return" : view.measures[0];
+  const select = at("measure"), before = select.value;
+  if (select.options.length !== view.measures.length) {
+    select.replaceChildren(...view.measures.map((name) => new Option(name, name)));
+    select.value = view.measures.includes(before) ? before : view.measures[0];
+  }
+  if (!Page.chosen && view.measures.includes("return")) select.value = "return";
   if (select.value !== before) Curves.choose(select.value);
+}
+
+function waitsFor(view) {
+  if (view.made || view.wanted === undefined) return ADVICE[view.verdict] ?? view.verdict;
+  const there = view.workers.filter((worker) => ["actor", "learner"].includes(worker.role)).length;
+  return `starting: ${there} of ${view.wanted} workers have joined`;
 }
 
 function show(view) {
@@ -102,7 +125,7 @@ function show(view) {
     say(at("made"), `${number(view.made)} of ${number(view.steps)}`);
     say(at("rate"), number(view.made_per_second));
     say(at("left"), duration(Math.max(0, view.steps - view.made) / rate));
-    say(at("verdict"), view.verdict);
+    say(at("verdict"), waitsFor(view));
     Loop.show(view, number, percent);
     League.show(view.league, number, percent);
     showPolicies(view);
@@ -118,11 +141,19 @@ function show(view) {
   Page.slowest = Math.max(Page.slowest, Page.last);
 }
 
+// What the coordinator answers, or a sentence if it answers no more.
+async function asked(path) {
+  try {
+    return await (await fetch(path)).text();
+  } catch {
+    return "the coordinator answers no more; logs and config.yaml are in the run's folder";
+  }
+}
+
 async function showLog(name) {
-  const answer = await fetch(`api/log?worker=${encodeURIComponent(name)}`);
   const place = at("log");
   at("log-title").textContent = `log of ${name}`;
-  place.textContent = await answer.text();
+  place.textContent = await asked(`api/log?worker=${encodeURIComponent(name)}`);
   at("log-title").hidden = place.hidden = false;
   place.scrollTop = place.scrollHeight;
   place.focus();
@@ -154,8 +185,10 @@ async function useToken(token) {
 }
 
 async function act(what) {
-  const answer = await fetch(`api/${what}`, { method: "POST" });
-  if (answer.status === 401) {
+  const answer = await fetch(`api/${what}`, { method: "POST" }).catch(() => null);
+  if (answer === null) {
+    connected("no answer from the coordinator", true);
+  } else if (answer.status === 401) {
     await askForToken().then(() => act(what), () => undefined);
   } else if (!answer.ok) {
     connected(await answer.text(), true);
@@ -174,8 +207,14 @@ function listen() {
     if (at("measure").value) Curves.choose(at("measure").value);
   });
   events.addEventListener("view", (event) => show(JSON.parse(event.data)));
-  events.addEventListener("error", () => Page.stage === "running" || !Page.stage
-    ? connected("no answer from the coordinator; trying again", true) : connected("the run is over", false));
+  events.addEventListener("error", () => {
+    if (Page.stage === "running" || !Page.stage) return connected("no answer from the coordinator; trying again", true);
+    events.close();
+    connected("the run is over; this is its last state", false);
+    for (const id of ["checkpoint", "pause", "stop"]) at(id).disabled = true;
+    for (const id of ["rate", "left"]) say(at(id), "–");
+    for (const id of ["loop", "workers"]) at(id).closest("section").hidden = true; // of those who work
+  });
 }
 
 async function begin() {
@@ -187,9 +226,12 @@ async function begin() {
   at("stop").addEventListener("click", () => at("sure").showModal());
   at("keep").addEventListener("click", () => at("sure").close());
   at("end").addEventListener("click", () => act("stop"));
-  at("measure").addEventListener("change", (event) => Curves.choose(event.target.value));
+  at("measure").addEventListener("change", (event) => {
+    Page.chosen = true;
+    Curves.choose(event.target.value);
+  });
   at("config-fold").addEventListener("toggle", async () => {
-    at("config").textContent = await (await fetch("api/config")).text();
+    at("config").textContent = await asked("api/config");
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => Curves.draw());
   listen();
