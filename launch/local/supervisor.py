@@ -26,7 +26,7 @@ from launch.run_dir import left_as_found, make_folder, remove, write_config
 from protocol.config.run import Run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
-from protocol.errors import ConfigurationError, Refused
+from protocol.errors import ConfigurationError, Refused, Timeout
 from protocol.intervals import shown
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Welcome
@@ -89,10 +89,9 @@ def train(
             place = find(str(folder))
             tell(f"the run's page: {place.url}/#token={place.token}")
             client = ControlClient(context, address, "supervisor")
-            welcome = _join(client)
+            welcome = _join(client, coordinator)
             if welcome is None:
-                coordinator.popen.wait(_START_SECONDS)
-                return RunOutcome(coordinator.code == 0, _summary(folder))
+                return RunOutcome(True, _summary(folder))
             client.start(lambda: Report(state="watching"))
             evaluations = int(run.evaluation is not None)
             for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluator", evaluations)):
@@ -299,14 +298,20 @@ def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Cal
     raise RunFailed("coordinator_start_timeout", seconds=_WORLD_SECONDS, file=coordinator.output)
 
 
-def _join(client: ControlClient) -> Welcome | None:
-    """None if the run was stopped when all its steps were made: its coordinator ends it alone."""
+def _join(client: ControlClient, coordinator: Process) -> Welcome | None:
+    """None if the run was stopped when all its steps were made: its coordinator ends it alone, and may be gone before
+    it is asked."""
     try:
-        return client.join(_START_SECONDS)
-    except Refused as fault:
-        if fault.kind != "run_has_ended":
+        return client.join(_START_SECONDS, lambda: coordinator.code is not None)
+    except (Refused, Timeout) as fault:
+        if isinstance(fault, Timeout) and coordinator.code is None:
             raise
-        return None
+        if isinstance(fault, Refused) and fault.kind != "run_has_ended":
+            raise
+    coordinator.popen.wait(_START_SECONDS)
+    if coordinator.code != 0:
+        raise RunFailed("coordinator_failed", reason=coordinator.why(), file=coordinator.output)
+    return None
 
 
 def _summary(folder: Path) -> dict[str, Any]:

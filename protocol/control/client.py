@@ -62,9 +62,9 @@ class ControlClient:
         self.changed = threading.Event()
         """Set at every status; the worker may clear it."""
 
-    def join(self, seconds: float) -> Welcome:
-        """Asks until the coordinator answers. Refused with its reason, or Timeout with the address that is silent, or
-        that knows other keys."""
+    def join(self, seconds: float, gone: Callable[[], bool] = lambda: False) -> Welcome:
+        """Asks until the coordinator answers, or is `gone`. Refused with its reason, or Timeout with the address that
+        is silent, or that knows other keys."""
         end, told = time.monotonic() + seconds, time.monotonic() + 3
         refused: Refused | None = None
         while True:
@@ -79,7 +79,7 @@ class ControlClient:
             if self.orphaned:
                 raise Timeout("supervisor_gone")
             left = end - time.monotonic()
-            if left <= 0:
+            if left <= 0 or gone():
                 if refused is not None:
                     raise refused.within(f"after {seconds:g} s")
                 if self._handshakes.refused():

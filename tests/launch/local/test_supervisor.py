@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,28 +13,59 @@ import pytest
 
 from launch.local import supervisor
 from protocol.config.run import parse_run
-from protocol.errors import ConfigurationError, Refused
+from protocol.control.client import ControlClient
+from protocol.errors import ConfigurationError, Refused, RookeryError, Timeout
 from protocol.transport.curve import run_keys
+from protocol.transport.sockets import open_context
 from tests.faults import raises
 
 
-def client(kind: str) -> Any:
-    """A client whose coordinator refuses it."""
+def client(fault: RookeryError) -> Any:
+    """A client whose coordinator answers so."""
 
-    def join(_seconds: float) -> None:
-        raise Refused(kind, limit=1)
+    def join(_seconds: float, _gone: Callable[[], bool]) -> None:
+        raise fault
 
     return SimpleNamespace(join=join)
 
 
-def test_a_coordinator_with_nothing_left_to_do_needs_no_workers() -> None:
-    assert supervisor._join(client("run_has_ended")) is None
+def coordinator(code: int | None) -> Any:
+    """One that ends with this code, or goes on."""
+    popen = SimpleNamespace(wait=lambda _seconds: code)
+    return SimpleNamespace(code=code, popen=popen, why=lambda: "ended", output=Path("coordinator.out"))
+
+
+SILENT = Timeout("no_coordinator_answered", peer="there", seconds=1.0)
+
+
+@pytest.mark.parametrize("fault", [Refused("run_has_ended"), SILENT])
+def test_a_coordinator_with_nothing_left_to_do_needs_no_workers(fault: RookeryError) -> None:
+    """Whether it says so or has ended before it was asked."""
+    assert supervisor._join(client(fault), coordinator(0)) is None
+
+
+@pytest.mark.parametrize("fault", [Refused("run_has_ended"), SILENT])
+def test_one_that_failed_is_told(fault: RookeryError) -> None:
+    with raises(supervisor.RunFailed, "coordinator_failed", reason="ended"):
+        supervisor._join(client(fault), coordinator(1))
 
 
 @pytest.mark.parametrize("kind", ["run_is_ending", "nothing_left_to_do", "share_spent"])
 def test_any_other_refusal_is_told(kind: str) -> None:
     with raises(Refused, kind):
-        supervisor._join(client(kind))
+        supervisor._join(client(Refused(kind, limit=1)), coordinator(0))
+
+
+def test_nobody_asks_on_whose_coordinator_is_gone() -> None:
+    """And one that lives and is silent is told as that."""
+    with open_context("", "supervisor") as context:
+        asking = ControlClient(context, "tcp://127.0.0.1:9", "supervisor")
+        began = time.monotonic()
+        assert supervisor._join(asking, coordinator(0)) is None
+        assert time.monotonic() - began < supervisor._START_SECONDS / 2
+        asking.close()
+    with raises(Timeout, "no_coordinator_answered"):
+        supervisor._join(client(SILENT), coordinator(None))
 
 
 @pytest.mark.parametrize("fresh", [True, False])
