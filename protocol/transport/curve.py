@@ -1,4 +1,4 @@
-"""Who may talk to whom: CURVE keys by role, and a doorkeeper that lets each role in only where it has a right to be.
+"""Who may talk to whom: CURVE keys by role, and an authenticator that lets each in only where it has a right to be.
 
 A folder of keys (`rookery keys new DIR`; `run-keys` in the folder of a run that made its own) holds `<role>.public` for
 every role and `<role>.secret` for those that run on this machine. A socket that is bound proves to be its role's and
@@ -123,14 +123,14 @@ class Keys:
 class CurveContext(zmq.Context[zmq.Socket[bytes]]):
     """A context whose connections are all encrypted and authenticated with `keys`; see `protocol/transport/sockets.py`.
 
-    From the first socket that is bound on, a doorkeeper answers ZeroMQ's question (ZAP, RFC 27) about every connection;
+    From the first socket that is bound on, an authenticator answers ZeroMQ when it asks (ZAP, RFC 27) of a connection;
     messages then carry the role they came from as `User-Id`.
     """
 
     keys: Keys | None = None
     refusals: RefusalLog | None = None
     """Who was not let in."""
-    _doorkeeper: ThreadAuthenticator | None = None
+    _authenticator: ThreadAuthenticator | None = None
 
     @classmethod
     def make(cls, keys: Keys) -> CurveContext:
@@ -144,19 +144,19 @@ class CurveContext(zmq.Context[zmq.Socket[bytes]]):
         """Before `bind`: `socket` is encrypted, and open to those only who have a right to `port`."""
         assert self.keys is not None
         assert self.refusals is not None
-        if self._doorkeeper is None:
-            doorkeeper = _Roles(self, self.keys, self.refusals)
+        if self._authenticator is None:
+            authenticator = _Roles(self, self.keys, self.refusals)
             for name in RIGHTS:
-                doorkeeper.configure_curve_callback(name, doorkeeper)
-            doorkeeper.start()
-            self._doorkeeper = doorkeeper
+                authenticator.configure_curve_callback(name, authenticator)
+            authenticator.start()
+            self._authenticator = authenticator
         self.keys.serve(socket, port)
 
     def destroy(self, linger: int | None = None) -> None:
-        """Ends the doorkeeper and closes everything."""
-        if self._doorkeeper is not None:
-            self._doorkeeper.stop()
-            self._doorkeeper = None
+        """Ends the authenticator and closes everything."""
+        if self._authenticator is not None:
+            self._authenticator.stop()
+            self._authenticator = None
         super().destroy(linger)
 
 

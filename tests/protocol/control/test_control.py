@@ -484,7 +484,7 @@ def test_malformed_requests_are_refused_counted_and_harm_nobody(worker: Worker, 
 
 
 def test_nobody_joins_as_another_role_than_that_of_its_key(tmp_path: Path, free_port_block: int) -> None:
-    """The right key opens the door; what its holder may call itself is a question of its own."""
+    """The right key opens the port; what its holder may call itself is a question of its own."""
     new_keys(tmp_path / "keys")
     keys = str(tmp_path / "keys")
     context = open_context(keys, "actor")

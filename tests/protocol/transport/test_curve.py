@@ -227,13 +227,13 @@ def test_the_rights_are_those_of_the_specification_and_no_others():
     assert said | {"simulators": {"simulator"}} == RIGHTS
 
 
-@pytest.mark.parametrize("door", sorted(RIGHTS))
-def test_each_port_opens_for_the_roles_with_a_right_and_for_nobody_else(guarded, context, folder, door):
+@pytest.mark.parametrize("guarded_port", sorted(RIGHTS))
+def test_each_port_opens_for_the_roles_with_a_right_and_for_nobody_else(guarded, context, folder, guarded_port):
     for role in ("actor", "simulator", "learner"):
         keys = Keys.load(folder, role)
-        allowed = role in RIGHTS[door]
+        allowed = role in RIGHTS[guarded_port]
         patience = 10_000 if allowed else 300
-        found = says(guarded, context, door, lambda client, keys=keys: keys.join(client, "learner"), patience)
+        found = says(guarded, context, guarded_port, lambda client, keys=keys: keys.join(client, "learner"), patience)
         assert found == (role if allowed else None)
     assert guarded.refusals.counters()["refusals.handshake_refused.no_right"] >= 1
 

@@ -1,4 +1,4 @@
-"""Sockets: blocks of ports, addresses that are none, and the door to the network."""
+"""Sockets: blocks of ports, addresses that are none, and what is open to the network."""
 
 from __future__ import annotations
 

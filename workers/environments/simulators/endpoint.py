@@ -1,4 +1,4 @@
-"""Where an actor serves simulators: the port, what its door tells everybody, and the file that says where it is.
+"""Where an actor serves simulators: the port, what its server tells everybody, and the file that says where it is.
 
 In flows: settings, the world, what the actor lends. Out flow: sockets, and the terms of admission.
 """

@@ -59,19 +59,19 @@ class SimulatorEnvironment(Environment):
     ) -> None:
         self.world, self.copies = world, config.copies
         self._settings = settings
-        self._hearing = MessageValidator(world, config.copies, self._begin)
+        self._validator = MessageValidator(world, config.copies, self._begin)
         self._seed = 0
         self._held_at = 0.0
         self._latency = LatencyHistogram()
         self._measured: dict[str, float] = {}
         self._ports: Ports | None = None
-        self._door: SimulatorServer | None = None
+        self._server: SimulatorServer | None = None
         self.address = ""
         """Where simulators connect."""
         if outside is not None:
             terms = terms_of(world, config.copies, settings, outside.run)
             self._ports, self.address = open_ports(outside, settings, terms.admit.largest)
-            self._door = SimulatorServer(
+            self._server = SimulatorServer(
                 self._ports.sockets[0], terms, self._begin, self._truncate, guard=self._ports.guard
             )
         self._config, self._outside = config, outside
@@ -91,14 +91,14 @@ class SimulatorEnvironment(Environment):
 
     def preview_actions(self, actions: Sequence[NDArray[Any]]) -> None:
         """Answers all who asked."""
-        hearing, door = self._hearing, self._door
-        requests, hearing.requests = hearing.requests, []
-        if not requests or door is None:
+        validator, server = self._validator, self._server
+        requests, validator.requests = validator.requests, []
+        if not requests or server is None:
             return
         done = iter(actions)
-        chosen = {number: next(done) for number, desk in enumerate(hearing.desks) if desk.acting}
+        chosen = {number: next(done) for number, desk in enumerate(validator.desks) if desk.acting}
         now = time.monotonic()
-        readings, desks, guests = hearing.readings, hearing.desks, door.guests
+        readings, desks, guests = validator.readings, validator.desks, server.guests
         for request in requests:
             if request.guest.route not in guests:
                 continue  # it is gone, and its row is cut
@@ -107,92 +107,92 @@ class SimulatorEnvironment(Environment):
                 readings[agent].action(chosen[agent][desks[agent].position[row]], elements)
                 for agent, row in request.asks
             ]
-            door.give(request.guest, request.number, request.episode, request.seen_at - request.came_at, parts)
+            server.give(request.guest, request.number, request.episode, request.seen_at - request.came_at, parts)
             self._latency.add(now - request.came_at)
 
     def poll(self) -> None:
         """While training cannot take in more: listens, and says so to those who ask, or have waited for a while."""
-        door, now = self._door, time.monotonic()
-        if door is None:
+        server, now = self._server, time.monotonic()
+        if server is None:
             return
-        if not door.waiting:
-            door.waiting, self._held_at = True, now
-        door.receive(0)
+        if not server.waiting:
+            server.waiting, self._held_at = True, now
+        server.receive(0)
         if now - self._held_at > _HOLD_SECONDS:
-            asked = {request.guest.route: request.guest for request in self._hearing.requests}
-            door.pause([guest for guest in door.guests.values() if guest.inbox or guest.route in asked])
+            asked = {request.guest.route: request.guest for request in self._validator.requests}
+            server.pause([guest for guest in server.guests.values() if guest.inbox or guest.route in asked])
 
     def metrics(self) -> dict[str, float]:
         """Totals of what simulators did; how many there are, and how long they waited for actions lately."""
-        if self._door is None:
+        if self._server is None:
             return {}
         quantiles = self._latency.take(*_SHARES.values())
         if quantiles:
             self._measured = dict(zip(_SHARES, quantiles, strict=True))
-        found = {f"simulators_{name}": float(count) for name, count in self._door.counts.items()}
-        found |= {"simulators_rows_cut": self._hearing.rows_cut, "simulators_late": self._hearing.late}
+        found = {f"simulators_{name}": float(count) for name, count in self._server.counts.items()}
+        found |= {"simulators_rows_cut": self._validator.rows_cut, "simulators_late": self._validator.late}
         found |= {f"simulators_{name}": count for name, count in self._latency.counts.items()}
-        return {**found, "simulators": len(self._door.guests), **self._measured}
+        return {**found, "simulators": len(self._server.guests), **self._measured}
 
     def close(self) -> None:
         """Says farewell."""
-        if self._door is not None:
-            self._door.close(_FAREWELL, _FAREWELL_SECONDS)
+        if self._server is not None:
+            self._server.close(_FAREWELL, _FAREWELL_SECONDS)
         if self._launched is not None:
             self._launched.close()
         if self._ports is not None:
             self._ports.close()
-        self._door = self._ports = None
+        self._server = self._ports = None
 
     def _gather(self) -> Turn:
         """Who asked, as soon as nobody else is waited for."""
-        door, hearing = self._door, self._hearing
-        if door is None:
+        server, validator = self._server, self._validator
+        if server is None:
             raise EnvironmentFault("simulators_need_actor_process", key="environment.id")
-        door.resume()
+        server.resume()
         if self._launched is not None:
             self._launched.poll()
             self.restarts = self._launched.restarts
         now = time.monotonic()
         idle, due = now + _IDLE_MS / 1000, math.inf
         # nothing is left to be told of: who is to be answered next has yet to speak
-        wait = 0 if hearing.ended or any(guest.inbox for guest in door.guests.values()) else _IDLE_MS
+        wait = 0 if validator.ended or any(guest.inbox for guest in server.guests.values()) else _IDLE_MS
         while True:
-            before = len(hearing.requests)
-            heard = door.receive(wait, max(1, len(door.guests) - before))
-            for guest in [guest for guest in door.guests.values() if guest.inbox]:
-                for fault in hearing.listen(guest):
-                    door.report_fault(guest, fault)
-            now, requests = time.monotonic(), hearing.requests
+            before = len(validator.requests)
+            heard = server.receive(wait, max(1, len(server.guests) - before))
+            for guest in [guest for guest in server.guests.values() if guest.inbox]:
+                for fault in validator.listen(guest):
+                    server.report_fault(guest, fault)
+            now, requests = time.monotonic(), validator.requests
             if requests and due == math.inf:
                 due = now + self._settings.batch_wait / 1000
-            everybody = len(requests) >= len(door.guests)
+            everybody = len(requests) >= len(server.guests)
             # who says much else, or nothing but nonsense, does not hold up those who asked
             more = heard > 0 and (len(requests) > before or not requests)
             if more and not everybody and now < idle:
                 wait = 0
-            elif now >= idle or (requests and (everybody or now >= due)) or hearing.ended:
+            elif now >= idle or (requests and (everybody or now >= due)) or validator.ended:
                 return self._tell()
             else:
                 wait = max(1, math.ceil((min(idle, due) - now) * 1000))
 
     def _tell(self) -> Turn:
-        told, steps = self._hearing.take()
+        told, steps = self._validator.take()
         present = tuple([one for one, _ in told if one is not None])
         return Turn(present, steps, tuple([one for _, one in told if one is not None]))
 
     def _truncate(self, guest: SimulatorSession) -> None:
         """One that says nothing more."""
-        if self._door is not None:
-            self._door.counts["faults"] += sum(1 for _ in self._hearing.listen(guest))
-        self._hearing.cut(guest)
+        if self._server is not None:
+            self._server.counts["faults"] += sum(1 for _ in self._validator.listen(guest))
+        self._validator.cut(guest)
 
     def _begin(self, guest: SimulatorSession) -> None:
         """One that does not drive is told to begin."""
-        if not guest.hello.drives and self._door is not None:
+        if not guest.hello.drives and self._server is not None:
             guest.episode, guest.playing = guest.episode + 1, True
             seed = self._seed_of(f"{guest.name}/{guest.incarnation}/{guest.episode}")
-            self._door.send(guest, Reset(episode=guest.episode, seed=seed))
+            self._server.send(guest, Reset(episode=guest.episode, seed=seed))
 
     def _seed_of(self, purpose: str) -> int:
         """Less than 2^31."""
@@ -200,8 +200,8 @@ class SimulatorEnvironment(Environment):
         return int.from_bytes(digest, "little") >> 1
 
     def _launch(self, command: str) -> None:
-        outside, door = self._outside, self._door
-        if outside is None or door is None:
+        outside, server = self._outside, self._server
+        if outside is None or server is None:
             return
         logs = None if outside.folder is None else outside.folder / "logs" / "simulators"
         self._launched = SimulatorLauncher(
@@ -212,7 +212,7 @@ class SimulatorEnvironment(Environment):
             self.address,
             self._seed_of,
             logs,
-            door.dismiss_named,
+            server.dismiss_named,
             self._settings.machines,
             outside.keys,
         )

@@ -88,7 +88,7 @@ def rendezvous(
     one takes experience. Who waits goes on beating, and can be told to stop."""
     rank, started = rank_of_learner(welcome.name, size), time.monotonic()
     log.info("event=ranks_connecting policy=%s rank=%d ranks=%d", policy, rank, size)
-    host, _ = _door(address)
+    host, _ = _store_address(address)
     wait_for_name(host, patience, partial(_alive, life))
     own = json.dumps({"incarnation": welcome.incarnation, "gpu": _gpu(device)})
     while True:
@@ -121,7 +121,7 @@ def _store(life: WorkerProcess, policy: str, rank: int, size: int, address: str)
         found, _, _ = next(iter(dist.rendezvous("env://")))
         return dist.PrefixStore(policy, found)
     if rank == 0:
-        host, port = _door(address)
+        host, port = _store_address(address)
         listener = _listen(life.options.host_and_base[0], port, partial(_alive, life))
         return dist.TCPStore(
             host, port, is_master=True, wait_for_workers=False, timeout=_TRY_SECONDS, master_listen_fd=listener.detach()
@@ -132,7 +132,7 @@ def _store(life: WorkerProcess, policy: str, rank: int, size: int, address: str)
         status = life.client.status if life.client is not None else None
         for route in status.routes if status is not None else ():
             if route.learner == first:
-                return dist.TCPStore(*_door(route.experience), wait_for_workers=False, timeout=_TRY_SECONDS)
+                return dist.TCPStore(*_store_address(route.experience), wait_for_workers=False, timeout=_TRY_SECONDS)
         time.sleep(_LOOK_EVERY)
 
 
@@ -185,7 +185,7 @@ def _listen(host: str, port: int, tick: Callable[[], None]) -> socket.socket:
         time.sleep(_LOOK_EVERY)
 
 
-def _door(experience: str) -> tuple[str, int]:
+def _store_address(experience: str) -> tuple[str, int]:
     """Host and port of the meeting at a learner, by where it takes experience: at base + 1."""
     place = urlsplit(experience)
     return place.hostname or platform.node(), (place.port or 1) - 1 + MEETING

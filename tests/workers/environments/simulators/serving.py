@@ -65,12 +65,12 @@ class Serving:
 
     def leap(self, seconds: float) -> None:
         """So much time passes for the leases of simulators; those that have ended are seen."""
-        door = self.external._door
-        assert door is not None
-        clock = door._clock
-        door._clock = lambda: clock() + seconds
-        now = door._clock()
-        until(lambda: door._looked_at >= now, what="leases are looked at")
+        server = self.external._server
+        assert server is not None
+        clock = server._clock
+        server._clock = lambda: clock() + seconds
+        now = server._clock()
+        until(lambda: server._looked_at >= now, what="leases are looked at")
 
     def settle(self) -> None:
         """Waits until nothing is open any more."""

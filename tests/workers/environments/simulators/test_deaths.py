@@ -136,11 +136,11 @@ def test_simulators_that_vanish_at_any_moment_lose_no_finished_step_and_mix_noth
 
 def forget(served: Serving) -> None:
     """As an actor that was started again: it knows nobody."""
-    door = served.external._door
-    assert door is not None
-    assert len(door.guests) == 1
-    served.orders.append(lambda: door.disconnect(next(iter(door.guests.values())), "lost", "a test"))
-    until(lambda: not served.orders and not door.guests, what="it is forgotten")
+    server = served.external._server
+    assert server is not None
+    assert len(server.guests) == 1
+    served.orders.append(lambda: server.disconnect(next(iter(server.guests.values())), "lost", "a test"))
+    until(lambda: not served.orders and not server.guests, what="it is forgotten")
 
 
 def test_a_simulator_finds_an_actor_that_was_started_again(tmp_path: Any) -> None:
@@ -171,9 +171,9 @@ def test_a_simulator_with_a_deadline_finds_an_actor_that_was_started_again() -> 
     known: list[Serving] = []
 
     def forgetful(present: Any) -> Any:
-        door = known.pop().external._door if known else None
-        if door is not None:
-            door.disconnect(next(iter(door.guests.values())), "lost", "a test")
+        server = known.pop().external._server if known else None
+        if server is not None:
+            server.disconnect(next(iter(server.guests.values())), "lost", "a test")
         return np.clip(present.observation[:, 0], 0, 7).astype(np.int64)
 
     with serving(policy=forgetful) as served, Simulator(served.address, "robot", deadline=0.05) as sim:

@@ -166,9 +166,9 @@ def test_who_comes_under_ever_new_names_fills_no_memory(monkeypatch: pytest.Monk
         for number in range(6):
             one.enter(f"raw-{number}")
         assert one.enter("raw-5").incarnation == 2
-        assert served.external._door is not None
-        assert list(served.external._door._names._incarnations) == ["raw-3", "raw-4", "raw-5"]
-        assert served.external._door._socket.getsockopt(zmq.RCVHWM) == 1000
+        assert served.external._server is not None
+        assert list(served.external._server._names._incarnations) == ["raw-3", "raw-4", "raw-5"]
+        assert served.external._server._socket.getsockopt(zmq.RCVHWM) == 1000
 
 
 def test_who_says_hello_again_and_again_is_quarantined() -> None:
@@ -237,16 +237,16 @@ def test_who_floods_holds_nobody_up() -> None:
     """Hundreds of messages of a simulator that wait are no reason to let another one wait for its action."""
     with serving(rate=1_000_000) as served, raw(served.address) as one, Simulator(served.address, "neighbour") as sim:
         one.begin()
-        door = served.external._door
-        assert door is not None
+        server = served.external._server
+        assert server is not None
         taken: list[int] = []
-        receive = door.receive
+        receive = server.receive
 
         def counted(milliseconds: int, enough: int = 1) -> int:
             taken.append(receive(milliseconds, enough))
             return taken[-1]
 
-        door.receive = counted  # type: ignore[method-assign]
+        server.receive = counted  # type: ignore[method-assign]
         ping = encode(Ping())
         for _ in range(900):  # as many answers as may wait unread
             one.say(ping)

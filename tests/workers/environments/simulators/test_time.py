@@ -160,8 +160,8 @@ def test_whoever_waits_is_told_that_training_cannot_take_in_more_and_when_it_can
         with Simulator(served.address, "robot", deadline=0.02, fallback="last") as sim:
             until(lambda: (sim.act([1.0, 0.0]), sim.session.pace)[1] == "waiting")
             assert blocked.is_set()
-            assert served.external._door is not None
-            assert served.external._door.counts["held"] == 1
+            assert served.external._server is not None
+            assert served.external._server.counts["held"] == 1
             free.set()
             until(lambda: (sim.act([1.0, 0.0]), sim.session.pace)[1] == "going")
 
