@@ -35,7 +35,6 @@ from protocol.errors import ConfigurationError, Refused
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Command, Heartbeat, Join, Leave, Refusal, Route, Status, Welcome
 from protocol.messages.file_fetch import Fetch
-from protocol.refusal_log import one_line
 from protocol.spaces import World
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
 from workers import freeze_startup_objects
@@ -271,6 +270,7 @@ class Coordinator:
     def close(self) -> None:
         """Closes files and sweeps what dead workers left."""
         self._baselines.close()
+        self._departures.tell_rest()
         self._books.close(self._members.complete)
         if self.left:
             return
@@ -327,8 +327,7 @@ class Coordinator:
             self._members.withdraw(member)
             self._server.refusals.tell("joined_too_late", "gone", "it has ended", worker=member.name, host=join.host)
         elif not again:
-            whose = member.name, member.incarnation, one_line(join.host), join.pid
-            log.info("event=joined worker=%s incarnation=%d host=%s pid=%d", *whose)
+            self._departures.joined(member.name, member.incarnation, join.host, join.pid)
 
     def _done_with(self, join: Join) -> bool:
         """Whether this is a resident worker that has done its part of a run which is ending."""
