@@ -288,12 +288,20 @@ class RunMetrics:
         return ledgers
 
     def _rates(self, now: float, env_steps: int, agent_steps: int) -> dict[str, float]:
-        """Since the look before; of the whole run as long as that, and those before it, are too near."""
-        self._looks.append((now, env_steps, agent_steps))
+        """Since the look before; of the whole run as long as that, and those before it, are too near.
+
+        Only looks that saw new steps are kept: a world whose steps come less often than looks makes them all the time,
+        and none for so long as there were none before says that they have become slower.
+        """
+        if not agent_steps:
+            self._looks.clear()
+        if not self._looks or self._looks[-1][1:] != (env_steps, agent_steps):
+            self._looks.append((now, env_steps, agent_steps))
         while len(self._looks) > 2 and now - self._looks[1][0] >= _RATE_SECONDS:
             self._looks.popleft()
         then, env_then, agent_then = self._looks[0]
-        elapsed = now - then
+        newest = self._looks[-1][0]
+        elapsed = max(newest - then, now - newest)
         if elapsed < _RATE_SECONDS:
             env, agent = self._per_second(env_steps), self._per_second(agent_steps)
         else:

@@ -111,6 +111,31 @@ def test_rates_are_steps_by_the_time_that_they_took_however_seldom_and_often_any
     assert found["env_steps_per_second"] == pytest.approx(2_000)
 
 
+@pytest.mark.parametrize("between", [1.0, 2.5, 6.0])
+def test_the_rate_of_a_world_that_is_slower_than_looks_neither_falls_to_nothing_nor_jumps(
+    opened: Opener, clock: Clock, between: float
+) -> None:
+    """8 steps come at once in every so many seconds; looks every half."""
+    books, begun = opened(), clock.now
+    rates = []
+    for _ in range(int(10 * between / 0.5)):
+        made = 8 * int((clock.now - begun) / between)
+        observe(books, made, (begun, clock.now) if made else None)
+        rates.append(books.view["agent_steps_per_second"])
+        clock.now += 0.5
+    late = rates[len(rates) // 2 :]
+    assert min(late) > 0.7 * 8 / between
+    assert max(late) < 1.4 * 8 / between
+
+
+def test_the_rate_of_a_world_that_has_stopped_falls(opened: Opener, clock: Clock) -> None:
+    books, begun = opened(), clock.now
+    for made in (8, 16, 24, *[24] * 40):
+        observe(books, made, (begun, clock.now))
+        clock.now += 0.5
+    assert 0 <= books.view["agent_steps_per_second"] < 0.05 * 16
+
+
 def test_a_run_that_made_no_step_has_no_rate(opened: Opener) -> None:
     books = opened()
     observe(books, 0)
