@@ -80,11 +80,12 @@ class Plain(Silent):
         """Prints a line when it is time."""
         super().show(view)
         now = time.monotonic()
-        if not view or (now - self._at < _PLAIN_EVERY and (self._moving or not view["made"])):
+        if not view or (now - self._at < _PLAIN_EVERY and (self._moving or not view.get("made"))):
             return
-        self._at, self._moving = now, bool(view["made"])
+        self._at, self._moving = now, bool(view.get("made"))
         if not self._moving:
-            self.tell(starting(view))
+            if said := starting(view):
+                self.tell(said)
             return
         returns = " ".join(f"{name}={shown(policy['return'])}" for name, policy in view["policies"].items())
         self.tell(
@@ -192,7 +193,7 @@ def _progress(view: dict[str, Any]) -> Table:
 
 def starting(view: dict[str, Any]) -> str:
     """Who is there of those whom a run waits for before its first step; empty once that is made."""
-    if view["made"] or "wanted" not in view:
+    if view.get("made") or "wanted" not in view:
         return ""
     there = sum(worker["role"] in ("actor", "learner") for worker in view["workers"])
     return f"starting: {there} of {view['wanted']} workers have joined"
