@@ -125,27 +125,30 @@ class Forked:
 def apart(command: Callable[[], object]) -> NoReturn:
     """Runs a `command` that a person types, and that runs code of the user, in a process of its own, and ends this one
     as that ended: with one sentence where it could say nothing itself."""
-    forked = Forked(lambda _: _run(command))
+    forked, said = Forked(lambda tell: _run(command, tell)), list[str]()
     try:
         while not forked.over:
-            forked.lines(_END_SECONDS)
+            said += forked.lines(_END_SECONDS)
+        said += forked.lines()
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     finally:
         forked.close()
     with one_sentence():
-        if forked.crashed:
+        if forked.crashed or not said:  # or a library has ended it, past Python
             raise EnvironmentFault("playing_crashed", reason=forked.fate)
     sys.exit(forked.code)
 
 
-def _run(command: Callable[[], object]) -> int:
+def _run(command: Callable[[], object], tell: Tell) -> int:
     try:
         command()
     except Ended:
         raise
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
+    finally:
+        tell("ended")
     return 0
 
 

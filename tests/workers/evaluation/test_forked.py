@@ -134,6 +134,8 @@ def test_one_that_hangs_is_killed_with_what_it_started() -> None:
         (lambda: sys.exit(5), 5, []),
         (lambda: read_nothing(print), 7, ["playing_crashed"]),
         (lambda: os._exit(5), 7, ["playing_crashed"]),
+        (lambda: ctypes.CDLL(None)._exit(0), 7, ["playing_crashed"]),
+        (lambda: ctypes.CDLL(None)._exit(5), 7, ["playing_crashed"]),
     ],
 )
 def test_a_command_ends_as_its_other_process_does_or_says_what_ended_that(
