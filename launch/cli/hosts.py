@@ -211,7 +211,7 @@ class _Session:
     def _look_after(self, remote: Remote) -> bool:
         """Starts it again if it has died, after a pause and within its budget; whether there is news of it."""
         now, code, name = time.monotonic(), remote.code, remote.command.name
-        if code in (None, 0):
+        if code is None or (code == 0 and remote.in_order()):
             return False
         if remote.again_at:
             if now < remote.again_at:

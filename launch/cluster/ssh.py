@@ -15,6 +15,7 @@ from pathlib import Path
 from launch.cluster.plan import Command, Hosts
 from launch.local.restart_budget import RestartBudget
 from protocol.errors import RookeryError
+from protocol.errors.origin import ended
 from protocol.transport.curve import ROLES
 
 __all__ = ["LOST", "HostFailed", "Remote", "copies", "end_all", "ssh"]
@@ -77,6 +78,7 @@ class Remote:
         self.output.parent.mkdir(parents=True, exist_ok=True)
         self.again_at = 0.0
         with self.output.open("a") as stream:
+            self._said_before = stream.tell()
             self._popen = subprocess.Popen(
                 self._words, stdin=subprocess.PIPE, stdout=stream, stderr=stream, start_new_session=True
             )
@@ -86,6 +88,11 @@ class Remote:
     def code(self) -> int | None:
         """Its exit code, None while it runs; or LOST."""
         return self._popen.poll()
+
+    def in_order(self) -> bool:
+        """Whether it said that its work was done, before it ended: a library can end it past Python, too."""
+        said = self.output.read_bytes()[self._said_before :].decode(errors="replace")
+        return ended(self.command.role) in said.splitlines()
 
     def last_words(self, lines: int = 3) -> str:
         """The end of what it wrote, in one line."""

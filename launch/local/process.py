@@ -16,7 +16,7 @@ from pathlib import Path
 from launch.local.fork_client import ForkClient, ForkedProcess
 from launch.local.restart_budget import RestartBudget
 from protocol.errors import DiskFault, EnvironmentFault
-from protocol.errors.origin import Crash, crash_in
+from protocol.errors.origin import Crash, crash_in, ended
 
 __all__ = [
     "FATAL",
@@ -103,6 +103,10 @@ class Process:
         if crash is not None:
             return f"{how}{crash.what}{crash.at}"
         return how + (self.traceback().rpartition("\n")[2] or _SPEECHLESS)
+
+    def in_order(self) -> bool:
+        """Whether it said that its work was done, before it ended: a library can end it past Python, too."""
+        return self.code == 0 and ended(self.role) in self._said()
 
     def crash(self) -> Crash | None:
         """How and where it ended without a word of its own, if so it did."""

@@ -48,7 +48,7 @@ class RestartManager:
                 start(process)
             return
         needless = code == REFUSED and (process.budget.again or _told(process, "nothing_left_to_do"))
-        if (code == 0 or needless) and process.crash() is None:
+        if process.in_order() or (needless and process.crash() is None):
             process.done = True  # others have taken over what was left to do, or an earlier life of the run had done it
         else:
             self._plan(process, code, now)

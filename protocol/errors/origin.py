@@ -16,7 +16,7 @@ from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
 from types import FrameType
 from typing import Any, NamedTuple
 
-__all__ = ["Crash", "Told", "blame", "crash_in", "is_ours", "is_users", "one_line", "place_of"]
+__all__ = ["Crash", "Told", "blame", "crash_in", "ended", "is_ours", "is_users", "one_line", "place_of"]
 
 _HOME = Path(__file__).resolve().parents[2]
 _OURS = tuple(f"{_HOME / name}{os.sep}" for name in ("launch", "protocol", "rookery", "workers"))
@@ -94,6 +94,11 @@ def crash_in(said: str) -> Crash | None:
     )
     what = ends[-1]["fatal"] or ends[-1]["exit"]
     return Crash(what, "" if last is None else f" in {_place(last.name, last.filename, last.lineno)}")
+
+
+def ended(role: str) -> str:
+    """What a worker says last that ended in order."""
+    return f"{role}: ended in order"
 
 
 def is_ours(file: str) -> bool:

@@ -17,10 +17,10 @@ from contextlib import suppress
 from typing import IO, NoReturn
 
 from protocol.errors import RookeryError, disk_fault
-from protocol.errors.origin import Crash, blame, crash_in, is_ours, place_of
+from protocol.errors.origin import Crash, blame, crash_in, ended, is_ours, place_of
 from workers.runtime.logs import SHOWN
 
-__all__ = ["kill_children", "noted_crash", "tell_failure", "watch_user_code"]
+__all__ = ["kill_children", "noted_crash", "tell_end", "tell_failure", "watch_user_code"]
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,13 @@ def tell_failure(role: str, fault: Exception) -> tuple[str, int]:
         for stream in (1, 2):
             os.dup2(nowhere, stream)
     return error, code
+
+
+def tell_end(role: str) -> None:
+    """Says that `role` has ended in order: its supervisor takes an exit code of 0 without it for a crash, as a library
+    can end a process past Python."""
+    with suppress(OSError):  # a full disk
+        print(ended(role), file=sys.stderr, flush=True)  # noqa: T201 - the worker's last word
 
 
 def watch_user_code(notes: int = 2) -> None:

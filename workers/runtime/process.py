@@ -36,7 +36,7 @@ from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
 from workers.runtime.http_server import HttpServer
 from workers.runtime.identity import Identity
-from workers.runtime.last_words import kill_children, tell_failure, watch_user_code
+from workers.runtime.last_words import kill_children, tell_end, tell_failure, watch_user_code
 from workers.runtime.logs import configure_logging
 from workers.runtime.watchdog import install_stack_dump_signal, run_watchdog
 
@@ -294,6 +294,8 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
         kill_children()
         if code == 0 and life.renewable:  # without a restart that the scheduler would count, and delay ever longer
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        if code == 0:
+            tell_end(role)
         sys.exit(code)
 
     return command

@@ -107,6 +107,32 @@ def test_a_run_goes_on_without_an_evaluation_that_cannot_be_kept_alive_and_says_
     assert len(told) == 1
 
 
+@pytest.mark.parametrize(
+    ("ends", "done"),
+    [
+        ("tell_end('actor')", True),
+        ("ctypes.CDLL(None)._exit(0)", False),
+        ("os._exit(0)", False),
+        ("tell_end('learner')", False),
+        ("sys.exit(0)", False),
+        ("tell_end('actor'); sys.exit(1)", False),
+    ],
+)
+def test_who_ends_with_0_and_did_not_say_that_its_work_was_done_is_started_again(
+    scripts: Path, ends: str, done: bool
+) -> None:
+    (scripts / "ends.py").write_text(
+        "import ctypes, os, sys\nfrom workers.runtime.last_words import tell_end, watch_user_code\n"
+        f"watch_user_code()\n{ends}\n"
+    )
+    output = scripts / "ends.out"
+    output.write_text("actor: ended in order\n")  # in an earlier life
+    process = start_process("actor", ["ends"], output, restarts=1)
+    looked_after(RestartManager(lambda _: None), process)
+    assert process.done == done
+    assert bool(process.again_at) != done
+
+
 def test_who_is_refused_fails_the_run_unless_nothing_is_left_for_it_to_do(scripts: Path) -> None:
     told: list[str] = []
     for kind in ("nothing_left_to_do", "identity_in_use"):
