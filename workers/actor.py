@@ -269,7 +269,7 @@ def main(life: WorkerProcess) -> None:
     """Joins, makes the environment, acts."""
     torch_setup.configure_torch()
     _, welcome = life.join("actor")
-    run = Run.model_validate_json(welcome.config)
+    run = Run.model_validate_json(welcome.config).anchored()
     run_dir = run_dir_of(welcome)
     configure_logging(welcome.name, run, run_dir)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)

@@ -117,7 +117,7 @@ def main(life: WorkerProcess) -> None:
     torch_setup.configure_torch()
     os.nice(_NICE)
     _, welcome = life.join("evaluator")
-    run, folder = Run.model_validate_json(welcome.config), folder_of(welcome)
+    run, folder = Run.model_validate_json(welcome.config).anchored(), folder_of(welcome)
     configure_logging(welcome.name, run, folder)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
     evaluation = EvaluatorWorker(life, run, parse_world(welcome.world), folder)

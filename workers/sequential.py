@@ -363,7 +363,7 @@ def command(config: Path, run_dir: Path) -> None:
         run_dir = run_dir.resolve()
         lock = lock_run_folder(run, run_dir)
         configure_logging("sequential", run, run_dir)
-        sequential = Sequential(run, run_dir)
+        sequential = Sequential(run.anchored(), run_dir)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, sequential.stop)
         complete = sequential.run()

@@ -8,6 +8,7 @@ all of them from here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -316,6 +317,16 @@ class Run(ConfigModel):
             else:
                 base[key] = value
         return PolicyConfig.model_validate(base)
+
+    def anchored(self) -> Run:
+        """The same run, whose relative paths begin in the working directory of now: a user's code may change that."""
+        data = self.model_dump()
+        for policy in (data["policy"], *data["policies"].values()):
+            for part in ("algorithm", "dataset"):
+                section = policy.get(part)
+                if isinstance(section, dict) and isinstance(section.get("path"), str):
+                    section["path"] = os.path.abspath(section["path"])
+        return self.model_validate(data | {"replay": self.replay and os.path.abspath(self.replay)})
 
     def ranks(self, name: str) -> int:
         """Learner processes that train `name`, a policy or an auxiliary, together."""

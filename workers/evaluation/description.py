@@ -42,6 +42,7 @@ def described(run: Run, role: str, lock: int | None = None) -> World:
 
 def _describe(run: Run, role: str, tell: Tell) -> int:
     """In the forked process: tells the world, or the exit code of what it has said."""
+    run = run.anchored()
     try:
         world = describe(run.environment, run.lockstep_checkpoints)
         check_fixed(run, world)

@@ -280,7 +280,7 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
     )
     @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
     def command(**options: object) -> None:
-        add_cwd_to_path()
+        here = add_cwd_to_path()
         watch_user_code()
         configure_logging(role)
         install_stack_dump_signal()
@@ -293,6 +293,7 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
         code = life.run(body)
         kill_children()
         if code == 0 and life.renewable:  # without a restart that the scheduler would count, and delay ever longer
+            os.chdir(here)  # the user's code may have changed it
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
         if code == 0:
             tell_end(role)

@@ -8,6 +8,7 @@ In flow: a run's folder, finished or not. Out flow: a line for each environment 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +63,7 @@ def load_run(folder: Path) -> Run:
     """The configuration of the run in `folder`; ConfigurationError if there is none."""
     if not (folder / "config.yaml").is_file():
         raise ConfigurationError("folder_without_config", file=folder)
-    return read_run(folder / "config.yaml")
+    return read_run(folder / "config.yaml").anchored()
 
 
 def frozen_policies(
@@ -110,12 +111,12 @@ def parse_pairs(_context: click.Context, _option: click.Parameter, given: tuple[
         name, sign, path = one.partition("=")
         if not (name and sign and path):
             raise click.BadParameter(f"{one!r} is not of the form NAME=PATH; write for example agent_0=x.safetensors")
-        found[name] = path
+        found[name] = os.path.abspath(path)
     return found
 
 
 @click.command(name="evaluate", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
 @click.option("--episodes", type=click.IntRange(min=1), default=100, show_default=True, help="In each environment.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the episodes.")
 @click.option(

@@ -34,6 +34,9 @@ from workers.tools.rendering import check_film, half_block_text, write_film, wri
 __all__ = ["FrameRecorder", "command", "main"]
 
 
+_FILE = click.Path(dir_okay=False, path_type=Path, resolve_path=True)
+
+
 class _Enough(Exception):
     """As many turns were seen as were asked for."""
 
@@ -108,9 +111,9 @@ def play(folder: Path, episodes: int, seed: int, others: dict[str, str], which: 
 
 
 @click.command(name="watch", context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path))
-@click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="A film: .gif or .mp4.")
-@click.option("--heat-map", "heat", type=click.Path(dir_okay=False, path_type=Path), help="A picture of visited cells.")
+@click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
+@click.option("-o", "--out", type=_FILE, help="A film: .gif or .mp4.")
+@click.option("--heat-map", "heat", type=_FILE, help="A picture of visited cells.")
 @click.option("--episodes", type=click.IntRange(min=1), default=1, show_default=True)
 @click.option("--turns", type=click.IntRange(min=1), default=1_000, show_default=True, help="At most so many.")
 @click.option("--fps", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Turns a second.")

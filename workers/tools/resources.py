@@ -59,7 +59,7 @@ def main(config: Path) -> None:
     add_cwd_to_path()
     watch_user_code()
     try:
-        click.echo(json.dumps(resource_summary(read_run(config))))
+        click.echo(json.dumps(resource_summary(read_run(config).anchored())))
     except RookeryError as fault:
         click.echo(f"{fault.traceback}rookery: {fault.coded}", err=True)
         sys.exit(fault.exit_code)

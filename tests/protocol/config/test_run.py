@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from protocol.config.run import IQN, PPO, EnvironmentConfig, PolicyConfig, Run, parse_run
+from protocol.config.run import IQN, PPO, Dataset, EnvironmentConfig, FrozenPolicy, PolicyConfig, Run, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
@@ -213,6 +214,24 @@ def test_an_override_keeps_what_it_does_not_name() -> None:
     assert (bone.algorithm.gamma, bone.algorithm.before) == (0.99, 3)  # of IQN's defaults, not of the common PPO
     assert (bone.publish_interval, bone.sync_interval) == (2, 7)
     assert other == run.policy
+
+
+def test_an_anchored_run_has_the_paths_of_the_folder_it_was_anchored_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    learned = {"algorithm": {"name": "bc"}, "dataset": {"path": "/data"}}
+    frozen = {"algorithm": {"name": "frozen", "path": "old.safetensors"}}
+    scripted = {"algorithm": {"name": "scripted", "settings": {"path": "as it is"}}}
+    common = {"algorithm": {"name": "iqn"}, "dataset": {"path": "mine/datasets"}}
+    run = parse_run({"policy": common, "policies": {"a": learned, "b": frozen, "c": scripted}, "replay": "runs/first"})
+    anchored = run.anchored()
+    monkeypatch.chdir("/")
+    assert anchored.replay == str(tmp_path / "runs/first")
+    assert anchored.policy.dataset == Dataset(path=str(tmp_path / "mine/datasets"))
+    assert {name: anchored.policies[name] for name in "ac"} == {name: run.policies[name] for name in "ac"}
+    assert anchored.fixed("b") == FrozenPolicy(path=str(tmp_path / "old.safetensors"))
+    assert parse_run({}).anchored() == parse_run({})
 
 
 def test_an_algorithm_without_a_name_is_the_default_one() -> None:

@@ -69,6 +69,18 @@ def test_what_is_wrong_there_is_said_there_and_what_could_not_be_said_here(
     assert kinds_in(capfd.readouterr().err)[-1] == kind
 
 
+def test_a_frozen_policy_is_looked_for_where_the_command_was_given_wherever_the_world_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    frozen = {"agent": {"algorithm": {"name": "frozen", "path": "agent.safetensors"}}}
+    run = run_of(tmp_path, monkeypatch, "import os\nos.chdir('/')", policies=frozen)
+    with pytest.raises(SystemExit):
+        described(run, "coordinator")
+    said = capfd.readouterr().err
+    assert kinds_in(said)[-1] == "policy_file_missing"
+    assert str(tmp_path / "agent.safetensors") in said
+
+
 def test_scripts_of_policies_are_tried_there_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

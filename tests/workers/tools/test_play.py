@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tests.faults import kinds_in, raises, words_in
 from workers.environments.base import Environment
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
+from workers.evaluation.scores import FILE
+from workers.tools import evaluate as evaluation
 from workers.tools import play as module
 from workers.tools.rendering import half_block_text, write_map
 
@@ -160,6 +163,69 @@ def test_a_world_without_a_picture_says_so_at_its_first_turn(
     environment.reset(0)
     with raises(ConfigurationError, "world_without_picture"):
         module.FrameRecorder(environment, film=False, shown=True, fps=1e9, most=9).look()
+
+
+WANDERS = """
+import os
+
+import gymnasium
+import numpy as np
+
+
+def wander(place):
+    if place in __name__:
+        os.chdir("/")
+
+
+class World(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self):
+        wander("constructor")
+
+    def reset(self, seed=None):
+        wander("reset")
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        wander("step")
+        return np.zeros(2, np.float32), 0.0, True, False, {}
+
+    def render(self):
+        return np.zeros((16, 16, 3), np.uint8)
+
+
+wander("module")
+"""
+
+
+@pytest.mark.parametrize("place", ["module", "constructor", "reset", "step"])
+def test_paths_of_a_command_begin_where_it_was_typed_wherever_the_world_goes(
+    tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    name = f"wanders_in_{place}"
+    (tmp_path / f"{name}.py").write_text(WANDERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    run(tmp_path / "run", {"id": f"{name}:World", "copies": 1}, "agent")
+    told = command("run", "-o", "film.gif")
+    assert told.exit_code == 0, told.output
+    assert Path.cwd() == Path("/")
+    assert len(imageio.mimread(tmp_path / "film.gif")) > 0
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(evaluation.torch_setup, "configure_torch", lambda: None)
+    scored = CliRunner().invoke(evaluation.main, ["run", "--episodes", "1", "--json"])
+    assert scored.exit_code == 0, scored.output
+    assert (tmp_path / "run" / FILE).exists()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, name)
+    told = command("run", "-o", "film.gif", "--policy", "agent=agent.safetensors")
+    assert kinds_in(told.output) == ["policy_file_missing"]
+    assert str(tmp_path / "agent.safetensors") in told.output
 
 
 def test_two_points_are_one_character() -> None:
