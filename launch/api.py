@@ -63,9 +63,10 @@ def train(
     changes = [f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()]
     packages.check()
     run = config_loader.load(source, changes, env=env, steps=steps, seed=seed)
-    folder = folder_for(source or env or "", None if run_dir is None else Path(run_dir))
+    alone = sequential or run.multiprocessing.enabled is False
+    folder = folder_for(source or env or "", None if run_dir is None else Path(run_dir), alone)
     console = Console(stderr=True)
-    how = supervisor.train_sequential if sequential or run.multiprocessing.enabled is False else supervisor.train
+    how = supervisor.train_sequential if alone else supervisor.train
     display = Silent(console)
     if progress:
         display = Display(console) if console.is_terminal or console.is_jupyter else Plain(console)

@@ -21,17 +21,21 @@ from protocol.errors import ConfigurationError, disk_fault
 __all__ = ["folder_for", "left_as_found", "make_folder", "remove", "take_checkpoints", "write_config"]
 
 
-def folder_for(source: str, run_dir: Path | None) -> Path:
-    """`run_dir`, or a new folder below `runs` called after `source`; ConfigurationError if a run reached its end in it,
-    or was stopped in it that had no state to go on from."""
+def folder_for(source: str, run_dir: Path | None, alone: bool = False) -> Path:
+    """`run_dir`, or a new folder below `runs` called after `source`, for a run of workers, or of one process `alone`.
+
+    ConfigurationError if a run reached its end in it, or was stopped in it that this one cannot go on with.
+    """
     name = Path(source).stem.partition(":")[0] or DEFAULT
     folder = run_dir or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    summary = folder / "summary.json"
+    summary, of_workers = folder / "summary.json", (folder / "state.json").exists()
     if summary.exists():
         if json.loads(summary.read_text()).get("complete", True):
             raise ConfigurationError("run_already_finished", file=folder)
-        if not (folder / "state.json").exists():
+        if not of_workers:
             raise ConfigurationError("sequential_run_stopped", file=folder)
+    if of_workers and alone:
+        raise ConfigurationError("run_of_workers_stopped", file=folder)
     return folder.resolve()
 
 

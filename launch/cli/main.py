@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import sys
 from decimal import Decimal
 from functools import partial
@@ -127,13 +128,10 @@ def train(
     logging.getLogger().addHandler(logging.NullHandler())  # what the supervisor has to say is told on the console
     settings = (*settings, "policy.record=true") if record else settings
     run = load(source, settings, env=env, steps=steps, seed=seed, replay=replay)
-    folder = folder_for(source or env or "", run_dir)
+    alone = sequential or bool(run.replay) or run.multiprocessing.enabled is False
+    folder = folder_for(source or env or "", run_dir, alone)
     console = Console(stderr=True)
-    how = (
-        supervisor.train_sequential
-        if sequential or run.replay or run.multiprocessing.enabled is False
-        else partial(supervisor.train, without_keys=without_keys)
-    )
+    how = supervisor.train_sequential if alone else partial(supervisor.train, without_keys=without_keys)
     display = Silent(console) if no_progress else Display(console) if console.is_terminal else Plain(console)
     with display:
         outcome = how(run, folder, display.show, display.tell)
@@ -147,9 +145,8 @@ def train(
         console.print(by_environment)
     console.print(f"run folder: {folder}", highlight=False)
     if not outcome.complete and (folder / "state.json").exists():
-        console.print(
-            f"to go on: rookery train {folder}/config.yaml --run-dir {folder}", highlight=False, soft_wrap=True
-        )
+        again = shlex.join(["rookery", "train", f"{folder}/config.yaml", "--run-dir", str(folder)])
+        console.print(f"to go on: {again}", highlight=False, markup=False, soft_wrap=True)
     if as_json:
         click.echo(json.dumps(outcome.summary, indent=2))
     sys.exit(0 if outcome.complete else 1)
@@ -214,8 +211,8 @@ def doctor(
     logging.getLogger().addHandler(logging.NullHandler())
     folder, said = Path(source).resolve(), []
     if not (folder / "config.yaml").is_file() and not (folder.is_dir() and source not in preset_names()):
-        folder = folder_for(source, run_dir)
         run = load(source, settings, seconds=seconds, restarts=0)
+        folder = folder_for(source, run_dir, run.multiprocessing.enabled is False)
         code, findings = preflight(run, folder, bind, key_folder, as_json)
         said.append(findings)
         if code or only:

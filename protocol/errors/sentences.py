@@ -330,6 +330,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "run_folder_not_visible_to_learner": "the run's folder cannot be seen from here, and the league's library lies there; start the learners where the coordinator runs",
         "run_folder_unreadable": "cannot read {reason}; check that {file} is the folder of a run of this release",
         "run_needs_more_cores": "a run takes {count} cores and the {holder} has {limit}{where}; raise cores, or set cores_per_run",
+        "run_of_workers_stopped": "{file} holds a run of several processes, which one process alone does not go on with; leave --sequential (or multiprocessing.enabled: false, or --replay) out, or give another --run-dir",
         "run_source_unknown": "{value!r} is neither a preset nor a file{hint}; the presets are {choices}, a file ends in .yaml",
         "run_without_checkpoint": "{file} has no checkpoint yet; wait for the first one, or train longer",
         "run_without_summary": "no run has ended in {file}, as it has no summary.json; name the folder of one that has, as runs/NAME",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -57,19 +58,46 @@ def test_a_mistake_is_one_sentence_and_starts_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["train", "coordinator"])
+ENDED, STOPPED, STATE = (
+    ("summary.json", '{"complete": true}'),
+    ("summary.json", '{"complete": false}'),
+    ("state.json", ""),
+)
+ALONE = "train --sequential", "train --set multiprocessing.enabled=false", "doctor --set multiprocessing.enabled=false"
+
+
 @pytest.mark.parametrize(
-    ("summary", "kind"),
-    [('{"complete": true}', "run_already_finished"), ('{"complete": false}', "sequential_run_stopped")],
+    ("command", "files", "kind"),
+    [
+        *((command, [ENDED], "run_already_finished") for command in ("train", "coordinator", ALONE[0])),
+        *((command, [STOPPED], "sequential_run_stopped") for command in ("train", "coordinator", *ALONE)),
+        *((command, [STOPPED, STATE], "run_of_workers_stopped") for command in ALONE),
+        (ALONE[0], [STATE], "run_of_workers_stopped"),
+    ],
 )
 def test_a_folder_whose_run_cannot_go_on_is_not_written_into(
-    tmp_path: Path, command: str, summary: str, kind: str
+    tmp_path: Path, command: str, files: list[tuple[str, str]], kind: str
 ) -> None:
-    (tmp_path / "summary.json").write_text(summary)
-    result = CliRunner().invoke(main, [command, "cartpole", "--run-dir", str(tmp_path)])
+    for name, content in files:
+        (tmp_path / name).write_text(content)
+    verb, *options = command.split()
+    result = CliRunner().invoke(main, [verb, "cartpole", *options, "--run-dir", str(tmp_path)])
     assert result.exit_code == 2
     assert kinds_in(result.output) == [kind]
-    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict(files)
+
+
+def test_the_command_that_goes_on_with_a_stopped_run_is_one_that_a_shell_understands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "my [first] run"
+    folder.mkdir()
+    (folder / "state.json").touch()
+    books = {"returns": {}, "baselines": {}, "baselines_missing": "", "environments": {}}
+    monkeypatch.setattr(supervisor, "train", lambda *_, **__: supervisor.RunOutcome(False, books))
+    result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(folder)])
+    (offer,) = [line.removeprefix("to go on: ") for line in result.output.splitlines() if line.startswith("to go on")]
+    assert shlex.split(offer) == ["rookery", "train", f"{folder}/config.yaml", "--run-dir", str(folder)]
 
 
 @pytest.mark.parametrize(("written", "steps"), [("1e5", 100_000), ("2.5E+3", 2_500), ("7", 7), ("1.5e0", None)])
