@@ -88,6 +88,11 @@ class Process:
         """The end of what it wrote since it was started last."""
         return "\n".join(self._said()[-lines:])
 
+    def own_words(self) -> str:
+        """The last line that it said itself since then, whatever a user's code wrote after it; empty without one."""
+        mine = [line for line in self._said() if line.startswith(f"{self.role}: ")]
+        return mine[-1].removeprefix(f"{self.role}: ") if mine else ""
+
     def why(self) -> str:
         """How it ended and why, in one line: the sentence that it said last, or what its exit code tells, and where it
         was. A line of its log that happens to be the last is no cause."""

@@ -41,6 +41,8 @@ _WORLD_SECONDS = 300.0 + _START_SECONDS
 """In which a coordinator begins, which has its world made first, for at most 300 s."""
 _LOOK_EVERY, _LOOK_OFTEN = 0.1, 0.01
 """Seconds from one look at a run to the next, and while it ends: whoever pressed Ctrl-C waits for its steps in turn."""
+_SAID_EVERY = 0.5
+"""Seconds from one look at what a coordinator says, of a world that takes long to be made, to the next."""
 _GPUS = ("nvidia[0-9]*", "nvhost-gpu", "dxg", "kfd")
 _MINARI = "~/.minari/datasets"
 """Where Minari keeps datasets, unless MINARI_DATASETS_PATH names another folder."""
@@ -283,8 +285,8 @@ def _refused(process: Process, tell: Callable[[str], None]) -> ConfigurationErro
 def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Callable[[str], None]) -> str:
     """Where the coordinator listens, as soon as it says so."""
     place = folder / "coordinator.json"
-    end = time.monotonic() + _WORLD_SECONDS
-    while time.monotonic() < end and not interrupt.count:
+    end, said_at, slow = time.monotonic() + _WORLD_SECONDS, 0.0, ""
+    while (now := time.monotonic()) < end and not interrupt.count:
         if coordinator.code is not None:
             fault = RunFailed("coordinator_not_started", reason=coordinator.why(), file=coordinator.output)
             raise _refused(coordinator, tell) or fault
@@ -292,9 +294,13 @@ def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Cal
             said = json.loads(place.read_text())
             if said["pid"] == coordinator.popen.pid:
                 return str(said["address"])
+        if now - said_at >= _SAID_EVERY:
+            said_at, before, slow = now, slow, coordinator.own_words()
+            if slow and not before:
+                tell(slow)
         time.sleep(0.02)
     if interrupt.count:
-        raise RunFailed("run_interrupted_early")
+        raise RunFailed("run_interrupted_early", reason=slow and f": {slow}")
     raise RunFailed("coordinator_start_timeout", seconds=_WORLD_SECONDS, file=coordinator.output)
 
 

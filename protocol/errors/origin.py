@@ -16,7 +16,7 @@ from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
 from types import FrameType
 from typing import Any, NamedTuple
 
-__all__ = ["Crash", "Told", "blame", "crash_in", "ended", "is_ours", "is_users", "one_line", "place_of"]
+__all__ = ["Crash", "Told", "blame", "crash_in", "ended", "is_ours", "is_users", "one_line", "place_of", "stack_in"]
 
 _HOME = Path(__file__).resolve().parents[2]
 _OURS = tuple(f"{_HOME / name}{os.sep}" for name in ("launch", "protocol", "rookery", "workers"))
@@ -87,13 +87,17 @@ def crash_in(said: str) -> Crash | None:
     ends = [*_FATAL.finditer(said)]
     if not ends:
         return None
-    stack = _STACK.search(said, ends[-1].end())
+    return Crash(ends[-1]["fatal"] or ends[-1]["exit"], stack_in(said[ends[-1].end() :]))
+
+
+def stack_in(said: str) -> str:
+    """Where the first stack is that `faulthandler` wrote into this, as in ` in step (bad.py:27)`; empty without one."""
+    stack = _STACK.search(said)
     frames = [*_FRAME.finditer(stack[1])][::-1] if stack is not None else []
     last = _innermost(
         [FrameSummary(one["file"], int(one["line"]), one["function"], lookup_line=False) for one in frames]
     )
-    what = ends[-1]["fatal"] or ends[-1]["exit"]
-    return Crash(what, "" if last is None else f" in {_place(last.name, last.filename, last.lineno)}")
+    return "" if last is None else f" in {_place(last.name, last.filename, last.lineno)}"
 
 
 def ended(role: str) -> str:

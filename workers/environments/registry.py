@@ -48,7 +48,7 @@ from workers.environments.wrappers.joint_observation import JointObservation
 from workers.environments.wrappers.team import TeamEnvironment
 from workers.runtime.entry_points import import_entry_point, name_clash
 
-__all__ = ["BUILT_IN", "describe", "make"]
+__all__ = ["BUILT_IN", "describe", "make", "single_copy"]
 
 BUILT_IN: Mapping[str, Callable[..., Environment]] = {
     "treasure_hunt": TreasureHunt,
@@ -154,18 +154,26 @@ def _meant(id: str) -> str:
     return is_meant(nearest(id, known))
 
 
-def describe(config: EnvironmentConfig, cut: bool = False) -> World:
-    """The world of `config`, learned from a single copy; ConfigurationError if a run that makes cuts is to play it and
-    it cannot tell its state."""
+def single_copy(config: EnvironmentConfig, cut: bool = False) -> CheckedEnvironment:
+    """One copy of the world of `config`, to learn from what it is; ConfigurationError if a run that makes cuts is to
+    play it and it cannot tell its state."""
     environment = CheckedEnvironment(make(config.model_copy(update={"copies": 1, "processes": 0, "async_factor": 1})))
     try:
         if config.teams:  # whose members take turns is refused before anybody starts
             environment.reset(0)
         if cut and not environment.has_state:
             raise ConfigurationError("lockstep_environment_without_state", environment=config.id, key="schedule")
-        return environment.world
-    finally:
+    except BaseException:
         environment.close()
+        raise
+    return environment
+
+
+def describe(config: EnvironmentConfig, cut: bool = False) -> World:
+    """The world of `config`, learned from a single copy; ConfigurationError as `single_copy`'s."""
+    environment = single_copy(config, cut)
+    environment.close()
+    return environment.world
 
 
 def _from_function(config: EnvironmentConfig) -> Environment:

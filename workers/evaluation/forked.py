@@ -6,6 +6,7 @@ In flow: a function that tells lines of text. Out flow: the lines as they come, 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import select
 import signal
@@ -18,6 +19,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from protocol.errors import EnvironmentFault, one_sentence
+from protocol.errors.origin import stack_in
 from workers.runtime.last_words import noted_crash, watch_user_code
 
 __all__ = ["Ended", "Forked", "Tell", "apart"]
@@ -47,12 +49,15 @@ class Forked:
             stream.flush()
         parent = os.getpid()
         self._notes = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self._stacks = tempfile.TemporaryFile()  # noqa: SIM115 - the same
         self._at = ""
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # until the other one can answer it
         self.pid = os.fork()
         if not self.pid:
             for descriptor in (self._read, *without):
                 os.close(descriptor)
-            _become(body, write, parent, self._notes.fileno())
+            _become(body, write, parent, self._notes.fileno(), self._stacks.fileno())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
         os.close(write)
         os.set_blocking(self._read, False)
 
@@ -86,10 +91,24 @@ class Forked:
     def fate(self) -> str:
         """How it ended, or that it did not."""
         if not self.over or self._status is None:
-            return "it did not end"
+            return f"it did not end{self.at()}"
         if self._status < 0:
             return f"it was killed by {signal.Signals(-self._status).name}{self._at}"
         return f"it ended with exit code {self._status}{self._at}"
+
+    def at(self) -> str:
+        """Where it is now, as in ` in step (bad.py:27)`, though it may hold the interpreter; empty where it does not
+        tell so, or has ended."""
+        if self.over:
+            return ""
+        before = os.fstat(self._stacks.fileno()).st_size
+        os.kill(self.pid, signal.SIGUSR1)
+        end = time.monotonic() + _END_SECONDS
+        while time.monotonic() < end and not self.over:
+            time.sleep(_LOOK_SECONDS)
+            if said := os.pread(self._stacks.fileno(), 1 << 16, before):
+                return stack_in(said.decode(errors="replace"))
+        return ""
 
     @property
     def crashed(self) -> bool:
@@ -101,11 +120,11 @@ class Forked:
         """Its exit code, negative where a signal ended it; None while it runs."""
         return self._status if self.over else None
 
-    def close(self) -> None:
-        """Ends it, with what it has started: it may close that within a second."""
-        if not self.over:
+    def close(self, seconds: float = _END_SECONDS) -> None:
+        """Ends it, with what it has started: it may close that within so many seconds."""
+        if seconds and not self.over:
             os.kill(self.pid, signal.SIGTERM)
-            end = time.monotonic() + _END_SECONDS
+            end = time.monotonic() + seconds
             while not self.over and time.monotonic() < end:
                 self.lines(_LOOK_SECONDS)  # what it tells must not keep it
         if not self.over:
@@ -113,6 +132,7 @@ class Forked:
             os.kill(self.pid, signal.SIGKILL)
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         self._notes.close()
+        self._stacks.close()
         if self._read >= 0:
             os.close(self._read)
             self._read = -1
@@ -156,7 +176,7 @@ def _end(*_: object) -> NoReturn:
     raise Ended(1)
 
 
-def _become(body: Callable[[Tell], int], write: int, parent: int, notes: int) -> NoReturn:
+def _become(body: Callable[[Tell], int], write: int, parent: int, notes: int, stacks: int) -> NoReturn:
     """Nothing is raised, and nothing of the interpreter's end is run: it is the other process's."""
     code = 1
 
@@ -172,6 +192,8 @@ def _become(body: Callable[[Tell], int], write: int, parent: int, notes: int) ->
         signal.signal(signal.SIGTERM, _end)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         watch_user_code(notes)
+        faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
         if os.getppid() == parent:
             code = body(tell)
     except Ended:

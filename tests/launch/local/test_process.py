@@ -26,6 +26,7 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "speaks.py").write_text(
         "import os, sys\n"
         "print(os.environ['ROOKERY_PARENT'], os.environ['OMP_NUM_THREADS'], os.getsid(0) == os.getpid())\n"
+        "print('speaks: a word', file=sys.stderr)\n"
         "print('the last word', file=sys.stderr)\nsys.exit(4)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -59,7 +60,9 @@ def test_ending_twice_and_ending_the_dead_is_no_error_G4(scripts: Path) -> None:
 def test_a_worker_knows_its_supervisor_and_gets_one_thread_and_a_session_of_its_own_A7(scripts: Path) -> None:
     process = start_process("speaks", ["speaks"], scripts / "a.out")
     assert process.popen.wait(60) == 4
-    assert set(process.last_words(2).splitlines()) == {"the last word", f"{os.getpid()} 1 True"}
+    own = {"speaks: a word", "the last word", f"{os.getpid()} 1 True"}
+    assert set(process.last_words(3).splitlines()) == own
+    assert process.own_words() == "a word"
 
 
 def test_last_words_of_one_that_said_nothing_are_empty(tmp_path: Path) -> None:
@@ -67,4 +70,4 @@ def test_last_words_of_one_that_said_nothing_are_empty(tmp_path: Path) -> None:
     process.popen.wait(60)
     assert "No module named" in process.last_words(1)
     process.output.unlink()
-    assert process.last_words() == ""
+    assert process.last_words() == process.own_words() == ""

@@ -68,6 +68,27 @@ def test_nobody_asks_on_whose_coordinator_is_gone() -> None:
         supervisor._join(client(SILENT), coordinator(None))
 
 
+@pytest.mark.parametrize(
+    ("words", "told"), [([""], []), (["", "in a", "in b"], ["in a"]), (["in a", "in a"], ["in a"])]
+)
+def test_who_waits_for_a_run_to_begin_is_told_once_where_it_is_and_who_stops_it_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: list[str]
+) -> None:
+    monkeypatch.setattr(supervisor, "_SAID_EVERY", 0.0)
+    interrupt: Any = SimpleNamespace(count=0)
+    left, heard = [*words], list[str]()
+
+    def own_words() -> str:
+        interrupt.count = len(left) == 1
+        return left.pop(0)
+
+    slow: Any = SimpleNamespace(code=None, own_words=own_words)
+    reason = f": {words[-1]}" if words[-1] else ""
+    with raises(supervisor.RunFailed, "run_interrupted_early", reason=reason):
+        supervisor._address(tmp_path, slow, interrupt, heard.append)
+    assert heard == told
+
+
 @pytest.mark.parametrize("fresh", [True, False])
 def test_a_run_that_cannot_make_its_keys_leaves_no_new_folder_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fresh: bool

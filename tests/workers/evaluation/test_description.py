@@ -14,7 +14,9 @@ from protocol.config.run import Run, parse_run
 from protocol.errors import EnvironmentFault
 from tests.faults import kinds_in, raises
 from workers.environments.registry import describe
+from workers.evaluation import description
 from workers.evaluation.description import described
+from workers.runtime.logs import facts
 
 __all__ = []
 
@@ -28,6 +30,62 @@ def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: str, **keys: 
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "its_world", raising=False)
     return parse_run({"environment": {"id": "its_world:make"}, **keys})
+
+
+HANGS = """
+import ctypes
+import os
+
+import numpy as np
+from gymnasium import Env, spaces
+
+
+def hang():
+    while True: pass
+
+
+def segfault():
+    ctypes.string_at(0)
+
+
+def leave():
+    os._exit(0)
+
+
+def at(place):
+    if place == "{where}":
+        {how}()
+
+
+class World(Env):
+    observation_space = spaces.Box(0, 1, (2,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self):
+        at("__init__")
+
+    def reset(self, *, seed=None, options=None):
+        at("reset")
+        return np.zeros(2, np.float32), {{}}
+
+    def close(self):
+        at("close")
+
+
+def make():
+    at("make")
+    return World()
+
+
+at("import")
+"""
+
+
+def hanging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, how: str = "hang", **keys: Any) -> Run:
+    """A run in `make` of a module in which something happens at one place."""
+    run = run_of(tmp_path, monkeypatch, "", **keys)
+    (tmp_path / "its_world.py").write_text(HANGS.format(where=where, how=how))
+    return run
 
 
 def test_the_world_is_the_same_and_its_module_is_imported_elsewhere(
@@ -89,3 +147,43 @@ def test_scripts_of_policies_are_tried_there_too(
     run = run_of(tmp_path, monkeypatch, "", policies=script)
     with raises(EnvironmentFault, "world_not_described", reason=f"it was killed by {signal.SIGKILL.name}"):
         described(run, "coordinator")
+
+
+@pytest.mark.parametrize("where", ["import", "make", "__init__", "reset"])
+def test_where_a_world_is_that_is_not_made_in_time_is_said_while_it_lasts_and_at_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], where: str
+) -> None:
+    monkeypatch.setattr(description, "_SLOW_SECONDS", 0.3)
+    monkeypatch.setattr(description, "_SECONDS", 0.4)
+    run = hanging(tmp_path, monkeypatch, where)
+    with raises(EnvironmentFault, "world_not_described", environment="its_world:make") as caught:
+        described(run, "coordinator")
+    place = f" in hang (its_world.py:{HANGS.splitlines().index('    while True: pass') + 1})"
+    assert caught.value.reason.endswith(place)  # type: ignore[attr-defined]
+    (said,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("coordinator: its_world:make ")]
+    assert said.endswith(place)
+
+
+@pytest.mark.parametrize("how", ["hang", "segfault", "leave", "unknown"])
+def test_a_world_is_described_however_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    monkeypatch.setattr(description, "_CLOSE_SECONDS", 0.3)
+    run = hanging(tmp_path, monkeypatch, "close", how)
+    assert described(run, "coordinator").agents
+    told = [facts(record.getMessage()) for record in caplog.records]
+    expected = [] if how == "unknown" else ["close_failed"]  # the other process logs what is raised there
+    assert [one["event"] for one in told] == expected
+    for one in told:
+        assert one["environment"] == "its_world:make"
+        assert f" in {how} (its_world.py:" in str(one["reason"])
+
+
+def test_what_is_wrong_is_said_though_the_world_does_not_close_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = {"agent": {"algorithm": {"name": "scripted", "entry": "no_such_module:Player"}}}
+    with pytest.raises(SystemExit) as ended:
+        described(hanging(tmp_path, monkeypatch, "close", policies=script), "coordinator")
+    assert ended.value.code == 2
+    assert kinds_in(capfd.readouterr().err)[-1] == "module_not_found"

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -122,9 +123,34 @@ def test_one_that_hangs_is_killed_with_what_it_started() -> None:
 
     forked = Forked(hangs)
     assert forked.lines(PATIENCE) == ["begun"]
-    assert (forked.over, forked.fate) == (False, "it did not end")
+    assert (forked.over, forked.fate.partition(" (")[0]) == (False, "it did not end in hangs")
     forked.close()
     until(lambda: not group_lives(forked.pid))
+
+
+def spin(_: Tell) -> int:
+    while True:
+        pass
+
+
+def hold_the_interpreter(_: Tell) -> int:
+    return len(re.findall(r"(a+)+$", "a" * 64 + "b"))
+
+
+def wait_for_a_thread(_: Tell) -> int:
+    threading.Event().wait(PATIENCE)
+    return 0
+
+
+@pytest.mark.parametrize("body", [spin, hold_the_interpreter, wait_for_a_thread])
+def test_where_one_is_that_does_not_end_is_known_at_any_time(body: Callable[[Tell], int]) -> None:
+    forked = Forked(body)
+    try:
+        until(lambda: forked.at().startswith(f" in {body.__name__} (tests/workers/evaluation/test_forked.py:"))
+    finally:
+        forked.close(0.0)
+    assert forked.at() == ""
+    assert forked.code == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(
