@@ -28,7 +28,7 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX
 from protocol.memory.shared_obs_store import Lease, SharedObsStore
 from protocol.memory.slot_allocator import SlotPool
-from protocol.messages.codec import around, decode, packed
+from protocol.messages.codec import decode, packed
 from protocol.messages.compression import unpacked
 from protocol.messages.core import Segments
 
@@ -125,6 +125,9 @@ class PolicyInbox:
         if len(frames) != expected:
             raise WireError("segment_frames_wrong", count=len(frames), expected=expected)
         records = read_records(frames[0].buffer, header.count, layout)
+        if header.common is None and records["number"][-1] <= self.announced.get(key, 0):
+            self.counters.add("repeated_headers", header.count)  # before it costs what a fresh one does
+            return 0
         packed = frames[1 : fields + 1]
         columns = read_columns(unpacked(packed, header.compressed, header.count, layout), header.count, layout)
         if self.check is not None:
@@ -256,26 +259,34 @@ class HeaderDecoder:
         else."""
         raw = frames[0].bytes
         cut = raw.find(_AFTER) + len(_AFTER)
-        known = self._known.get(raw[:cut])
-        if known is not None and raw.endswith(known[1]):
-            after = _count(raw[cut : len(raw) - len(known[1])])
+        start = raw[:cut] if cut >= len(_AFTER) else raw
+        known = self._known.get(start)
+        if known is not None:
+            header, rest = known
+            if start is raw:
+                return header, header.after
+            after = _count(raw[cut : len(raw) - len(rest)]) if raw.endswith(rest) else None
             if after is not None:
-                return known[0], after
-        header, _ = decode(frames)
-        if not isinstance(header, Segments):
-            raise WireError("message_not_segments", message=header.type)
-        if len(raw) <= _LARGEST and (header.common is None or not header.inline):
-            self._remember(raw, header)
-        return header, header.after
+                return header, after
+        decoded, _ = decode(frames)
+        if not isinstance(decoded, Segments):
+            raise WireError("message_not_segments", message=decoded.type)
+        if len(raw) <= _LARGEST and (decoded.common is None or not decoded.inline):
+            self._remember(raw, start, decoded)
+        return decoded, decoded.after
 
-    def _remember(self, raw: bytes, header: Segments) -> None:
-        """If it is what this release sends: then the bytes around the number are the same in the actor's next one."""
-        start, rest = around(header, "after")
-        if raw != start + packed(header.after) + rest:
+    def _remember(self, raw: bytes, start: bytes, header: Segments) -> None:
+        """If another number in its place changes nothing but that; one that does not tell it is always the same."""
+        end = len(start) + (0 if start is raw else len(packed(header.after)))
+        other = header.model_copy(update={"after": header.after - 1 if header.after else 1})
+        try:
+            if start is not raw and decode([start + packed(other.after) + raw[end:]])[0] != other:
+                return
+        except WireError:
             return
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        self._known[start] = (header, rest)
+        self._known[start] = (header, raw[end:])
 
 
 @dataclass(slots=True)
