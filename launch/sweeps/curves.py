@@ -25,6 +25,9 @@ __all__ = ["CurveGroup", "Measured", "groups_of", "read_run"]
 _POINTS = 100
 _SMOOTH = 0.02
 """Share of a curve's length over which what was measured is averaged: half-second means jump about."""
+_KEYS = 3
+"""By which runs are called, at most."""
+_SCALES = {"time", "env_steps", "agent_steps"}
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 """(steps [P], values [P])."""
 
@@ -46,12 +49,13 @@ class CurveGroup:
     runs: tuple[Measured, ...]
 
     def curves(self) -> list[tuple[str, str]]:
-        """Names of those that all its runs have."""
-        return [key for key in self.runs[0].curves if all(key in run.curves for run in self.runs)]
+        """Names of those that any of its runs has."""
+        return list(dict.fromkeys(key for run in self.runs for key in run.curves))
 
     def curve(self, key: tuple[str, str]) -> tuple[NDArray[np.float64], Estimate]:
-        """(steps [P], interquartile means [P] with their intervals) over the steps that all its runs have."""
-        told = [run.curves[key] for run in self.runs]
+        """(steps [P], interquartile means [P] with their intervals) of the runs that have it, over the steps that all
+        of these have."""
+        told = [run.curves[key] for run in self.runs if key in run.curves]
         first, last = max(steps[0] for steps, _ in told), min(steps[-1] for steps, _ in told)
         grid = np.linspace(first, max(first, last), _POINTS)
         values = np.stack([np.interp(grid, steps, smooth(found)) for steps, found in told])
@@ -65,11 +69,10 @@ def read_run(folder: Path) -> Measured:
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in _lines(folder / "metrics.jsonl"):
         at = float(row["agent_steps"])
-        _enter(found, ("", "agent_steps_per_second"), at, row["agent_steps_per_second"])
-        for policy, told in row.items():
-            if isinstance(told, dict):
-                for name in ("return", "lag"):
-                    _enter(found, (policy, name), at, told.get(name))
+        for name, value in row.items():
+            for measure, told in value.items() if isinstance(value, dict) else [(name, value)]:
+                if measure not in _SCALES and not measure.startswith("evaluation/"):  # from their own file
+                    _enter(found, (name if isinstance(value, dict) else "", measure), at, told)
     for line in _lines(folder / "evaluations.jsonl"):
         if line.get("source") == "run":
             _enter(found, (line["policy"], f"evaluation/{line['environment']}"), line["agent_steps"], line["mean"])
@@ -81,7 +84,7 @@ def read_run(folder: Path) -> Measured:
 
 def groups_of(runs: Iterable[Measured]) -> list[CurveGroup]:
     """Runs whose configurations differ by the seed alone are one group. Where there are several groups, the keys in
-    which they differ tell them apart."""
+    which they differ tell them apart, or their folders where those are many."""
     runs = list(runs)
     together: dict[str, list[Measured]] = {}
     for run in runs:
@@ -90,7 +93,10 @@ def groups_of(runs: Iterable[Measured]) -> list[CurveGroup]:
     keys = sorted({key for one in flat for key in one if key != "seed" and any(one[key] != o.get(key) for o in flat)})
     found = []
     for one, members in zip(flat, together.values(), strict=True):
-        said = ", ".join(f"{key}={one.get(key)}" for key in keys) or members[0].folder.name
+        folder = members[0].folder.resolve()
+        said = ", ".join(f"{key}={one.get(key)}" for key in keys)
+        if not 0 < len(keys) <= _KEYS:
+            said = folder.name
         found.append(CurveGroup(said if len(members) == 1 else f"{said} ({len(members)} runs)", tuple(members)))
     return found
 
@@ -107,7 +113,7 @@ def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _enter(
     found: dict[tuple[str, str], list[tuple[float, float]]], key: tuple[str, str], at: float, value: Any
 ) -> None:
-    if value is not None and np.isfinite(value):
+    if isinstance(value, int | float) and np.isfinite(value):
         found.setdefault(key, []).append((at, float(value)))
 
 

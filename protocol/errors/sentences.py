@@ -220,6 +220,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "logger_not_installed": "loggers names {value}, which is not installed; run: " + install("{value}"),
         "map_package_missing": "maps need the package matplotlib; run: " + install("pictures"),
         "matplotlib_missing": "plots need the package matplotlib; run: " + install("pictures"),
+        "measure_unknown": "no run has measured {name!r} yet; choose of {choices}",
         "member_agents_differ": "environment.members: {member!r} has the agent {agent!r} and {other!r} has not; give all members the same agents",
         "member_in_both_splits": "{environment!r} is in both split.train and split.test; remove it from one of them",
         "member_in_no_split": "{environment!r} is in neither split.train nor split.test; add it to one of them",

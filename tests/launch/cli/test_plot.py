@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
+from matplotlib.figure import Figure
 
 from launch.cli import plot
 from launch.cli.main import main
@@ -27,6 +27,7 @@ def run(folder: Path, slope: float, seed: int = 0, evaluated: float | None = Non
     rows = [
         {
             "agent_steps": steps,
+            "env_steps_per_second": 250.0,
             "agent_steps_per_second": 500.0,
             "a": {"return": slope * steps / 1_000 if steps else None, "lag": 1.0},
         }
@@ -62,17 +63,86 @@ def test_smoothing_keeps_a_line_and_what_is_constant() -> None:
     np.testing.assert_allclose(smooth(np.arange(300.0))[10:-10], np.arange(300.0)[10:-10])
 
 
-def test_one_panel_alone_is_a_smaller_picture(tmp_path: Path) -> None:
+def test_runs_that_differ_in_many_keys_are_called_by_their_folders(tmp_path: Path) -> None:
+    one = run(tmp_path / "one", 1, policy={"learning_rate": 0.1, "gamma": 0.9, "rows": 1, "epochs": 2})
+    two = run(tmp_path / "two", 2, policy={"learning_rate": 0.2, "gamma": 0.8, "rows": 2, "epochs": 3})
+    assert [group.name for group in groups_of(map(read_run, (one, two)))] == ["one", "two"]
+
+
+def test_a_measure_of_a_few_seeds_is_the_curve_of_those(tmp_path: Path) -> None:
+    runs = [run(tmp_path / str(seed), 1.0, seed, evaluated=seed or None) for seed in range(3)]
+    (group,) = groups_of(map(read_run, runs))
+    assert group.curve(("a", "evaluation/w"))[1].value[0] == 1.5
+
+
+def draw(folder: Path, *words: str) -> tuple[Figure, str]:
+    """The picture that the command makes of the runs in `folder`, and what it says."""
+    drawn = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+        told = CliRunner().invoke(main, ["plot", *(str(one) for one in sorted(folder.iterdir())), *words])
+    assert told.exit_code == 0, told.output
+    return drawn[0], told.output
+
+
+def curves(figure: Figure) -> dict[str, list[tuple[str, str]]]:
+    """Title of a panel -> (colour, style) of each line."""
+    return {axis.get_title(): [(line.get_color(), line.get_linestyle()) for line in axis.lines] for axis in figure.axes}
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].texts] if figure.legends else []
+
+
+def test_panels_are_those_that_there_is_something_for_with_evaluations_beside_returns(tmp_path: Path) -> None:
+    run(tmp_path / "one", 1, evaluated=3, gamma=0.9)
+    run(tmp_path / "two", 2, gamma=0.8)
+    figure, _ = draw(tmp_path)
+    one, two = ("C0", "-"), ("C1", "-")
+    assert curves(figure) == {
+        "return of episodes": [one, ("C0", "--"), two],
+        "lag (versions)": [one, two],
+        "agent steps per second": [one, two],
+    }
+    assert legend(figure) == ["gamma=0.9", "gamma=0.9 · without exploring", "gamma=0.8"]
+
+
+def test_any_measure_is_a_panel_where_it_is_asked_for(tmp_path: Path) -> None:
+    run(tmp_path / "one", 1, evaluated=3)
+    figure, _ = draw(tmp_path, "--only", "evaluation", "--only", "env_steps_per_second")
+    assert [*curves(figure)] == ["return without exploring", "env_steps_per_second"]
+    assert legend(figure) == []
+
+
+def test_a_run_that_measured_nothing_is_told_and_left_out(tmp_path: Path) -> None:
     run(tmp_path / "one", 1)
-    sizes = {}
-    for only in ("return", "speed"):
-        out = tmp_path / f"{only}.png"
-        told = CliRunner().invoke(main, ["plot", str(tmp_path / "one"), "--only", only, "-o", str(out)])
-        assert told.exit_code == 0, told.output
-        sizes[only] = struct.unpack(">II", out.read_bytes()[16:24])
-    assert {*sizes.values()} == {(900, 540)}
-    told = CliRunner().invoke(main, ["plot", str(tmp_path / "one"), "--only", "evaluation", "-o", str(out)])
-    assert (told.exit_code, kinds_in(told.output)) == (2, ["nothing_to_plot"])
+    begun = run(tmp_path / "two", 1, gamma=0.5)
+    (begun / "metrics.jsonl").unlink()
+    figure, said = draw(tmp_path)
+    assert str(begun) in said
+    assert curves(figure)["lag (versions)"] == [("C0", "-")]
+    assert legend(figure) == []
+
+
+@pytest.mark.parametrize(
+    ("measured", "only", "kind", "choices"),
+    [
+        (True, ["entropi"], "measure_unknown", "agent_steps_per_second, env_steps_per_second, lag, return"),
+        (True, ["return", "lags"], "measure_unknown", "lag"),
+        (False, [], "nothing_to_plot", ""),
+        (False, ["lag"], "nothing_to_plot", ""),
+    ],
+)
+def test_what_no_run_has_measured_is_refused(
+    tmp_path: Path, measured: bool, only: list[str], kind: str, choices: str
+) -> None:
+    run(tmp_path / "one", 1)
+    if not measured:
+        (tmp_path / "one" / "metrics.jsonl").unlink()
+    words = [word for name in only for word in ("--only", name)]
+    told = CliRunner().invoke(main, ["plot", str(tmp_path / "one"), *words, "-o", str(tmp_path / "x.png")])
+    assert (told.exit_code, kinds_in(told.output)) == (2, [kind])
+    assert choices in told.output
 
 
 @pytest.mark.parametrize("ending", ["png", pytest.param("svg", marks=pytest.mark.slow)])
