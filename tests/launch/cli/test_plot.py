@@ -87,7 +87,10 @@ def draw(folder: Path, *words: str) -> tuple[Figure, str]:
 
 def curves(figure: Figure) -> dict[str, list[tuple[str, str]]]:
     """Title of a panel -> (colour, style) of each line."""
-    return {axis.get_title(): [(line.get_color(), line.get_linestyle()) for line in axis.lines] for axis in figure.axes}
+    return {
+        axis.get_title(): [(str(line.get_color()), str(line.get_linestyle())) for line in axis.lines]
+        for axis in figure.axes
+    }
 
 
 def legend(figure: Figure) -> list[str]:
