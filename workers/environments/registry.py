@@ -29,6 +29,7 @@ from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironm
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment, is_gridworld
 from workers.environments.base import Environment
 from workers.environments.checks.checked_environment import CheckedEnvironment
+from workers.environments.checks.closing import close_logged
 from workers.environments.collections import Collection
 from workers.environments.known_ids import gymnasium_names, is_meant, nearest
 from workers.environments.simulators import EXTERNAL, SimulatorEndpoint, SimulatorEnvironment, settings_of, world_of
@@ -117,7 +118,7 @@ def _made(config: EnvironmentConfig, outside: SimulatorEndpoint | None) -> Envir
         return Collection(config, make)
     environment = _one(config)
     if config.central_state == "state" and not isinstance(environment, PettingZooEnvironment | PettingZooAEC):
-        environment.close()
+        close_logged(config.id, environment.close)
         raise ConfigurationError("state_needs_pettingzoo", environment=config.id, key="environment.central_state")
     return environment
 
@@ -193,7 +194,7 @@ def _from_function(config: EnvironmentConfig) -> Environment:
         return _vectorised(config, made, takes_mode)
     first = _call(config, function, {})
     if _is_vectorised(first):
-        first.close()
+        close_logged(config.id, first.close)
         kind = "an Environment" if isinstance(first, Environment) else "a VectorEnv"
         raise ConfigurationError("environment_function_without_copies", environment=config.id, expected=kind)
     calls = [first]
@@ -238,7 +239,7 @@ def _vectorised(config: EnvironmentConfig, made: Any, takes_mode: bool) -> Envir
         return GymnasiumVector(config.id, made, config.observe)
     _refuse_observe(config)
     if config.turn_mode is not None and not takes_mode and len(made.world.agents) > 1:
-        made.close()
+        close_logged(config.id, made.close)
         raise ConfigurationError(
             "turn_mode_already_set", value=config.turn_mode, environment=config.id, key="environment.turn_mode"
         )

@@ -65,7 +65,7 @@ class World(gymnasium.Env):
         self.at("close")
 
     def at(self, place):
-        if place == self.where:
+        if place in self.where.split():
             getattr(self, self.how or "key")()
 
     def key(self):
@@ -200,6 +200,20 @@ def test_a_world_that_raises_as_it_is_closed_is_described_and_told_with_its_plac
         assert kinds_in(str(said["error"])) == ["environment_raised"]
         assert f"{name}.py:{line_of(how)}" in str(said["error"])
     assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("world", ["World", "Parallel", "Turns"])
+def test_what_a_world_raises_first_is_told_whatever_it_raises_as_it_is_closed(
+    name: str, world: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = EnvironmentConfig(id=f"{name}:{world}", copies=2, settings={"where": "reset close"})
+    with raises(EnvironmentFault, "environment_creation_failed", function="key") as caught:
+        make(config)
+    assert_users(caught.value, tmp_path / f"{name}.py", line_of("key"))
+    assert "in reset" in caught.value.traceback  # type: ignore[attr-defined]
+    assert Path("closed").read_text().splitlines() == ["closed"] * 2
+    (record,) = caplog.records
+    assert "event=close_raised" in record.getMessage()
 
 
 @pytest.mark.parametrize(

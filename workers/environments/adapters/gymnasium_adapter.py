@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from workers.environments.adapters.adapter_checks import (
 from workers.environments.adapters.gymnasium_vector import CartPole, GymnasiumVector
 from workers.environments.adapters.space_conversion import translate
 from workers.environments.base import AgentTimeStep, Environment, Turn
+from workers.environments.checks.closing import close_all, close_logged
 from workers.environments.known_ids import gymnasium_names, is_meant, nearest, registering_module
 
 __all__ = ["GymnasiumEnvironment", "from_id", "gymnasium_errors"]
@@ -55,7 +56,7 @@ class GymnasiumEnvironment(Environment):
             infos = {"agent": self._begin(first)[1]}
             self.world, (self._agent,) = translate(id, observed, acted, infos, steps, observe)
         except BaseException:
-            self.close()
+            close_logged(id, self.close)
             raise
         place = self.world.places[0]
         self._observation = place.observed.zeros(copies)
@@ -136,9 +137,7 @@ class GymnasiumEnvironment(Environment):
 
     def close(self) -> None:
         """Closes all copies, though some may raise."""
-        with ExitStack() as closing:
-            while self._envs:
-                closing.callback(self._envs.pop().close)
+        close_all(self._envs)
 
 
 def from_id(id: str, copies: int, settings: Mapping[str, Any], observe: ObservedParts | None = None) -> Environment:

@@ -16,6 +16,7 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.adapters.gymnasium_adapter import gymnasium_errors
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment
+from workers.environments.checks.closing import close_logged
 
 __all__ = ["TupleMultiAgent", "from_id", "is_tuple_multi_agent"]
 
@@ -41,7 +42,7 @@ class TupleMultiAgent:
         self._id, self._env = id, env
         seen, done = (getattr(space, "spaces", ()) for space in (env.observation_space, env.action_space))
         if not isinstance(seen, Sequence) or not isinstance(done, Sequence) or not 0 < len(seen) == len(done):
-            env.close()
+            close_logged(id, env.close)
             raise ConfigurationError(
                 "spaces_not_per_agent",
                 environment=id,

@@ -20,6 +20,7 @@ from protocol.spaces.gymnasium import world_from_gymnasium
 from workers.environments.adapters.adapter_checks import copy_seeds, max_steps, picture_of, step_before_reset
 from workers.environments.adapters.space_conversion import BatchConverter, translate
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
+from workers.environments.checks.closing import close_logged
 from workers.environments.players import first_legal
 from workers.runtime.state_capture import State
 
@@ -43,7 +44,7 @@ class GymnasiumVector(Environment):
             infos = {"agent": vector.reset(seed=0)[1]}
             self.world, (self._agent,) = translate(id, observed, acted, infos, steps, observe)
         except BaseException:
-            self.close()
+            close_logged(id, self.close)
             raise
         self._place = self.world.places[0]
         self._all = BatchConverter(self._agent, self.copies)

@@ -22,6 +22,7 @@ from protocol.spaces import Agent, ArrayPopulation, Box, Dict, DictPopulation, D
 from workers.environments.adapters.adapter_checks import step_before_reset
 from workers.environments.adapters.mlagents_behavior import BehaviorAgents
 from workers.environments.base import Environment, Turn
+from workers.environments.checks.closing import close_all, close_logged
 
 __all__ = ["MlAgentsEnvironment", "is_mlagents"]
 
@@ -52,7 +53,7 @@ class MlAgentsEnvironment(Environment):
             self._specs = dict(first.behavior_specs)
             self.world = _world(id, first)
         except BaseException:
-            self.close()
+            close_logged(id, self.close)
             raise
         self._herds = [
             BehaviorAgents(f"{id}, agent {place.name}", name, number, place, copies)
@@ -133,9 +134,8 @@ class MlAgentsEnvironment(Environment):
         return told
 
     def close(self) -> None:
-        """Closes all copies."""
-        while self._envs:
-            self._envs.pop().close()
+        """Closes all copies, though some may raise."""
+        close_all(self._envs)
 
 
 def _world(id: str, env: Any) -> World:

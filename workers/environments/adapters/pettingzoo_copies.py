@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.adapters.adapter_checks import check_same, max_steps
 from workers.environments.adapters.space_conversion import translate
+from workers.environments.checks.closing import close_all, close_logged
 
 __all__ = ["PettingZooCopies"]
 
@@ -43,7 +43,7 @@ class PettingZooCopies:
             steps = max_steps(getattr(getattr(first, "unwrapped", None), "max_cycles", None))
             self.world, self.agents = translate(id, observations, actions, infos, steps, observe)
         except BaseException:
-            self.close()
+            close_logged(id, self.close)
             raise
         self._number = {key: k for k, key in enumerate(self.keys)}
 
@@ -75,9 +75,7 @@ class PettingZooCopies:
 
     def close(self) -> None:
         """Closes all copies, though some may raise."""
-        with ExitStack() as closing:
-            while self.envs:
-                closing.callback(self.envs.pop().close)
+        close_all(self.envs)
 
 
 _OUTSIDE, _ADDRESS = re.compile(r"[^A-Za-z0-9_.-]+"), re.compile(r" at 0x[0-9a-fA-F]+")

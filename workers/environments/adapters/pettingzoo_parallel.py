@@ -24,6 +24,7 @@ from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
 from workers.environments.adapters.pettingzoo_state import with_states
 from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
+from workers.environments.checks.closing import close_logged
 from workers.environments.known_ids import is_meant, nearest_modules
 from workers.environments.wrappers.central_state import tagged
 
@@ -181,7 +182,7 @@ def wrap_pettingzoo(
     """
     sequential = hasattr(first, "agent_iter")
     if turn_mode not in (None, "sequential" if sequential else "simultaneous"):
-        first.close()
+        close_logged(id, first.close)
         how, mode = ("one after another", "sequential") if sequential else ("all at once", "simultaneous")
         raise ConfigurationError(
             "turn_mode_not_supported",

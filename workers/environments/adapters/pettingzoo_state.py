@@ -13,6 +13,7 @@ import numpy as np
 
 from protocol.errors import ConfigurationError
 from workers.environments.adapters.space_conversion import MASK
+from workers.environments.checks.closing import close_logged
 from workers.environments.wrappers.central_state import CENTRAL, OWN, refuse_second
 
 __all__ = ["StateWrapper", "with_states"]
@@ -90,7 +91,7 @@ def _space(id: str, env: Any) -> Any:
         env.reset(seed=0)
         state = np.asarray(env.state())
     except (AttributeError, NotImplementedError):
-        env.close()
+        close_logged(id, env.close)
         raise ConfigurationError("state_method_missing", environment=id, key="environment.central_state") from None
     told = getattr(env, "state_space", None)
     if told is not None:

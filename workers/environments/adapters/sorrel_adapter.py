@@ -26,6 +26,7 @@ from workers.environments.adapters.adapter_checks import copy_seeds, max_steps
 from workers.environments.adapters.space_conversion import SpaceConverter, narrowed
 from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
+from workers.environments.checks.closing import close_all, close_logged
 
 __all__ = ["SorrelEnvironment", "is_gridworld"]
 
@@ -60,11 +61,11 @@ class SorrelEnvironment(Environment):
             for _ in range(copies):
                 self._envs.append(make_one())
             agents = _agents(id, self._envs[0])
+            self._turns = _most_turns(self._envs[0])
+            self.world = narrowed(world_of(id, agents, self._turns))
         except BaseException:
-            self.close()
+            close_logged(id, self.close)
             raise
-        self._turns = _most_turns(self._envs[0])
-        self.world = narrowed(world_of(id, agents, self._turns))
         speakers = [
             SpaceConverter(f"{id}, agent {agent.name}", place, agent)
             for agent, place in zip(agents, self.world.places, strict=True)
@@ -153,11 +154,8 @@ class SorrelEnvironment(Environment):
             self._board.observe(agent, copy, _view(self._envs[copy], agent))
 
     def close(self) -> None:
-        """Closes the copies that can be closed."""
-        while self._envs:
-            close = getattr(self._envs.pop(), "close", None)
-            if close is not None:
-                close()
+        """Closes the copies that can be closed, though some may raise."""
+        close_all(self._envs)
 
 
 def _view(env: Any, agent: int) -> Any:

@@ -6,7 +6,6 @@ the same turns, or an EnvironmentFault.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from protocol.errors.origin import blame, is_users
 from protocol.experience.layout import common_of
 from protocol.spaces import Place
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
+from workers.environments.checks.closing import close_logged
 from workers.environments.checks.fast_path import FastCheck
 from workers.environments.checks.payoff_check import PayoffCheck, declares_payoffs
 from workers.environments.checks.row_checks import (
@@ -31,8 +31,6 @@ from workers.environments.checks.row_checks import (
 from workers.runtime.state_capture import State, capture, restore, strip_prefix
 
 __all__ = ["CheckedEnvironment"]
-
-log = logging.getLogger(__name__)
 
 _Told = AgentTimeStep | AgentOutcome
 _COPIES, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
@@ -150,10 +148,7 @@ class CheckedEnvironment(Environment):
 
     def close(self) -> None:
         """Closes the environment. What that raises is logged with its place: a run has lost nothing by it."""
-        try:
-            self._run("close", self._inner.close)
-        except EnvironmentFault as fault:
-            log.warning("event=close_raised environment=%s error=%s", self.world.id, fault.coded)
+        close_logged(self.world.id, self._inner.close)
 
     def _guarded(self, verb: str, call: Callable[[], Turn]) -> Turn:
         self._turn = None

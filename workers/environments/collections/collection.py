@@ -6,7 +6,6 @@ In flows: actions for all copies. Out flow: one turn of all copies, whichever me
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -103,11 +102,10 @@ class Collection(Environment):
         return self._playing[copy].environment.agent_cells()
 
     def close(self) -> None:
-        """Closes all environments that were made, also where one of them fails to."""
-        with ExitStack() as closing:
-            for stages in self._stages.values():
-                while stages:
-                    closing.callback(stages.pop().environment.close)
+        """Closes all environments that were made."""
+        for stages in self._stages.values():
+            while stages:
+                stages.pop().environment.close()
 
     def _advance(self, copy: int, actions: list[NDArray]) -> Turn:
         stage = self._playing[copy]

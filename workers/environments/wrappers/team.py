@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from protocol.config.environment import Mates
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
+from workers.environments.checks.closing import close_logged
 from workers.environments.wrappers.team_spaces import team_world
 from workers.environments.wrappers.team_turns import TeamTurns
 
@@ -36,7 +37,7 @@ class TeamEnvironment(Environment):
             self._inner = CheckedEnvironment(inner)
             self.world, made = team_world(members, teams)
         except BaseException:
-            inner.close()
+            close_logged(members.id, inner.close)
             raise
         self._teams = [TeamTurns(members.id, team, members.places, self.world.places, reward) for team in made]
         self._team_of = {member: team for team in self._teams for member in team.members}
