@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from traceback import walk_stack
+from types import FrameType
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +22,7 @@ from launch.cli.display import Display, Plain, Silent
 from launch.local import supervisor
 from launch.run_dir import folder_for
 from protocol.errors import ConfigurationError
+from protocol.errors.origin import is_ours
 
 __all__ = ["TrainedRun", "load", "train"]
 
@@ -59,6 +63,7 @@ def train(
     workers import from the working directory or what is installed, never from a notebook; `settings`: keys and values,
     as in {"policy.learning_rate": 0.001}. Raises ConfigurationError, or RunFailed, in one sentence.
     """
+    _check_outside_of_workers(sys._getframe(1))
     logging.getLogger().addHandler(logging.NullHandler())  # what the supervisor has to say is told with the progress
     changes = [f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()]
     packages.check()
@@ -73,3 +78,12 @@ def train(
     with display:
         outcome = how(run, folder, display.show, display.tell)
     return TrainedRun(outcome.complete, outcome.summary, folder)
+
+
+def _check_outside_of_workers(caller: FrameType) -> None:
+    """ConfigurationError where a worker has called the user's code that calls `train`: it has imported the script that
+    it finds its world in, and each of its own workers would do the same, for ever. The stack tells, as it is the only
+    thing that a process which the user's code starts does not inherit."""
+    for frame, _ in walk_stack(caller):
+        if is_ours(frame.f_code.co_filename) and frame.f_globals["__name__"].startswith("workers."):
+            raise ConfigurationError("train_in_worker", file=caller.f_code.co_filename, line=caller.f_lineno)

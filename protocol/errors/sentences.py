@@ -410,6 +410,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "too_many_actors": "{count} actors have no more than {limit} places; raise actors in the configuration, or start fewer actors",
         "too_many_generations": "{limit} steps cannot be divided into {count} generations; lower generations",
         "torchrun_rank_differs": "torchrun says rank {value} of {told_size}, and this is rank {rank} of the {size} of policy {policy!r}; start as many processes as ranks, each with --name learner-{policy}",
+        "train_in_worker": '{file}, line {line} calls rookery.train in a worker, which runs that file for its world alone; put what trains below `if __name__ == "__main__":`',
         "trainer_names_collide": "two trainers of {name} have the same name; give them different names",
         "trainer_not_finished": "{name} did not end within {limit} iterations; raise generations, or correct the trainer",
         "trainer_runs_failed": "{count} of {total} runs failed ({runs}); see the .out files beside their folders, and give the same command to try them again",

@@ -14,10 +14,12 @@ import pytest
 import rookery
 from launch.config_loader import load
 from launch.local import supervisor
+from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.flows.runs import environment
 from tests.tools import ROOT
+from workers.environments.registry import make
 
 
 def test_train_makes_the_run_that_the_command_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,3 +135,37 @@ def test_a_run_that_has_ended_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{")
     with raises(ConfigurationError, "run_without_summary", file=tmp_path):
         rookery.load(tmp_path)
+
+
+TRAINS = "import rookery\n\n\ndef World():\n    pass\n\n\nrookery.train(env='{name}:World', steps=1, progress=False)\n"
+IN_WORKERS = {
+    "as it is imported": TRAINS,
+    "in what it imports": "import {name}_inner\nWorld = {name}_inner.World\n",
+    "as its world is made": "import rookery\n\n\ndef World():\n    return rookery.train(steps=1)\n",
+    "by hand": "from launch.api import train\n\n\nclass World:\n    def __init__(self):\n        train(steps=1)\n",
+}
+
+
+@pytest.mark.parametrize("how", IN_WORKERS)
+def test_training_in_a_worker_is_refused_with_its_line(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"trains_{[*IN_WORKERS].index(how)}"
+    code = IN_WORKERS[how].format(name=name)
+    file = tmp_path / f"{name}.py"
+    file.write_text(code)
+    if "_inner" in code:
+        file = tmp_path / f"{name}_inner.py"
+        file.write_text(TRAINS)
+    line = 1 + next(number for number, text in enumerate(file.read_text().splitlines()) if "train(" in text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with raises(ConfigurationError, "train_in_worker", file=str(file), line=line):
+        make(EnvironmentConfig(id=f"{name}:World", copies=1))
+
+
+def test_a_script_without_a_guard_ends_at_once(tmp_path: Path) -> None:
+    done = python(TRAINS.format(name="script"), tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"protocol.errors.ConfigurationError: {tmp_path}/script.py, line 8 ")
+    assert [*(tmp_path / "runs").iterdir()] == []
