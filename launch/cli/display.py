@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from protocol.control.verdicts import verdict_line
 from protocol.intervals import shown
 
 __all__ = [
@@ -24,7 +25,6 @@ __all__ = [
     "render",
     "starting",
     "summary_table",
-    "verdict_line",
 ]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -34,14 +34,6 @@ _FINDING = ("level", "layer", "says", "remedy")
 _WAITS = 6
 """That are shown."""
 _STYLES = {"fault": "bold red", "note": "yellow"}
-_ADVICE = {
-    "balanced": "nobody waits; only a faster update or environment gains more",
-    "actor-bound": "learners wait for data; more environment.copies, then more actors",
-    "learner-bound": "actors wait for credit; fewer epochs, larger minibatches, a GPU",
-    "network-bound": "all wait; a relay on each node, policy.compress, larger credits",
-    "weight-bound": "weights come late; a smaller sync_interval, wire_weights: bf16",
-}
-"""What a verdict means and what helps, the cheapest first; launch/README.md says more."""
 
 
 class Silent:
@@ -159,7 +151,9 @@ def baselines_line(summary: dict[str, Any]) -> str:
     kinds = [kind for kind in ("random", "scripted") if kind in found]
     played = ", ".join(f"{kind}: {shown(found[f'{kind}_episodes'])} episodes" for kind in kinds) or "no baselines"
     seconds = summary.get("baselines_seconds", {})
-    took = f" in {shown(seconds['spent'], 2)} s of at most {shown(seconds['budget'], 2)} s" if seconds else ""
+    took = (
+        f" in {shown(seconds['spent'], 2)} s of at most {shown(seconds['budget'], 2)} s" if seconds.get("spent") else ""
+    )
     missing = summary["baselines_missing"]
     return f"{played}{took}{f'; {missing}' if missing else ''}"
 
@@ -197,11 +191,6 @@ def starting(view: dict[str, Any]) -> str:
         return ""
     there = sum(worker["role"] in ("actor", "learner") for worker in view["workers"])
     return f"starting: {there} of {view['wanted']} workers have joined"
-
-
-def verdict_line(verdict: str) -> str:
-    """What the run waits for, and what helps."""
-    return f"{verdict}: {_ADVICE[verdict]}" if verdict in _ADVICE else verdict
 
 
 def _verdict(view: dict[str, Any]) -> Text:

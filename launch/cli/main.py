@@ -42,7 +42,7 @@ __all__ = ["main"]
 
 _SECTIONS = {
     "Train": ("train", "presets", "new", "sweep", "pbt"),
-    "Look at a run": ("status", "evaluate", "watch", "plot", "doctor"),
+    "Look at a run": ("status", "page", "plot", "evaluate", "watch", "doctor"),
     "Take from a run": ("export", "dataset"),
     "Several machines": ("hosts", "k8s", "keys"),
     "One worker of a run": ("coordinator", "learner", "actor", "relay", "evaluator", "simulate"),

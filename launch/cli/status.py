@@ -21,7 +21,8 @@ from urllib.parse import urlsplit
 import click
 from rich.console import Console
 
-from launch.cli.display import Display, Plain, Silent, render, summary_table, verdict_line
+from launch.cli.display import Display, Plain, Silent, render, summary_table
+from protocol.control.verdicts import verdict_line
 from protocol.errors import ConfigurationError, Refused, Timeout
 from protocol.intervals import shown
 from protocol.transport.sockets import HTTP

@@ -266,6 +266,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "openspiel_rewards_before_end": "{environment} pays before the game is over, which is not taken; choose another",
         "openspiel_settings_refused": "{environment}: {reason}; correct environment.settings",
         "own_address_not_resolved": "the name {peer}, at which other ranks are to reach this one, is unknown to this machine ({reason}); give another --advertise, or mend the names of its network",
+        "page_port_not_bindable": "cannot serve the page at port {value} ({reason}); leave out --port, or give another",
         "package_missing": "{value} needs the module {module!r}, which is not installed; run: pip install '{package}'",
         "package_name_taken": "the package {name!r} that Python finds is {found}, not Rookery's in {expected}; rename or uninstall the other one, or use a virtual environment of its own",
         "package_overwritten": "{other} has written its own {name!r} over Rookery's in {expected}; install Rookery again in a virtual environment of its own",

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Curve", "History"]
+__all__ = ["Curve", "History", "called"]
 
 _MOST = 1000
 
@@ -73,23 +73,32 @@ class History:
                 if name == measure or name.partition("/")[2] == measure
             }
 
-    def read(self, path: Path, without_actors: bool) -> None:
-        """Goes on where an earlier coordinator of this run ended, as its `metrics.jsonl` says."""
+    def read(self, path: Path, without_actors: bool, of: str = "") -> None:
+        """Goes on where an earlier coordinator of this run ended, as its `metrics.jsonl` says. Of one of several runs,
+        its policies are called with its name."""
         with path.open() as lines:  # one by one: of a long run they are gigabytes
             for line in lines:
-                self._read_line(line, without_actors)
+                self._read_line(line, without_actors, of)
 
-    def _read_line(self, line: str, without_actors: bool) -> None:
+    def _read_line(self, line: str, without_actors: bool, of: str) -> None:
         try:
             row = json.loads(line)
         except ValueError:
             return  # the last line of one that was killed
-        scalars = {key: value for key, value in row.items() if key.endswith("_per_second")}
-        for name, measured in row.items():
-            if isinstance(measured, dict):
-                scalars |= {f"{name}/{key}": float(value) for key, value in measured.items()}
-        trained = sum(row[name].get("train_steps", 0) for name in row if isinstance(row[name], dict))
+        scalars = {f"{of}/{key}" if of else key: row[key] for key in row if key.endswith("_per_second")}
+        policies = {name: measured for name, measured in row.items() if isinstance(measured, dict)}
+        for name, measured in policies.items():
+            whose = called(name, of, len(policies))
+            scalars |= {f"{whose}/{key}": float(value) for key, value in measured.items()}
+        trained = sum(measured.get("train_steps", 0) for measured in policies.values())
         self.add(trained if without_actors else row["agent_steps"], scalars)
+
+
+def called(policy: str, run: str, policies: int) -> str:
+    """How a policy, of so many, is called beside those of other runs."""
+    if not run:
+        return policy
+    return run if policies == 1 else f"{run} · {policy}"
 
 
 def _halved(values: array[float]) -> array[float]:

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from protocol.config.run import Run
+from protocol.control.verdicts import verdict_line
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import read_counters
 from workers.metrics.bottleneck import bottleneck
@@ -129,6 +130,7 @@ class RunMetrics:
         living = {(worker["name"], worker["incarnation"]) for worker in workers}
         adoption_lag = {name: measured.get(f"{name}.adoption_lag", 0.0) for name in self._learned}
         flow = self._flow.update(now, counted, actors, learners, living, adoption_lag)
+        verdict = self._verdict_now(flow, apart)
         view = {
             "steps": self._run.end,
             "env_steps": env_steps,
@@ -144,7 +146,8 @@ class RunMetrics:
             "restarts": dict(restarts),
             "waits": _waits(counted),
             "flow": flow,
-            "verdict": self._verdict_now(flow, apart),
+            "verdict": verdict,
+            "advice": verdict_line(verdict),
             "health": findings_of(self._learned, learners, actors),
         }
         if self.steps_done:

@@ -47,18 +47,22 @@ _POLICY = (
 
 
 class Dashboard:
-    """Of one run. `told` and `history` may be asked from any thread."""
+    """Of the `run` in `folder`; without `controls` it can only be looked at. `told` and `history` may be asked from any
+    thread; `config` is that of all runs, where it is the page of several."""
 
     def __init__(
         self,
         folder: Path,
         run: Run,
-        controls: Controls,
+        controls: Controls | None,
         told: Callable[[], Mapping[str, Any]],
         history: History,
+        config: str = "",
     ) -> None:
-        self._folder, self._run, self._controls, self._told, self._history = folder, run, controls, told, history
-        self._token = token_of(folder)
+        self._folder, self._controls, self._told, self._history = folder, controls, told, history
+        self._logs = folder / run.log_dir
+        self._config = config or yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False)
+        self.token = token_of(folder)
         self._last: tuple[object, object, bytes] = (None, None, b"{}")
 
     def routes(self) -> Routes:
@@ -66,16 +70,16 @@ class Dashboard:
         reading = {
             "/api/view": lambda _: _json(self._view()),
             "/api/curves": self._curves,
-            "/api/config": self._config,
+            "/api/config": lambda _: Response(self._config.encode()),
             "/api/log": self._log,
             "/api/events": self._events,
         }
-        acting = {
-            "/api/checkpoint": self._controls.checkpoint,
-            "/api/pause": self._controls.pause,
-            "/api/resume": self._controls.resume,
-            "/api/stop": self._controls.stop,
-        }
+        acting = {}
+        if (orders := self._controls) is not None:
+            acting = {
+                f"/api/{order.__name__}": order
+                for order in (orders.checkpoint, orders.pause, orders.resume, orders.stop)
+            }
         files = {"/": "index.html", "/dashboard.css": "dashboard.css"}
         files |= {f"/{name}": name for name in ("dashboard.js", "data_flow.js", "league.js", "curves.js")}
         return {
@@ -97,36 +101,40 @@ class Dashboard:
     def _has_token(self, request: HttpRequest) -> bool:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
         given = given or _cookie(request)
-        return hmac.compare_digest(given.encode(), self._token.encode())
+        return hmac.compare_digest(given.encode(), self.token.encode())
 
     def _session(self, request: HttpRequest) -> Response:
         """The token for a cookie, which scripts and other sites cannot read or send."""
-        if not hmac.compare_digest(request.body.strip(), self._token.encode()):
+        if not hmac.compare_digest(request.body.strip(), self.token.encode()):
             return _refused(401, "this is not the token of this run")
-        cookie = f"{_cookie_name(request)}={self._token}; HttpOnly; SameSite=Strict; Path=/"
+        cookie = f"{_cookie_name(request)}={self.token}; HttpOnly; SameSite=Strict; Path=/"
         return Response(b"{}", "application/json", headers={"Set-Cookie": cookie})
 
     def _view(self) -> dict[str, Any]:
         steps, newest = self._history.newest
         return {
-            **self._told(),
             "run": self._folder.name,
+            **self._told(),
             "measures": self._history.measures(),
             "point": {"step": steps, "values": newest},
         }
 
     def _curves(self, request: HttpRequest) -> Response:
-        measure = request.query.get("measure", ["return"])[0]
-        curves = self._history.curves(measure)
-        return _json({name: {"steps": steps, "values": values} for name, (steps, values) in curves.items()})
-
-    def _config(self, _request: HttpRequest) -> Response:
-        return Response(yaml.safe_dump(self._run.model_dump(mode="json"), sort_keys=False).encode())
+        """Measure -> policy -> its curve, of all that are asked for."""
+        return _json(
+            {
+                measure: {
+                    name: {"steps": steps, "values": values}
+                    for name, (steps, values) in self._history.curves(measure).items()
+                }
+                for measure in request.query.get("measure", ())
+            }
+        )
 
     def _log(self, request: HttpRequest) -> Response:
         """The end of a worker's log."""
         worker = request.query.get("worker", [""])[0]
-        path = self._folder / self._run.log_dir / f"{worker}.log"
+        path = self._logs / f"{worker}.log"
         if not _WORKER.fullmatch(worker) or not path.is_file():
             return _refused(404, f"no log of {worker!r} can be seen from the coordinator")
         with path.open("rb") as file:

@@ -40,13 +40,10 @@ def test_what_is_no_number_is_null_to_a_browser(run_dir: Path) -> None:
         run.books.history.add(2_000, {"agent_0/loss": float("nan")})
         point = ask(f"{url}/api/view", Authorization=run.right).json["point"]
         assert point == {"step": 2_000, "values": {"agent_0/loss": None}}
-        assert ask(f"{url}/api/curves?measure=loss", Authorization=run.right).json == {
-            "agent_0": {"steps": [], "values": []}
-        }
-        assert ask(f"{url}/api/curves?measure=return", Authorization=run.right).json["agent_1"] == {
-            "steps": [1_000.0],
-            "values": [11.0],
-        }
+        curves = ask(f"{url}/api/curves?measure=loss&measure=return&measure=none", Authorization=run.right).json
+        assert curves["loss"] == {"agent_0": {"steps": [], "values": []}}
+        assert curves["return"]["agent_1"] == {"steps": [1_000.0], "values": [11.0]}
+        assert curves["none"] == {}
         assert yaml.safe_load(ask(f"{url}/api/config", Authorization=run.right).text)["steps"] == 1_000_000
 
 

@@ -8,7 +8,7 @@ from tests.waiting import until
 from tests.workers.coordination.dashboard.browser import browser
 from tests.workers.coordination.dashboard.pages import shown
 
-TAB, ENTER = "\ue004", "\ue007"
+TAB, ENTER, RIGHT = "\ue004", "\ue007", "\ue014"
 LEAGUE = {
     "members": [
         {"name": "red.1", "elo": -80.4, "games": 30, "chance": 0.25},
@@ -25,7 +25,7 @@ HELD_BACK = """
         await new Promise((deliver) => { window.deliver = deliver; });
         return answer;
     };
-    Curves.choose("return").then(() => { window.drawn = true; });
+    Curves.load().then(() => { window.drawn = true; });
     window.fetch = fetched;
 """
 """Asks for the curves once more; the answer comes when `deliver` is called."""
@@ -122,6 +122,23 @@ def test_a_hundred_workers_and_a_hundred_thousand_points_stay_quick(tmp_path: Pa
         assert window.complaints() == []
 
 
+FIGURES = "return [...document.querySelectorAll('figure:not([hidden]) figcaption span')].map((one) => one.textContent)"
+TABLE = """
+    URL.createObjectURL = (blob) => {
+        blob.text().then((text) => { window.text = text; });
+        return "blob:none";
+    };
+    HTMLAnchorElement.prototype.click = function () { window.named = this.download; };
+    [...document.querySelectorAll("figcaption button")].find((one) => one.textContent === "CSV").click();
+"""
+"""What the first table would be saved as."""
+DRAWN = """
+    const panel = Curves.panels.find((one) => one.title === arguments[0]);
+    return panel.place.data.map((line) => [line.name, line.line.dash, line.yaxis, line.y.filter((y) => y !== null)]);
+"""
+"""The lines of one panel."""
+
+
 def test_a_page_opens_on_the_return_and_stands_still_when_the_run_is_over(tmp_path: Path, run_dir: Path) -> None:
     """Before the first episode ends there are other measures; behind the end nobody answers."""
     text = "return document.getElementById(arguments[0]).textContent"
@@ -132,9 +149,9 @@ def test_a_page_opens_on_the_return_and_stands_still_when_the_run_is_over(tmp_pa
             window.until("return document.getElementById('verdict').textContent.startsWith('starting')")
             assert window.do(text, "verdict") == "starting: 2 of 5 workers have joined"
             run.books.observe({("actor-0", 1): {"env_steps": 4.0, "agent_steps": 8.0}}, {}, [], {})
-            window.until("return document.getElementById('measure').value")
+            until(lambda: window.do(FIGURES) == ["steps per second"], what="the rate is drawn alone")
             run.look()
-            window.until("return document.getElementById('measure').value === 'return'")
+            until(lambda: window.do(FIGURES) == ["return", "steps per second"], what="returns are drawn, too")
             run.stage = "ended"
             window.until("return document.getElementById('stage').textContent === 'ended'")
         window.until("return document.getElementById('stop').disabled && document.getElementById('pause').disabled")
@@ -144,3 +161,37 @@ def test_a_page_opens_on_the_return_and_stands_still_when_the_run_is_over(tmp_pa
         window.do("document.getElementById('config-fold').open = true")
         window.until("return document.getElementById('config').textContent")
         assert [line for line in window.complaints() if "Uncaught" in line] == []
+
+
+def test_what_belongs_together_is_one_panel_and_any_measure_is_found_by_its_name(tmp_path: Path, run_dir: Path) -> None:
+    with shown(run_dir, policies=1) as (run, url), browser(tmp_path) as window:
+        for step in range(100):
+            told = {"return": step, "evaluation/return": 2 * step, "loss": 1, "entropy": 3, "reward_mean": step}
+            run.books.history.add(step, {f"agent_0/{name}": float(value) for name, value in told.items()})
+        run.look()
+        window.open(f"{url}/#token={run.token}")
+        until(lambda: window.do(FIGURES)[:2] == ["return", "loss"], what="both are drawn")
+        line, dashed = window.do(DRAWN, "return")
+        assert line[:3] == ["agent_0", "solid", "y"]
+        assert dashed == ["agent_0 · evaluation/return", "dash", "y", [2.0 * step for step in range(100)]]
+        assert [one[:3] for one in window.do(DRAWN, "loss")] == [
+            ["agent_0", "solid", "y"],
+            ["agent_0 · entropy", "dash", "y2"],
+        ]
+        assert {"reward_mean", "evaluation/return"} <= {
+            *window.do("return [...document.getElementById('measures').options].map((one) => one.value)")
+        }
+        window.do("document.getElementById('measure').focus()")  # all by keyboard from here
+        window.press("reward_mean" + TAB)
+        until(lambda: "reward_mean" in window.do(FIGURES), what="what was searched for is drawn")
+        assert window.do(DRAWN, "reward_mean")[0][3] == [float(step) for step in range(100)]
+        window.press(RIGHT * 10)  # smoothing
+        until(lambda: window.do(DRAWN, "reward_mean")[0][3][0] > 1, what="the first is a mean of its neighbours")
+        window.do(TABLE)
+        name, text = window.until("return window.text && [window.named, window.text]")
+        assert name == f"{run_dir.name}-return.csv"
+        rows = text.splitlines()
+        assert rows[0] == "measure,policy,steps,value"
+        assert rows[100] == 'return,"agent_0",99,99'
+        assert rows[-1] == 'evaluation/return,"agent_0",99,198'
+        assert window.complaints() == []

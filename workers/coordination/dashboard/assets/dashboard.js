@@ -2,7 +2,7 @@
 "use strict";
 
 const at = (id) => document.getElementById(id);
-const Page = { views: 0, slowest: 0, chosen: false };
+const Page = { views: 0, slowest: 0 };
 
 // As `shown` of protocol/intervals.py does.
 function number(value, digits = 4) {
@@ -10,15 +10,6 @@ function number(value, digits = 4) {
   if (Number.isInteger(value) || Math.abs(value) >= 10 ** (digits - 1)) return Math.round(value).toLocaleString("en-US");
   return String(Number(value.toPrecision(digits)));
 }
-
-// As `_ADVICE` of launch/cli/display.py has it.
-const ADVICE = {
-  "balanced": "balanced: nobody waits; only a faster update or environment gains more",
-  "actor-bound": "actor-bound: learners wait for data; more environment.copies, then more actors",
-  "learner-bound": "learner-bound: actors wait for credit; fewer epochs, larger minibatches, a GPU",
-  "network-bound": "network-bound: all wait; a relay on each node, policy.compress, larger credits",
-  "weight-bound": "weight-bound: weights come late; a smaller sync_interval, wire_weights: bf16",
-};
 
 const percent = (share) => `${number(100 * share, 2)} %`;
 
@@ -82,32 +73,35 @@ function showHealth(view) {
     groups.set(key, [...(groups.get(key) ?? []), one]);
   }
   const found = [...groups.values()].map((all) => [all[0].level, `${all[0].level} in the ${all[0].layer} of ` +
-    `${all.map((one) => one.policy).join(", ")}: ${all[0].says}; ${all[0].remedy}`]);
-  if (view.stalled) found.unshift(["fault", view.stalled]);
-  const lines = found.length ? found : [["", "nothing found"]], list = at("health");
+    `${all.map((one) => one.policy).join(", ")}: ${all[0].says}`, `; ${all[0].remedy}`]);
+  if (view.stalled) found.unshift(["fault", view.stalled, ""]);
+  const lines = found.length ? found : [["", "", "nothing found"]], list = at("health");
   if (JSON.stringify(lines) === list.dataset.shown) return;
   list.dataset.shown = JSON.stringify(lines);
-  list.replaceChildren(...lines.map(([level, text]) => {
-    const item = document.createElement("li");
+  list.replaceChildren(...lines.map(([level, said, rest]) => {
+    const item = document.createElement("li"), first = document.createElement("strong");
     item.className = level;
-    item.textContent = text;
+    first.textContent = said;
+    item.append(first, rest);
     return item;
   }));
 }
 
-// Until somebody chooses, the return is shown, once there is one: other measures come before it.
+// What the fourth panel may show, those of a kind together: a kind is what names begin with.
 function showMeasures(view) {
-  const select = at("measure"), before = select.value;
-  if (select.options.length !== view.measures.length) {
-    select.replaceChildren(...view.measures.map((name) => new Option(name, name)));
-    select.value = view.measures.includes(before) ? before : view.measures[0];
-  }
-  if (!Page.chosen && view.measures.includes("return")) select.value = "return";
-  if (select.value !== before) Curves.choose(select.value);
+  const list = at("measures");
+  if (list.options.length === view.measures.length) return;
+  list.replaceChildren(...view.measures.map((name) => new Option(name.split(/[_/]/)[0], name)));
+  if (!at("measure").value) choose(["episode_length", "grad_norm"].find((name) => view.measures.includes(name)) ?? "");
+}
+
+function choose(measure) {
+  at("measure").value = measure;
+  if ([...at("measures").options].some((option) => option.value === measure)) Curves.choose(measure);
 }
 
 function waitsFor(view) {
-  if (view.made || view.wanted === undefined) return ADVICE[view.verdict] ?? view.verdict;
+  if (view.made || view.wanted === undefined) return view.advice;
   const there = view.workers.filter((worker) => ["actor", "learner"].includes(worker.role)).length;
   return `starting: ${there} of ${view.wanted} workers have joined`;
 }
@@ -204,17 +198,30 @@ function listen() {
   const events = new EventSource("api/events");
   events.addEventListener("open", () => {
     connected("live", false);
-    if (at("measure").value) Curves.choose(at("measure").value);
+    Curves.load();
   });
-  events.addEventListener("view", (event) => show(JSON.parse(event.data)));
+  events.addEventListener("view", (event) => {
+    const view = JSON.parse(event.data);
+    show(view);
+    if (!view.over) return;
+    events.close();
+    over(view.over);
+  });
   events.addEventListener("error", () => {
     if (Page.stage === "running" || !Page.stage) return connected("no answer from the coordinator; trying again", true);
     events.close();
-    connected("the run is over; this is its last state", false);
-    for (const id of ["checkpoint", "pause", "stop"]) at(id).disabled = true;
-    for (const id of ["rate", "left"]) say(at(id), "–");
-    for (const id of ["loop", "workers"]) at(id).closest("section").hidden = true; // of those who work
+    over("the run is over; this is its last state");
   });
+}
+
+// Nobody works any more.
+function over(said) {
+  connected(said, false);
+  for (const id of ["checkpoint", "pause", "stop"]) at(id).disabled = true;
+  for (const id of ["rate", "left"]) say(at(id), "–");
+  for (const id of ["loop", "workers"]) at(id).closest("section").hidden = true; // of those who work
+  at("progress").closest("section").classList.add("wide");
+  at("waits").closest("section").hidden = at("waits").tBodies[0].rows.length === 0;
 }
 
 async function begin() {
@@ -226,10 +233,8 @@ async function begin() {
   at("stop").addEventListener("click", () => at("sure").showModal());
   at("keep").addEventListener("click", () => at("sure").close());
   at("end").addEventListener("click", () => act("stop"));
-  at("measure").addEventListener("change", (event) => {
-    Page.chosen = true;
-    Curves.choose(event.target.value);
-  });
+  at("measure").addEventListener("change", (event) => choose(event.target.value));
+  Curves.begin();
   at("config-fold").addEventListener("toggle", async () => {
     at("config").textContent = await asked("api/config");
   });

@@ -1,0 +1,19 @@
+"""What a verdict on a run means and what helps, for all who show it; launch/README.md says more."""
+
+from __future__ import annotations
+
+__all__ = ["verdict_line"]
+
+_ADVICE = {
+    "balanced": "nobody waits; only a faster update or environment gains more",
+    "actor-bound": "learners wait for data; more environment.copies, then more actors",
+    "learner-bound": "actors wait for credit; fewer epochs, larger minibatches, a GPU",
+    "network-bound": "all wait; a relay on each node, policy.compress, larger credits",
+    "weight-bound": "weights come late; a smaller sync_interval, wire_weights: bf16",
+}
+"""The cheapest first."""
+
+
+def verdict_line(verdict: str) -> str:
+    """What the run waits for, and what helps, in 80 columns."""
+    return f"{verdict}: {_ADVICE[verdict]}" if verdict in _ADVICE else verdict
