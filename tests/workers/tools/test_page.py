@@ -70,7 +70,9 @@ def test_how_a_run_ended_is_told(tmp_path: Path, complete: bool | None, stage: s
 
 def test_without_actors_steps_are_those_of_training(tmp_path: Path) -> None:
     history = History()
-    view = view_of(left(tmp_path / "one", actors=0, policy={"dataset": {"path": "x"}}), history)
+    view = view_of(
+        left(tmp_path / "one", actors=0, policy={"dataset": {"path": "x"}, "algorithm": {"name": "bc"}}), history
+    )
     assert view is not None
     assert (view["unit"], view["made"]) == ("rows trained", 8)
 
