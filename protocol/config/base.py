@@ -5,9 +5,10 @@ written is read again as it was. What pydantic finds wrong becomes an error with
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
@@ -15,7 +16,7 @@ from protocol.config.synonyms import SYNONYMS
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
-__all__ = ["AgentName", "ConfigModel", "Name", "Settings", "complaint"]
+__all__ = ["AgentName", "ConfigModel", "Name", "Settings", "complaint", "known_as"]
 
 
 class ConfigModel(BaseModel):
@@ -50,11 +51,16 @@ _NEAR = 0.75
 """How alike a key and what is probably meant are (difflib's ratio)."""
 _WORDS = {
     "Value error, ": "",
+    "a valid integer, unable to parse string as an integer": "a whole number, as 1000000 or 1e6",
+    "a valid integer, got a number with a fractional part": "a whole number",
+    "a valid number, unable to parse string as a number": "a number",
     "Input should be a valid dictionary or object to extract fields from": "should be a section with keys",
     "Input should be a valid dictionary": "should be keys with values",
     "Input should be a valid tuple": "should be a list, as in [64]",
     "Input should be ": "should be ",
 }
+_MAIN = {"environment": "id", "network": "hidden", "policy": "algorithm"}
+"""The key of a section that is meant where the section is given as one value."""
 Sections = frozenset[type[BaseModel]]
 
 
@@ -63,11 +69,12 @@ def complaint(fault: ValidationError, model: type[BaseModel], data: Any, prefix:
     first = fault.errors()[0]
     place = ".".join(filter(None, (prefix, _place(first["loc"], model, data))))
     if first["type"] == "extra_forbidden":
-        meant = _synonym(place) or _meant(first["loc"], model, place.rpartition(".")[0])
+        meant = _elsewhere(place, model, prefix) or _meant(first["loc"], model, place.rpartition(".")[0])
         return ConfigurationError("unknown_key", key=place[:_SAID], meant=meant)
     if first["type"] == "union_tag_invalid":
         tag, known = first["ctx"]["tag"], [one.strip("'") for one in first["ctx"]["expected_tags"].split(", ")]
-        return ConfigurationError("choice_unknown", key=f"{place}.name"[:_SAID], value=tag[:_SAID], choices=known)
+        key, hint = f"{place}.name"[:_SAID], _value_meant(tag, known)
+        return ConfigurationError("choice_unknown", key=key, value=tag[:_SAID], hint=hint, choices=known)
     told = first.get("ctx", {}).get("error")
     if isinstance(told, ConfigurationError):
         inner = told.facts.get("key", "")
@@ -75,6 +82,10 @@ def complaint(fault: ValidationError, model: type[BaseModel], data: Any, prefix:
         return told.within(place, key=key) if place else told
     of_same = [one["msg"] for one in fault.errors() if one["input"] is first["input"]]  # one for each form it may have
     reason = " or ".join(dict.fromkeys(_in_words(said) for said in of_same))[:_SAID]
+    if first["type"] == "literal_error":
+        reason += _value_meant(first["input"], re.findall(r"'(\w+)'", first["ctx"]["expected"]))
+    elif first["type"] == "model_type" and (main := _MAIN.get(place.rpartition(".")[2])):
+        reason += f" (is {place}.{main} meant?)"
     return ConfigurationError("value_invalid", key=place[:_SAID], reason=reason, value=repr(first["input"])[:_SAID])
 
 
@@ -82,7 +93,7 @@ def _in_words(said: str) -> str:
     """Pydantic's sentence as one about YAML."""
     for theirs, ours in _WORDS.items():
         said = said.replace(theirs, ours)
-    return said
+    return re.sub(r" or instance of \w+$", "", said)
 
 
 def _place(loc: tuple[int | str, ...], model: type[BaseModel], data: Any) -> str:
@@ -96,19 +107,51 @@ def _place(loc: tuple[int | str, ...], model: type[BaseModel], data: Any) -> str
     return ".".join(parts)
 
 
-def _synonym(place: str) -> str:
-    """What another library's name is called here."""
-    *section, last = place.split(".")
+def known_as(name: str, model: type[BaseModel]) -> tuple[str, str]:
+    """The key that another library calls `name`, or that is called so in another section; empty where there is none.
+    And what to write for its value where that is another one, or why there is none."""
+    if name in SYNONYMS:
+        return SYNONYMS[name]
+    return min((path for path, _ in _paths(name, model)), key=lambda path: path.count("."), default=""), ""
+
+
+def _elsewhere(place: str, model: type[BaseModel], prefix: str) -> str:
+    """What the key at `place` is called here, or who has it, in words. `prefix`: the place of `model` in the whole."""
+    last, inner = place.rpartition(".")[2], place.removeprefix(f"{prefix}.")
+    key, how = known_as(last, model)
+    if not key:
+        return how and f" (there is none here: {how})"
+    if key == inner:
+        tags = sorted({tag for path, section in _paths(last, model) if path == inner for tag in _tags(section)})
+        return f" (that is a key of {', '.join(tags)})" if tags else ""
     if last not in SYNONYMS:
-        return ""
-    key, how = SYNONYMS[last]
-    if section[:1] == ["policies"] and key.startswith("policy."):
-        key = ".".join((*section[:2], key.removeprefix("policy.")))
-    return f" (here that is {key}{f': {how}' if how else ''})" if key != place else ""
+        return f" (is {f'{prefix}.{key}'.lstrip('.')} meant?)"
+    if place.startswith("policies.") and key.startswith("policy."):
+        key = ".".join((*place.split(".")[:2], key.removeprefix("policy.")))
+    return f" (here that is {key}{f': {how}' if how else ''})"
+
+
+def _value_meant(value: object, choices: list[str]) -> str:
+    """A question, where one of `choices` is spelled much like `value`."""
+    word, numbered, _ = str(value).lower().partition(":")
+    near = get_close_matches("cuda" if word == "gpu" else word, choices, 1, _NEAR)
+    which = " CUDA_VISIBLE_DEVICES says which one" * (near == ["cuda"] and bool(numbered))
+    return f" (is {near[0]} meant?{which})" if near else ""
+
+
+def _paths(name: str, section: type[BaseModel], before: str = "") -> Iterator[tuple[str, type[BaseModel]]]:
+    """(key from `section` on, section that it stands in) of all that are called `name`, names that the user gives
+    aside. What is called `name` itself says only which kind of section it is."""
+    for own, field in section.model_fields.items():
+        if own == name != "name":
+            yield f"{before}{own}", section
+        if get_origin(field.annotation) not in (dict, tuple):
+            for below in _models(field.annotation, 2):
+                yield from _paths(name, below, f"{before}{own}.")
 
 
 def _meant(loc: tuple[int | str, ...], model: type[BaseModel], section: str) -> str:
-    """A question, where a key of that section is spelled much alike, or one below it the same."""
+    """A question, where a key of that section is spelled much alike."""
     *path, key = map(str, loc)
     sections: Sections = frozenset({model})
     for part in path:
@@ -116,15 +159,10 @@ def _meant(loc: tuple[int | str, ...], model: type[BaseModel], section: str) -> 
         named = frozenset(one for one in sections if part in _tags(one))
         sections = inner or named or sections
     known = sorted({name for one in sections for name in _keys(one)})
-    near: list[str] = get_close_matches(key, known, 1, _NEAR)
-    if not near:
-        near = [
-            f"{name}.{key}"
-            for one in sections
-            for name, field in one.model_fields.items()
-            if any(key in _keys(below) for below in _models(field.annotation, 1))
-        ]
-    return f" (is {section}{'.' if section else ''}{min(near)} meant?)" if near else ""
+    near = get_close_matches(key.lower(), known, 1, _NEAR)
+    if not near and section == "environment":
+        near = [f"settings.{key}"]  # where the world's own arguments stand
+    return f" (is {section}{'.' if section else ''}{near[0]} meant?)" if near else ""
 
 
 def _inside(section: type[BaseModel], name: str) -> Sections:

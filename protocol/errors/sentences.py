@@ -62,7 +62,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "checkpoint_of_other_network": "checkpoint {file} is of another network; use the configuration it was trained with",
         "checkpoint_unreadable": "checkpoint {file} cannot be read ({reason}); remove this folder to use an older one",
         "checkpoint_without_spaces": "checkpoint {file} does not tell what its policy sees and does; use the release that wrote it",
-        "choice_unknown": "{key}: there is no {value!r}; write one of {choices}",
+        "choice_unknown": "{key}: there is no {value!r}{hint}; write one of {choices}",
         "choices_do_not_fill_shape": "{count} choices do not fill the shape {shape!s}; make nvec and shape agree",
         "choices_exceed_dtype": "choices {least} to {most} do not fit into {dtype}; give a wider dtype",
         "cohort_branches_impossible": "cohort: branches are streams of a CUDA device that nobody waits for, but {reason}; set cohort: auto, or device: cuda with schedule: asynchronous",

@@ -91,6 +91,12 @@ def test_what_is_no_preset_and_no_file_is_told_with_what_may_be_meant_F1(source:
         ("policy.network.hiden", "policy.network.hidden"),
         ("policies.a.segment_lenght", "policies.a.segment_length"),
         ("policy.algorithm.entropy_coeficient", "policy.algorithm.entropy_coefficient"),
+        ("policy.algorithm.learning_rate", "policy.learning_rate"),
+        ("policy.algorithm.seed", "seed"),
+        ("gae_lambda", "policy.algorithm.gae_lambda"),
+        ("policies.a.hidden", "policies.a.network.hidden"),
+        ("policy.LEARNING_RATE", "policy.learning_rate"),
+        ("environment.name", "environment.settings.name"),
     ],
 )
 def test_a_key_that_is_none_is_told_with_the_one_that_may_be_meant_F1(key: str, meant: str) -> None:
@@ -101,8 +107,51 @@ def test_a_key_that_is_none_is_told_with_the_one_that_may_be_meant_F1(key: str, 
 
 
 @pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("algo", "here that is policy.algorithm"),
+        ("policy.entropy_coef", "here that is policy.algorithm.entropy_coefficient"),
+        ("policies.a.lr", "here that is policies.a.learning_rate"),
+        ("policies.a.num_timesteps", "here that is steps"),
+        ("wandb", "here that is loggers: [wandb]"),
+        ("policy.algorithm.tau", "that is a key of c51, dqn, iqn, qmix, sac, vdn"),
+        ("policy.algorithm.learn_temperature", "that is a key of sac"),
+    ],
+)
+def test_a_key_of_another_library_or_algorithm_is_told_as_that(key: str, meant: str) -> None:
+    with raises(ConfigurationError, "unknown_key", key=key, meant=f" ({meant})"):
+        load("cartpole", [f"{key}=1"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "meant"),
+    [
+        ("policy.algorithm=PPO", "policy.algorithm.name", "ppo"),
+        ("policies.a.algorithm=DQN", "policies.a.algorithm.name", "dqn"),
+        ("policy.network.activation=ReLU", "policy.network.activation", "relu"),
+        ("device=gpu", "device", "cuda"),
+        ("device=cuda:0", "device", "cuda"),
+        ("device=CPU", "device", "cpu"),
+        ("environment=CartPole-v1", "environment", "environment.id"),
+        ("policy=ppo", "policy", "policy.algorithm"),
+        ("policy.network=[64, 64]", "policy.network", "policy.network.hidden"),
+    ],
+)
+def test_a_value_that_is_none_is_told_with_what_may_be_meant(setting: str, key: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError) as told:
+        load("cartpole", [setting])
+    facts = told.value.facts
+    assert told.value.kind in ("choice_unknown", "value_invalid")
+    assert facts["key"] == key
+    assert f"(is {meant} meant?" in facts.get("hint", "") + facts.get("reason", "")
+    assert ("CUDA_VISIBLE_DEVICES" in facts.get("reason", "")) == (":0" in setting)
+    assert_sentence_with_remedy(told.value)
+
+
+@pytest.mark.parametrize(
     ("setting", "kind", "facts"),
     [
+        ("steps=1M", "value_invalid", {"key": "steps", "reason": "should be a whole number, as 1000000 or 1e6"}),
         (
             "steps=-3",
             "value_invalid",

@@ -6,15 +6,17 @@ import re
 
 import pytest
 
+from launch.config_loader import load
 from protocol.config.run import parse_run
 from protocol.config.synonyms import SYNONYMS
 from protocol.errors import ConfigurationError
+from tests.faults import raises
 from tests.tools import ROOT
 
 ALGORITHMS = ("ppo", "dqn")
 
 
-@pytest.mark.parametrize("key", sorted({key for key, _ in SYNONYMS.values()}))
+@pytest.mark.parametrize("key", sorted({key for key, _ in SYNONYMS.values() if key}))
 def test_each_leads_to_a_key(key: str) -> None:
     for algorithm in ALGORITHMS:
         data: dict[str, object] = {"policy": {"algorithm": {"name": algorithm}}}
@@ -29,6 +31,14 @@ def test_each_leads_to_a_key(key: str) -> None:
             if fault.kind != "unknown_key":
                 return
     raise AssertionError(key)
+
+
+def test_where_there_is_no_such_key_it_is_said_why() -> None:
+    assert all(key or why for key, why in SYNONYMS.values())
+    for name in ("target_kl", "verbose", "policy.optimizer"):
+        why = SYNONYMS[name.rpartition(".")[2]][1]
+        with raises(ConfigurationError, "unknown_key", key=name, meant=f" (there is none here: {why})"):
+            load("cartpole", [f"{name}=1"])
 
 
 def test_documents_say_the_same_of_a_name() -> None:
