@@ -21,10 +21,11 @@ __all__ = ["ResourcePlan", "outline_of"]
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:
-    """`policies` that learn, learner processes, and bytes of shared memory of an actor and of the largest learner."""
+    """`policies` that learn, names of learner processes, and bytes of shared memory of an actor and of the largest
+    learner."""
 
     policies: list[str]
-    learners: int
+    learners: list[str]
     actor_memory: int
     learner_memory: int
 

@@ -25,6 +25,7 @@ __all__ = [
     "render",
     "starting",
     "summary_table",
+    "tell_summary",
 ]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -156,6 +157,14 @@ def baselines_line(summary: dict[str, Any]) -> str:
     )
     missing = summary["baselines_missing"]
     return f"{played}{took}{f'; {missing}' if missing else ''}"
+
+
+def tell_summary(console: Console, summary: dict[str, Any]) -> None:
+    """How a run went, when it is over."""
+    console.print(summary_table(summary))
+    console.print(baselines_line(summary), highlight=False, markup=False)
+    if (by_environment := environments_table(summary)) is not None:
+        console.print(by_environment)
 
 
 def environments_table(summary: dict[str, Any]) -> Table | None:

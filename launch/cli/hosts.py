@@ -17,8 +17,11 @@ from typing import TextIO
 
 import click
 import yaml
+from rich.console import Console
 
+from launch.cli.display import Display, Plain, Silent, tell_summary
 from launch.cluster.plan import Command, Hosts, as_plain, plan, read_hosts
+from launch.cluster.remote_view import RemoteView
 from launch.cluster.slurm import batch
 from launch.cluster.ssh import LOST, HostFailed, Remote, copies, end_all, ssh
 from launch.config_loader import load
@@ -151,6 +154,10 @@ class _Session:
     def __init__(self, read: Hosts, run: Run, commands: list[Command], logs: Path) -> None:
         self._hosts, self._run, self._commands, self._logs = read, run, commands, logs
         self._remotes: list[Remote] = []
+        self._console = Console(stderr=True)
+        self._display: Silent = Display(self._console) if self._console.is_terminal else Plain(self._console)
+        self._view = RemoteView(read, logs / "status.out")
+        self._page = ""
         self._stopped = threading.Event()
 
     def go(self) -> int:
@@ -172,19 +179,37 @@ class _Session:
             self._copy()
             for command in self._commands:
                 self._remotes.append(Remote(self._hosts, command, self._logs, 2 * seconds, self._run.restarts))
-                click.echo(f"started {command.name} on {command.host}")
+                self._display.tell(f"started {command.name} on {command.host}")
             self._tell(state)
             coordinator = self._remotes[0]
-            while coordinator.code is None and not self._stopped.wait(_LOOK_EVERY):
-                news = [self._look_after(remote) for remote in self._remotes[1:]]
-                if any(news):
-                    self._tell(state)
+            with self._display:
+                while coordinator.code is None and not self._stopped.wait(_LOOK_EVERY):
+                    self._show()
+                    news = [self._look_after(remote) for remote in self._remotes[1:]]
+                    if any(news):
+                        self._tell(state)
         finally:
+            self._view.close()
             for name in end_all(self._remotes, 2 * seconds + _GRACE):
-                click.echo(f"let go of {name}: it did not end in time", err=True)
+                self._display.tell(f"let go of {name}: it did not end in time")
             self._tell(state)
-        click.echo(f"the coordinator said: {coordinator.last_words(1)}")
+        if summary := self._view.summary():
+            tell_summary(self._console, summary)
+        if coordinator.code or not summary:
+            self._display.tell(f"the coordinator said: {coordinator.last_words(1)}")
+        self._display.tell(f"run folder: {self._view.folder}")
         return coordinator.code or 0
+
+    def _show(self) -> None:
+        """What the run is at, and where its page is, once that is known."""
+        view = self._view.newest()
+        if view is None:
+            return
+        if self._view.page != self._page:
+            self._page = self._view.page
+            self._display.tell(f"the run's page: {self._page}")
+        if "made" in view:
+            self._display.show(view)
 
     def _copy(self) -> None:
         with tempfile.TemporaryDirectory() as scratch:
@@ -223,5 +248,5 @@ class _Session:
         if pause is None:
             raise HostFailed("remote_worker_lost", peer=name, status=code, reason=remote.last_words())
         remote.again_at = now + max(pause, _LOST_PAUSE if remote.lost else 0.0)
-        click.echo(f"{name} on {remote.command.host} ended with code {code}; starting it again")
+        self._display.tell(f"{name} on {remote.command.host} ended with code {code}; starting it again")
         return True

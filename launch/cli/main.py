@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 
 from launch.cli.completion import presets_and_files
-from launch.cli.display import Display, Plain, Silent, baselines_line, environments_table, summary_table
+from launch.cli.display import Display, Plain, Silent, tell_summary
 from launch.cli.doctor import diagnosis, preflight, short_run
 from launch.cli.exec import BECOMES, become
 from launch.cli.hosts import hosts
@@ -138,11 +138,7 @@ def train(
     if not outcome.summary:
         click.echo("rookery: the run ended before it could write a summary; see the logs in its folder", err=True)
         sys.exit(1)
-    console.print(summary_table(outcome.summary))
-    console.print(baselines_line(outcome.summary), highlight=False, markup=False)
-    by_environment = environments_table(outcome.summary)
-    if by_environment is not None:
-        console.print(by_environment)
+    tell_summary(console, outcome.summary)
     console.print(f"run folder: {folder}", highlight=False)
     if not outcome.complete and (folder / "state.json").exists():
         again = shlex.join(["rookery", "train", f"{folder}/config.yaml", "--run-dir", str(folder)])

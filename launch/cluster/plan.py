@@ -5,6 +5,7 @@ In flows: a HOSTS.yaml, what its run comes to. Out flow: commands, the coordinat
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,9 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 from protocol.transport.sockets import BLOCK, bracketed
 
-__all__ = ["Command", "Host", "Hosts", "There", "no_option", "plan", "read_hosts"]
+__all__ = ["COORDINATOR", "Command", "Host", "Hosts", "There", "no_option", "plan", "read_hosts"]
 
-_COORDINATOR, _LEARNER, _EVALUATION, _RELAY, _ACTOR = 5600, 5610, 6190, 6200, 6210
+COORDINATOR, _LEARNER, _EVALUATION, _RELAY, _ACTOR = 5600, 5610, 6190, 6200, 6210
 """First ports of each role on a host; a block for each worker."""
 
 
@@ -127,6 +128,8 @@ def plan(hosts: Hosts, run: Run, outline: ResourcePlan) -> list[Command]:
         raise ConfigurationError("too_many_actors", count=actors, limit=run.actors, key="actors")
     if run.actors and not actors:
         raise ConfigurationError("hosts_without_actors", key="hosts")
+    if actors < run.actors:
+        raise ConfigurationError("hosts_with_too_few_actors", count=actors, limit=run.actors)
     ranked = next((name for name in outline.policies if run.ranks(name) > 1), "")
     if ranked and not hosts.insecure_ranks:
         raise ConfigurationError("ranks_without_keys", policy=ranked, key="insecure_ranks")
@@ -135,27 +138,29 @@ def plan(hosts: Hosts, run: Run, outline: ResourcePlan) -> list[Command]:
     if run.evaluation is not None:  # beside the coordinator, whose folder it writes to
         made.append(_worker(hosts, first, "evaluator", "evaluator", _EVALUATION))
     where = {command.host for command in made if command.role == "learner"}
+    count = itertools.count()
     for name, host in hosts.hosts.items():
         if host.actors > 1 and name not in where and run.transport == "auto" and not ranked:
             made.append(_worker(hosts, name, "relay", f"relay-{name}", _RELAY))
         for number in range(host.actors):
-            made.append(_worker(hosts, name, "actor", f"actor-{name}-{number}", _ACTOR + number * BLOCK))
+            called = f"actor-{next(count)}"
+            made.append(_worker(hosts, name, "actor", called, _ACTOR + number * BLOCK, "--name", called))
     return made
 
 
-def _learners(hosts: Hosts, count: int, more: Sequence[str]) -> list[Command]:
+def _learners(hosts: Hosts, names: Sequence[str], more: Sequence[str]) -> list[Command]:
     for_learners = {name: host for name, host in hosts.hosts.items() if host.learners}
     with_gpus = {name: host for name, host in hosts.hosts.items() if host.gpus and host.learners is not False}
     chosen: Mapping[str, Host] = for_learners or with_gpus or dict([next(iter(hosts.hosts.items()))])
     made, here = [], dict.fromkeys(chosen, 0)
-    for index in range(count):
+    for index, called in enumerate(names):
         name = list(chosen)[index % len(chosen)]
         number, gpus = here[name], chosen[name].gpus
         here[name] += 1
         port = _LEARNER + number * BLOCK
         made.append(
             _worker(
-                hosts, name, "learner", f"learner-{index}", port, *more, "--name", f"learner-{index}",
+                hosts, name, "learner", called, port, *more, "--name", called,
                 gpu=number % gpus if gpus else None,
             )
         )  # fmt: skip
@@ -167,7 +172,7 @@ def _coordinator(hosts: Hosts, name: str) -> Command:
     words = [host.rookery, "coordinator", f"{hosts.folder}.yaml", "--run-dir", hosts.folder]
     words += [
         "--bind",
-        f"{_everywhere(hosts)}:{_COORDINATOR}",
+        f"{_everywhere(hosts)}:{COORDINATOR}",
         "--advertise",
         host.address or name,
         "--keys",
@@ -178,7 +183,7 @@ def _coordinator(hosts: Hosts, name: str) -> Command:
 
 def _worker(hosts: Hosts, name: str, role: str, called: str, port: int, *more: str, gpu: int | None = None) -> Command:
     host, (first, coordinator) = hosts.hosts[name], next(iter(hosts.hosts.items()))
-    words = [host.rookery, role, "--coordinator", f"tcp://{bracketed(coordinator.address or first)}:{_COORDINATOR}"]
+    words = [host.rookery, role, "--coordinator", f"tcp://{bracketed(coordinator.address or first)}:{COORDINATOR}"]
     words += [
         "--bind",
         f"{_everywhere(hosts)}:{port}",

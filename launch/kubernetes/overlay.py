@@ -46,7 +46,7 @@ def render(run: Run, outline: ResourcePlan, placement: Placement, k8s: str) -> d
         ],
     }
     if not placement.finite:
-        counts = {"learner": outline.learners, "actor": placement.pods if run.actors else 0}
+        counts = {"learner": len(outline.learners), "actor": placement.pods if run.actors else 0}
         kustomization["replicas"] = [{"name": role, "count": count} for role, count in counts.items()]
     kustomization["images"] = [{"name": "rookery", **_image(placement.image)}]
     if "gpu" in placement.components:

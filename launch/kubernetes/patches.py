@@ -109,7 +109,7 @@ def _room(used: int, shared: int, limit: int, volume: int) -> list[Patch]:
 def _jobs(run: Run, outline: ResourcePlan, placement: Placement) -> list[Patch]:
     """A JobSet's numbers of pods, which `replicas` of a kustomization does not reach; and the evaluation as a job of
     it, as what is no job of it would not end with the coordinator."""
-    counts = {"learner": outline.learners, "actor": placement.pods if run.actors else 0}
+    counts = {"learner": len(outline.learners), "actor": placement.pods if run.actors else 0}
     changes = [
         _replace(f"/spec/replicatedJobs/{_JOBS[role]}/template/spec/{key}", count)
         for role, count in counts.items()

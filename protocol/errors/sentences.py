@@ -155,6 +155,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "hosts_logs_in_use": "another `rookery hosts up` writes to {file}; end it, or give other --logs",
         "hosts_never_started": "nothing was started with the logs in {file}; give the --logs of `rookery hosts up`",
         "hosts_not_running": "no `rookery hosts up` runs with the logs in {file}; give the --logs that it was given",
+        "hosts_with_too_few_actors": "the hosts have {count} actors and the run has places for {limit}, and nobody would make the steps of the others; write set: [actors={count}], or give hosts more actors",
         "hosts_without_actors": "no host has actors; say how many, as in hosts: {{node-1: {{actors: 8}}}}",
         "id_beside_members": "id is {value} and there are members, which name their own; remove one of the two",
         "image_without_tag": "image {value!r} has no tag; write NAME:TAG or NAME@sha256:…",

@@ -48,13 +48,19 @@ def test_up_holds_every_worker_status_tells_of_them_and_down_ends_all(
         runs.until(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text(), what=up.said)
         members = json.loads((run / "state.json").read_text())["members"]
         runs.kill(next(member["pid"] for member in members if member["role"] == "actor"), signal.SIGKILL)
+        runs.until(lambda: "the run's page: http://" in up.said and "return:" in up.said, what="the run is shown")
         runs.until(lambda: "ended with code 137; starting it again" in up.said, what="the death is seen")
         told = runs.rookery("hosts", "status", str(path), cwd=tmp_path).stdout
         assert len(told.splitlines()) == 6
         assert told.count("runs") >= 5
+        called = {line.split()[0] for line in told.splitlines()} - {"coordinator"}
+        joined = {member["name"] for member in members if member["role"] != "relay"}
+        assert {name for name in called if not name.startswith("relay")} == joined
         ended = runs.rookery("hosts", "down", str(path), cwd=tmp_path, seconds=120)
         assert ended.stdout == "all have ended\n", ended.stderr
         assert up.wait() == 9, "in order, before all steps were made"
+        assert "mean return of an episode" in up.said
+        assert "run folder: a:runs/hosts" in up.said
     assert runs.rookery("hosts", "down", str(path), cwd=tmp_path).returncode == 2
     summary = json.loads((run / "summary.json").read_text())
     assert runs.balanced(summary["segments"])

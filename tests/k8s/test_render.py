@@ -20,7 +20,7 @@ from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.k8s.manifests import CUSTOM, build, jobs, named, pods, unrestricted
 
-SMALL = ResourcePlan(["a", "b", "c"], 3, 2**20, 2**20)
+SMALL = ResourcePlan(["a", "b", "c"], ["learner-a", "learner-b", "learner-c"], 2**20, 2**20)
 RANKS = {"actors": 4, "policies": {"a": {"ranks": 3}}}
 EXTERNAL = {"id": "external", "settings": {"world": "gymnasium:CartPole-v1"}}
 
@@ -120,7 +120,7 @@ def test_a_run_that_ends_is_a_jobset_with_the_pods_of_one_that_stays(k8s: Path) 
     """Its evaluation, its sizes, its ranks, which reach each other and nobody else: all is as without jobset, in jobs
     that end with the coordinator."""
     run = parse_run({**RANKS, "learner_timeout": 60, "evaluation": {"every_steps": 1000}})
-    outline = ResourcePlan(["a"], 3, 2**30, 4 * 2**30)
+    outline = ResourcePlan(["a"], ["learner-a-0", "learner-a-1", "learner-a-2"], 2**30, 4 * 2**30)
     some = ("gpu", "spot", "shared-volume")
     stays = rendered(k8s, "stays", run, Placement("ends", pods=2, components=some), outline)
     ends = rendered(k8s, "ends", run, Placement("ends", pods=2, components=(*some, "jobset", "kueue")), outline)
@@ -177,7 +177,7 @@ def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of
 
 def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
     run = parse_run({"actors": 4, "learner_timeout": 60})
-    outline = ResourcePlan(["a"], 1, actor_memory=2**30, learner_memory=4 * 2**30)
+    outline = ResourcePlan(["a"], ["learner-a"], actor_memory=2**30, learner_memory=4 * 2**30)
     templates = pods(rendered(k8s, "large", run, Placement("large"), outline))
     assert "evaluator" not in templates, "as nobody evaluates"
     sizes = {name: template["spec"]["volumes"] for name, template in templates.items()}

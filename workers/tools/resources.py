@@ -46,7 +46,7 @@ def resource_summary(run: Run) -> dict[str, Any]:
     of_learners = [sum(pools.get(name, 0) for name in places.policies("learner", i)) for i in range(places.learners)]
     return {
         "policies": list(plans),
-        "learners": places.learners,
+        "learners": places.names("learner"),
         "actor_memory": shared + rings,
         "learner_memory": shared + max(of_learners, default=0),
     }

@@ -29,7 +29,7 @@ from protocol.transport.curve import ROLES
 from tests.faults import kinds_in, raises
 from tests.waiting import until
 
-TWO = ResourcePlan(["a", "b"], 2, 0, 0)
+TWO = ResourcePlan(["a", "b"], ["learner-a", "learner-b"], 0, 0)
 HOSTS = {
     "trainer": {"ssh": "me@trainer", "address": "10.0.0.1", "gpus": 2, "folder": "work"},
     "node-1": {"actors": 4, "rookery": "/opt/rookery/bin/rookery"},
@@ -44,7 +44,7 @@ def hosts(machines: dict[str, Any] = HOSTS, **keys: Any) -> Hosts:
 
 def planned(machines: dict[str, Any] = HOSTS, outline: ResourcePlan = TWO, **keys: Any) -> list[Command]:
     """The plan for a run of as many places as needed."""
-    return plan(hosts(machines), parse_run({"actors": 8, **keys}), outline)
+    return plan(hosts(machines), parse_run({"actors": 5, **keys}), outline)
 
 
 def test_learners_go_to_gpus_actors_where_they_are_asked_for_and_a_relay_to_a_host_with_several() -> None:
@@ -58,7 +58,10 @@ def test_learners_go_to_gpus_actors_where_they_are_asked_for_and_a_relay_to_a_ho
 
 
 def test_no_two_workers_of_a_host_share_a_port_and_all_know_the_coordinator() -> None:
-    for many in (planned(), planned({"one": {"actors": 8}}, ResourcePlan([], 40, 0, 0))):
+    for many in (
+        planned(),
+        planned({"one": {"actors": 8}}, ResourcePlan([], [f"learner-{i}" for i in range(40)], 0, 0), actors=8),
+    ):
         bound = [(command.host, command.words[command.words.index("--bind") + 1]) for command in many]
         assert len(set(bound)) == len(bound)
         assert all(int(port.rpartition(":")[2]) % 10 == 0 for _, port in bound)
@@ -74,15 +77,15 @@ def test_a_run_that_evaluates_itself_does_so_beside_its_coordinator() -> None:
 
 
 def test_ranks_need_a_word_that_the_network_is_trusted_and_no_relay_stands_between() -> None:
-    run = parse_run({"actors": 8, "policies": {"a": {"ranks": 3}}})
-    outline = ResourcePlan(["a"], 3, 0, 0)
+    run = parse_run({"actors": 5, "policies": {"a": {"ranks": 3}}})
+    outline = ResourcePlan(["a"], [f"learner-a-{rank}" for rank in range(3)], 0, 0)
     with raises(ConfigurationError, "ranks_without_keys", policy="a", key="insecure_ranks"):
         plan(hosts(), run, outline)
     found = plan(hosts(insecure_ranks=True), run, outline)
     assert {command.role for command in found} == {"coordinator", "learner", "actor"}
     words = [command.words for command in found if command.role == "learner"]
     # each claims its place, so that every start is the same
-    assert [one[-3:] for one in words] == [("--insecure", "--name", f"learner-{rank}") for rank in range(3)]
+    assert [one[-3:] for one in words] == [("--insecure", "--name", f"learner-a-{rank}") for rank in range(3)]
     assert batch(hosts(insecure_ranks=True), run, outline).count("--insecure --name learner-") == 3
 
 
@@ -101,11 +104,12 @@ def test_a_host_gets_the_secrets_of_its_roles_alone() -> None:
     [
         ({"a": {"actors": 9}}, "too_many_actors", {"count": 9, "limit": 8}),
         ({"a": {}}, "hosts_without_actors", {}),
+        ({"a": {"actors": 3}, "b": {"actors": 4}}, "hosts_with_too_few_actors", {"count": 7, "limit": 8}),
     ],
 )
 def test_hosts_that_do_not_fit_the_run_are_refused(machines: dict[str, Any], kind: str, facts: dict[str, int]) -> None:
     with raises(ConfigurationError, kind, **facts):
-        planned(machines)
+        planned(machines, actors=8)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +138,7 @@ def test_an_ipv6_address_stands_in_brackets_and_all_addresses_are_bound() -> Non
 
 
 def test_slurm_gets_a_step_for_each_worker_and_bash_finds_no_fault_with_it() -> None:
-    script = batch(hosts(), parse_run({"actors": 8}), TWO)
+    script = batch(hosts(), parse_run({"actors": 5}), TWO)
     assert script.count("\nkept srun ") == len(planned())
     assert "#SBATCH --nodes=3\n" in script
     assert "#SBATCH --cpus-per-task=5\n#SBATCH --mem=4608M\n" in script, "four actors and a relay on one node"
@@ -256,7 +260,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def submitted(slurm: Path, starts: int) -> subprocess.Popen[bytes]:
     """A job whose steps were started so often."""
-    script = batch(hosts(), parse_run({"actors": 8, "restarts": 2}), TWO)
+    script = batch(hosts(), parse_run({"actors": 5, "restarts": 2}), TWO)
     job = subprocess.Popen(["bash", "-c", script], cwd=slurm, stderr=subprocess.DEVNULL)
     until(lambda: (slurm / "told").read_text().count("started") >= starts, what=f"{starts} steps were started")
     return job
@@ -274,7 +278,7 @@ def test_a_step_that_dies_is_started_again_as_often_as_the_run_says_and_one_that
     slurm: Path,
 ) -> None:
     dies = """echo started >> told
-case "$*" in *learner-0*) exit 1;; *learner-1*) exit 2;; esac
+case "$*" in *learner-a*) exit 1;; *learner-b*) exit 2;; esac
 trap 'echo ended >> told; exit 9' TERM
 while :; do sleep 0.1; done
 """
@@ -291,7 +295,7 @@ while :; do sleep 0.1; done
 
 def test_paths_that_begin_at_the_root_and_strange_ones_are_the_same_for_scp_and_the_worker() -> None:
     read = hosts({"one": {"actors": 1, "folder": "my work"}}, keys="/etc/k", folder="/scratch/me/run/")
-    commands = plan(read, parse_run({"actors": 8}), TWO)
+    commands = plan(read, parse_run({"actors": 1}), TWO)
     to = [words[-1] for words in copies(read, commands, Path("run.yaml"))]
     assert to == [
         "mkdir -p /etc/k && chmod 700 /etc/k",
@@ -318,7 +322,7 @@ class Dead:
 def test_who_finds_its_ports_taken_after_a_lost_connection_is_started_again(tmp_path: Path) -> None:
     session = _Session(hosts(), parse_run({}), [], tmp_path)
     worker: Any = Dead(2)
-    with raises(HostFailed, "remote_worker_lost", peer="actor-node-2-0", status=2, reason="cannot bind"):
+    with raises(HostFailed, "remote_worker_lost", peer="actor-4", status=2, reason="cannot bind"):
         session._look_after(worker)
     worker.code = 255
     for code in (2, 3):  # its predecessor has its ports, then its place
