@@ -49,6 +49,7 @@ from workers.rollout.report import ActorReport, BoundsReport, update_environment
 from workers.rollout.stacked_inference import build_stacked_inference
 from workers.rollout.transport import ActorTransport
 from workers.runtime import torch_setup
+from workers.runtime.last_words import run_to_end
 from workers.runtime.lockstep_checkpoints import checkpoints_of
 from workers.runtime.logs import configure_logging
 from workers.runtime.process import StopRequested, WorkerProcess, run_dir_of, worker_command
@@ -298,4 +299,4 @@ command = worker_command("actor", main)
 
 if __name__ == "__main__":
     freeze_startup_objects()
-    command()
+    run_to_end(command)

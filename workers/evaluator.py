@@ -26,6 +26,7 @@ from workers import freeze_startup_objects
 from workers.evaluation.periodic import PeriodicEvaluation
 from workers.planning.policy_plan import plan_policies
 from workers.runtime import torch_setup
+from workers.runtime.last_words import run_to_end
 from workers.runtime.logs import configure_logging
 from workers.runtime.process import StopRequested, WorkerProcess, run_dir_of, worker_command
 
@@ -131,4 +132,4 @@ command = worker_command("evaluator", main)
 
 if __name__ == "__main__":
     freeze_startup_objects()
-    command()
+    run_to_end(command)

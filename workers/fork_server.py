@@ -7,19 +7,15 @@ module of a user, no thread, no device and no socket but that pair, and ends whe
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import importlib
 import os
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 _BEGUN = time.time_ns()  # before the imports: what is saved while they go on is not what they read
 
@@ -29,6 +25,7 @@ import numpy as np  # noqa: E402
 import protocol.transport.curve  # noqa: E402, F401  # a worker imports it when it has keys, as all of a local run have
 from protocol.control.fork_request import MAX_REQUEST_BYTES, STALE, ForkReply, ForkRequest  # noqa: E402
 from workers import actor, evaluator, freeze_startup_objects, learner  # noqa: E402
+from workers.runtime.last_words import run_to_end  # noqa: E402
 
 __all__ = ["ForkServer", "main"]
 
@@ -153,29 +150,7 @@ def main() -> None:
     sys.argv[:] = [sys.modules[name].__file__ or name, *arguments]
     _show_command_line(sys.orig_argv)
     np.random.seed()  # noqa: NPY002 - the global generator that worlds use, which the fork would share
-    _run(_COMMANDS[name])
-
-
-def _run(command: Callable[[], object]) -> NoReturn:
-    """As a program, to its end, but for the interpreter's: to take apart all that was imported would copy what is
-    shared with the server, 140 MB and a quarter of a second of a processor for each worker."""
-    code: object = 0
-    try:
-        command()
-    except SystemExit as end:
-        code = end.code
-    except Exception:
-        sys.excepthook(*sys.exc_info())
-        code = 1
-    if code is not None and not isinstance(code, int):
-        sys.stderr.write(f"{code}\n")
-        code = 1
-    threading._shutdown()  # type: ignore[attr-defined]  # both as the interpreter does, and in its order
-    atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # a full disk: the exit code is to be the worker's own
-            stream.flush()
-    os._exit((code or 0) & 0xFF)
+    run_to_end(_COMMANDS[name])
 
 
 def _show_command_line(words: Sequence[str]) -> None:

@@ -49,6 +49,7 @@ from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan, most_steps
 from workers.planning.shared_observation_plan import plan_common
 from workers.runtime import torch_setup
+from workers.runtime.last_words import run_to_end
 from workers.runtime.lockstep_checkpoints import checkpoints_of
 from workers.runtime.logs import configure_logging
 from workers.runtime.process import WorkerProcess, run_dir_of, worker_command
@@ -314,4 +315,4 @@ command = worker_command("learner", main)
 
 if __name__ == "__main__":
     freeze_startup_objects()
-    command()
+    run_to_end(command)

@@ -35,6 +35,7 @@ from workers.planning.policy_plan import TrainingPlan
 from workers.planning.shared_observation_plan import plan_common
 from workers.relaying.segment_relay import SegmentRelay
 from workers.relaying.weight_relay import WeightRelay
+from workers.runtime.last_words import run_to_end
 from workers.runtime.logs import configure_logging
 from workers.runtime.process import WorkerProcess, run_dir_of, worker_command
 
@@ -196,4 +197,4 @@ command = worker_command("relay", main)
 
 if __name__ == "__main__":
     freeze_startup_objects()
-    command()
+    run_to_end(command)

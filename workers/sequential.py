@@ -65,7 +65,7 @@ from workers.rollout.lockstep import LockstepSchedule
 from workers.rollout.report import ActorReport, BoundsReport, tell_first_episodes, update_environment_counters
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
-from workers.runtime.last_words import kill_children, tell_failure, watch_user_code
+from workers.runtime.last_words import run_to_end, tell_failure, watch_user_code
 from workers.runtime.logs import configure_logging
 from workers.runtime.process import INCOMPLETE, lock_run_folder
 from workers.runtime.seeds import seed_of
@@ -371,11 +371,9 @@ def command(config: Path, run_dir: Path) -> None:
         os.close(lock)
     except Exception as fault:
         sys.exit(tell_failure("sequential", fault)[1])
-    finally:
-        kill_children()
     sys.exit(0 if complete else INCOMPLETE)
 
 
 if __name__ == "__main__":
     freeze_startup_objects()
-    command()
+    run_to_end(command)

@@ -5,6 +5,7 @@ In flow: a function that tells lines of text. Out flow: the lines as they come, 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import faulthandler
 import os
@@ -20,7 +21,7 @@ from typing import NoReturn
 
 from protocol.errors import EnvironmentFault, one_sentence
 from protocol.errors.origin import stack_in
-from workers.runtime.last_words import noted_crash, watch_user_code
+from workers.runtime.last_words import leave, noted_crash, watch_user_code
 
 __all__ = ["Ended", "Forked", "Tell", "apart"]
 
@@ -177,8 +178,9 @@ def _end(*_: object) -> NoReturn:
 
 
 def _become(body: Callable[[Tell], int], write: int, parent: int, notes: int, stacks: int) -> NoReturn:
-    """Nothing is raised, and nothing of the interpreter's end is run: it is the other process's."""
+    """Nothing is raised, and no handler of `atexit` is run that is the other process's."""
     code = 1
+    atexit._clear()
 
     def tell(line: str) -> None:
         data = memoryview(f"{line}\n".encode())
@@ -201,7 +203,4 @@ def _become(body: Callable[[Tell], int], write: int, parent: int, notes: int, st
     except BaseException:
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):  # a full disk, or the user has closed it
-                stream.flush()
-        os._exit(code & 0xFF)
+        leave(code)

@@ -7,12 +7,14 @@ one in which our frames are folded), the error that other processes are told, th
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import logging
 import os
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, NoReturn
 
@@ -20,11 +22,13 @@ from protocol.errors import RookeryError, disk_fault
 from protocol.errors.origin import Crash, blame, crash_in, ended, is_ours, place_of
 from workers.runtime.logs import SHOWN
 
-__all__ = ["kill_children", "noted_crash", "tell_end", "tell_failure", "watch_user_code"]
+__all__ = ["kill_children", "leave", "noted_crash", "run_to_end", "tell_end", "tell_failure", "watch_user_code"]
 
 log = logging.getLogger(__name__)
 
 _exit = os._exit
+_THREAD_SECONDS, _HANDLER_SECONDS = 4.0, 20.0
+"""That the user's threads may go on at a process's end, and that its handlers of `atexit` may take then."""
 
 
 def tell_failure(role: str, fault: Exception) -> tuple[str, int]:
@@ -40,6 +44,7 @@ def tell_failure(role: str, fault: Exception) -> tuple[str, int]:
         code = 1
         log.error("event=crashed error=%s", type(fault).__name__, exc_info=fault, extra=SHOWN)
     try:
+        sys.stdout.flush()  # what the user's code has printed comes before it
         print(said, file=sys.stderr, flush=True)  # noqa: T201 - the worker's last word
     except OSError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -79,12 +84,63 @@ def watch_user_code(notes: int = 2) -> None:
     os._exit = tell_exit
 
 
+def run_to_end(command: Callable[[], object]) -> NoReturn:
+    """Runs a program that runs code of the user, and ends this process as that program ends."""
+    code: object = 0
+    try:
+        command()
+    except SystemExit as end:
+        code = end.code
+    except Exception:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    if code is not None and not isinstance(code, int):
+        sys.stderr.write(f"{code}\n")
+        code = 1
+    leave(code or 0)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process as the interpreter does, in its order, but waits for nobody for long: of threads and handlers
+    that the user's code has left some never end. Nothing is taken apart: in a fork that would copy what is shared."""
+    try:
+        kill_children()
+        late = _later(_THREAD_SECONDS, _finish, code)
+        threading._shutdown()  # type: ignore[attr-defined]
+        late.cancel()
+        _finish(code)
+    finally:
+        _exit(code & 0xFF)
+
+
+def _finish(code: int) -> NoReturn:
+    try:
+        left = {one.name for one in threading.enumerate() if not one.daemon} - {threading.main_thread().name}
+        if left:
+            log.warning("event=threads_left names=%s", ",".join(sorted(left)))
+        _later(_HANDLER_SECONDS, _exit, code & 0xFF)
+        atexit._run_exitfuncs()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # a full disk, or the user has closed it: the exit code is its own
+                stream.flush()
+        _exit(code & 0xFF)
+
+
+def _later(seconds: float, end: Callable[[int], object], code: int) -> threading.Timer:
+    timer = threading.Timer(seconds, end, [code])
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
 def kill_children() -> None:
     """Ends what a user's code has begun by multiprocessing and left behind: the interpreter waits for it at its end."""
-    used = sys.modules.get("multiprocessing")
+    used, here = sys.modules.get("multiprocessing"), os.getpid()
     for child in used.active_children() if used is not None else ():
-        log.warning("event=child_left pid=%d name=%s", child.pid, child.name)
-        child.kill()
+        if child._parent_pid == here:  # and not that of the process which this one was forked from
+            log.warning("event=child_left pid=%d name=%s", child.pid, child.name)
+            child.kill()
 
 
 def noted_crash(notes: IO[bytes]) -> Crash | None:

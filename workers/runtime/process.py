@@ -291,8 +291,8 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
         except RookeryError as fault:
             sys.exit(tell_failure(role, fault)[1])
         code = life.run(body)
-        kill_children()
         if code == 0 and life.renewable:  # without a restart that the scheduler would count, and delay ever longer
+            kill_children()
             os.chdir(here)  # the user's code may have changed it
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
         if code == 0:

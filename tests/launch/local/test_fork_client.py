@@ -46,7 +46,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the fork server's code lies now, with stand-ins for what it imports and forks."""
     folder = tmp_path / "quick"
     shutil.copytree(ROOT / "protocol", folder / "protocol", ignore=shutil.ignore_patterns("golden", "clients"))
-    (folder / "workers").mkdir()
+    shutil.copytree(ROOT / "workers" / "runtime", folder / "workers" / "runtime")
     for name in ("__init__", "fork_server"):
         shutil.copy(ROOT / "workers" / f"{name}.py", folder / "workers")
     for name in ("actor", "coordinator", "evaluator", "learner"):
@@ -276,31 +276,3 @@ def test_who_may_use_a_gpu_is_started_by_command_line(
     """CUDA does not outlast a fork; `there` stands for the devices of a GPU."""
     monkeypatch.setattr(supervisor, "_GPUS", (there,))
     assert supervisor._on_gpu(Run(device=device), "learner") is not forked
-
-
-ENDS = """
-import atexit, os, sys, threading, time, types
-for name in ("actor", "evaluator", "learner"):
-    sys.modules[f"workers.{name}"] = types.SimpleNamespace(command=None)  # what takes long to import
-from workers.fork_server import _run
-
-def late(): time.sleep(0.1); print("thread")
-def returns(): atexit.register(print, "handler"); threading.Thread(target=late).start()
-def exits(): sys.exit(7)
-def says(): sys.exit("the reason")
-def breaks(): raise ValueError("broken")
-
-for command in (returns, exits, says, breaks):
-    sys.stdout.flush()
-    if not (pid := os.fork()):
-        _run(command)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-"""
-
-
-def test_a_forked_worker_ends_as_a_program_does() -> None:
-    """Its threads are waited for, its handlers are called, what it said is written, and its code is the program's."""
-    done = subprocess.run([sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["thread", "handler", "0", "7", "1", "1"]
-    assert "the reason\n" in done.stderr
-    assert "ValueError: broken\n" in done.stderr

@@ -123,7 +123,8 @@ def test_one_that_hangs_is_killed_with_what_it_started() -> None:
 
     forked = Forked(hangs)
     assert forked.lines(PATIENCE) == ["begun"]
-    assert (forked.over, forked.fate.partition(" (")[0]) == (False, "it did not end in hangs")
+    until(lambda: forked.fate.startswith("it did not end in hangs ("))
+    assert not forked.over
     forked.close()
     until(lambda: not group_lives(forked.pid))
 
