@@ -36,7 +36,7 @@ class World(gymnasium.Env):
 
     def look(self):
         seen = self.made.normal(size=self.observation_space.shape).clip(-9, 9).astype(np.float32)
-        return {"zero": 0 * seen, "shape": seen[None]}.get(self.fault, seen)
+        return {"zero": 0 * seen, "shape": seen[None] if self.turn > 3 else seen}.get(self.fault, seen)
 
 
 def make(fault="", size=4):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from protocol.config.checks import dealt
 from protocol.config.run import Run
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
+from workers.environments.checks.closing import close_all
 from workers.environments.registry import make
 from workers.runtime.seeds import seed_of
 from workers.runtime.state_capture import State, capture, restore, strip_prefix
@@ -100,5 +101,4 @@ class LockstepBlocks(Environment):
 
     def close(self) -> None:
         """Closes all blocks."""
-        for block in self._blocks:
-            block.close()
+        close_all(list(self._blocks))

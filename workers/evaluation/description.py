@@ -13,7 +13,10 @@ from contextlib import ExitStack
 from protocol.config.run import Run
 from protocol.errors import EnvironmentFault
 from protocol.spaces import World, parse_world
+from workers.environments.base import Environment
+from workers.environments.players import first_legal
 from workers.environments.registry import single_copy
+from workers.environments.simulators import EXTERNAL
 from workers.evaluation.forked import Ended, Forked, Tell
 from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.last_words import tell_failure
@@ -23,9 +26,13 @@ __all__ = ["described"]
 
 log = logging.getLogger(__name__)
 
+_PLAYED = "played"
+"""What the other process tells after the world, when that has played a turn."""
 _SECONDS = 300.0
 _SLOW_SECONDS = 5.0
 """After which it is said where a world is that is still being made, and again after twice as long."""
+_TURN_SECONDS = 3.0
+"""In which a world that was described may play its first turn, of which a run does not wait for more."""
 _CLOSE_SECONDS = 3.0
 """In which a world that was described may close itself."""
 
@@ -34,9 +41,9 @@ def described(run: Run, role: str, lock: int | None = None) -> World:
     """The world of `run`, in which all its scripts can act. To be asked before threads are begun. `lock`: the
     descriptor that holds the run's folder, which what a world may leave behind must not hold.
 
-    Where it cannot be made, or a script cannot act, the other process says so as `role` does, and this one ends with
-    its exit code. EnvironmentFault where it ended, or hung, before it could say anything. How it is closed after it
-    was described keeps nobody, and is logged.
+    Where it cannot be made, a script cannot act, or its first turn contradicts its API or its spaces, the other process
+    says so as `role` does, and this one ends with its exit code. EnvironmentFault where it ended, or hung, before it
+    could say anything. How its first turn ends otherwise, and how it is closed, keeps nobody, and is logged.
     """
     world = run.environment.id
     other = Forked(lambda tell: _describe(run, role, tell), () if lock is None else (lock,))
@@ -44,18 +51,23 @@ def described(run: Run, role: str, lock: int | None = None) -> World:
         told = _heard(other, world, role)
         if not told:
             raise EnvironmentFault("world_not_described", environment=world, reason=other.fate)
-        if told.isdecimal():
-            sys.exit(int(told))
-        other.lines(_CLOSE_SECONDS)
+        if told[0].isdecimal():
+            sys.exit(int(told[0]))
+        played = told[1:] or other.lines(_TURN_SECONDS)
+        if played and played[0].isdecimal():
+            sys.exit(int(played[0]))
+        if played:
+            other.lines(_CLOSE_SECONDS)
         if not other.over or other.crashed:
-            log.warning('event=close_failed environment=%s reason="%s"', world, other.fate)
+            event = "close_failed" if played else "first_turn_failed"
+            log.warning('event=%s environment=%s reason="%s"', event, world, other.fate)
             other.close(0.0)
     finally:
         other.close()
-    return parse_world(told)
+    return parse_world(told[0])
 
 
-def _heard(other: Forked, world: str, role: str) -> str:
+def _heard(other: Forked, world: str, role: str) -> list[str]:
     """What the other process tells; empty where that is nothing. As long as it does not, it is said where it is."""
     began, told = time.monotonic(), other.lines(_SLOW_SECONDS)
     while not told and not other.over and (past := time.monotonic() - began) < _SECONDS:
@@ -64,20 +76,35 @@ def _heard(other: Forked, world: str, role: str) -> str:
         said = f"{role}: {world} is still being made after {past:.0f} s,{at or ' at an unknown place'}"
         print(said, file=sys.stderr, flush=True)  # noqa: T201 - whoever waits for it reads this
         told = other.lines(min(past, _SECONDS - past))
-    return told[0] if told else ""
+    return told
 
 
 def _describe(run: Run, role: str, tell: Tell) -> int:
-    """In the forked process: tells the world, or the exit code of what it has said, before the world is closed."""
+    """In the forked process: tells the world, and that it has played a turn, before it is closed; or the exit code of
+    what it has said instead."""
     run = run.anchored()
     with ExitStack() as closing:
         try:
             environment = single_copy(run.environment, run.lockstep_checkpoints)
             closing.callback(environment.close)
             check_fixed(run, environment.world)
+            tell(environment.world.model_dump_json())
+            if run.environment.id != EXTERNAL:  # whose turns are simulators'
+                _play_turn(environment)
+            tell(_PLAYED)
         except Exception as fault:
             if not isinstance(fault.__cause__, Ended):  # in the world's code
                 tell(str(tell_failure(role, fault)[1]))
-        else:
-            tell(environment.world.model_dump_json())
     return 0
+
+
+def _play_turn(environment: Environment) -> None:
+    """EnvironmentFault if it returns what it should not. What it raises is told by who plays: it may be well again."""
+    try:
+        turn = environment.reset(0)
+        acted = [environment.world.places[one.agent].acted for one in turn.present]
+        masked = zip(acted, turn.present, strict=True)
+        environment.step([first_legal(rows, len(one.reward), one.action_mask) for rows, one in masked])
+    except EnvironmentFault as fault:
+        if fault.kind != "environment_raised":
+            raise

@@ -52,9 +52,21 @@ def leave():
     os._exit(0)
 
 
+def old():
+    return np.zeros(2, np.float32), 0.0, False, {{}}
+
+
+def stranger():
+    return np.zeros(3, np.float32), 0.0, False, False, {{}}
+
+
+def paid():
+    return np.zeros(2, np.float32), "much", False, False, {{}}
+
+
 def at(place):
     if place == "{where}":
-        {how}()
+        return {how}()
 
 
 class World(Env):
@@ -68,6 +80,9 @@ class World(Env):
         at("reset")
         return np.zeros(2, np.float32), {{}}
 
+    def step(self, action):
+        return at("step") or (np.zeros(2, np.float32), 0.0, False, False, {{}})
+
     def close(self):
         at("close")
 
@@ -78,6 +93,24 @@ def make():
 
 
 at("import")
+"""
+
+
+MASKED = """
+import numpy as np
+from gymnasium import Env, spaces
+
+
+class World(Env):
+    observation_space = spaces.Box(0, 1, (2,))
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {"action_mask": np.array([0, 0, 1], np.int8)}
+
+    def step(self, action):
+        print(action, file=open("played", "a"), end="", flush=True)
+        return np.zeros(2, np.float32), 0.0, False, False, {}
 """
 
 
@@ -177,6 +210,39 @@ def test_a_world_is_described_however_it_is_closed(
     for one in told:
         assert one["environment"] == "its_world:make"
         assert f" in {how} (its_world.py:" in str(one["reason"])
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [("old", "environment_call_malformed"), ("stranger", "array_shape_wrong"), ("paid", "reward_not_number")],
+)
+def test_what_a_step_returns_that_it_should_not_is_said_before_the_run_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], how: str, kind: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        described(hanging(tmp_path, monkeypatch, "step", how), "coordinator")
+    assert ended.value.code == EnvironmentFault.exit_code
+    assert kinds_in(capfd.readouterr().err)[-1] == kind
+
+
+@pytest.mark.parametrize("how", ["hang", "segfault", "leave", "unknown"])
+def test_a_world_whose_first_step_ends_otherwise_is_described(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    monkeypatch.setattr(description, "_TURN_SECONDS", 0.3)
+    assert described(hanging(tmp_path, monkeypatch, "step", how), "coordinator").agents
+    told = [facts(record.getMessage()) for record in caplog.records]
+    assert [one["event"] for one in told] == ([] if how == "unknown" else ["first_turn_failed"])
+    for one in told:
+        assert f" in {how} (its_world.py:" in str(one["reason"])
+
+
+def test_the_first_turn_of_a_world_is_legal_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "masked.py").write_text(MASKED)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    described(parse_run({"environment": {"id": "masked:World"}}), "coordinator")
+    assert (tmp_path / "played").read_text() == "2"
 
 
 def test_what_is_wrong_is_said_though_the_world_does_not_close_after_it(

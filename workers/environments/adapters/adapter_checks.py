@@ -1,10 +1,13 @@
-"""What the adapters of foreign environments share: spaces that stay the same, limits of steps, seeds.
+"""What the adapters of foreign environments share: what their calls return, spaces that stay the same, limits of steps,
+seeds.
 
-In flow: what an environment declares. Out flow: nothing, or the sentence that says what is wrong with it.
+In flow: what an environment declares and returns. Out flow: nothing, or the sentence that says what is wrong with it.
 """
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,76 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 
-__all__ = ["check_same", "copy_seeds", "max_steps", "picture_of", "step_before_reset"]
+__all__ = [
+    "RESET",
+    "STEP",
+    "check_reset",
+    "check_same",
+    "copy_seeds",
+    "has_ended",
+    "malformed",
+    "mapping_of",
+    "max_steps",
+    "number_of",
+    "picture_of",
+    "step_before_reset",
+]
+
+RESET, STEP = "(observation, info)", "(observation, reward, terminated, truncated, info)"
+"""What Gymnasium's `reset` and `step` return."""
+
+
+def malformed(where: str, method: str, expected: str, told: Any, api: str = "gymnasium.Env") -> EnvironmentFault:
+    """What to raise where a call of `api` returned something of another form."""
+    said = type(told).__name__
+    if isinstance(told, tuple | list):
+        parts = ", ".join(type(part).__name__ for part in told)
+        said = f"{len(told)} values" if len(told) != len(expected.split(", ")) else f"({parts})"
+    return EnvironmentFault(
+        "environment_call_malformed", where=where, method=method, expected=expected, value=said, api=api
+    )
+
+
+def check_reset(where: str, reset: Any) -> None:
+    """EnvironmentFault for a `reset` that takes no seed, as that of Gym took none, or that needs one."""
+    try:
+        takes = inspect.signature(reset)
+    except (TypeError, ValueError):  # it does not tell
+        return
+    try:
+        takes.bind(seed=0)
+        takes.bind()
+    except TypeError:
+        raise EnvironmentFault("reset_without_seed", where=where, value=takes) from None
+
+
+def number_of(where: str, reward: Any) -> float:
+    """A reward; EnvironmentFault where that is no number."""
+    try:
+        if isinstance(reward, str | bytes):
+            raise TypeError
+        return float(reward)
+    except (TypeError, ValueError):
+        raise EnvironmentFault("reward_not_number", where=where, value=reward) from None
+
+
+def has_ended(where: str, field: str, value: Any) -> bool:
+    """Whether an episode was `field`; EnvironmentFault where text, a mapping or an array of several should say so."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    try:
+        if isinstance(value, str | bytes | Mapping | Sequence):
+            raise TypeError
+        return bool(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise EnvironmentFault("end_not_true_or_false", where=where, field=field, value=value) from None
+
+
+def mapping_of(where: str, info: Any) -> Mapping[Any, Any]:
+    """An info, empty where there is none; EnvironmentFault where it is no mapping."""
+    if info is None or isinstance(info, Mapping):
+        return info or {}
+    raise EnvironmentFault("value_not_a_mapping", field=f"{where}: info", value=type(info).__name__)
 
 
 def check_same(expected: Any, got: Any, where: str, field: str) -> None:

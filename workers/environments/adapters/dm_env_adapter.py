@@ -14,6 +14,7 @@ import numpy as np
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.arrays import limits
+from workers.environments.adapters.adapter_checks import malformed
 
 if TYPE_CHECKING:
     import gymnasium
@@ -36,16 +37,21 @@ class DmEnv:
 
     def reset(self, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """The first observation; dm_env takes no seed."""
-        return self._env.reset().observation, {}
+        return self._told("reset", self._env.reset()).observation, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """EnvironmentFault if the environment restarted before it had ended."""
-        now = self._env.step(action)
+        now = self._told("step", self._env.step(action))
         if now.first():
             raise EnvironmentFault("episode_restarted_without_end", environment=self._id)
         over = bool(now.last())
         terminated = over and not now.discount
         return now.observation, now.reward, terminated, over and not terminated, {}
+
+    def _told(self, method: str, told: Any) -> Any:
+        if not hasattr(told, "observation") or not hasattr(told, "discount"):
+            raise malformed(f"{self._id}, agent agent", method, "a TimeStep", told, "dm_env.Environment")
+        return told
 
     def close(self) -> None:
         """Closes the environment."""

@@ -17,13 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.environment import ObservedParts
-from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.errors import ConfigurationError
 from protocol.errors.origin import blame
 from protocol.errors.packages import missing_module, not_installed
 from workers.environments.adapters.adapter_checks import (
+    RESET,
+    STEP,
+    check_reset,
     check_same,
     copy_seeds,
+    has_ended,
+    malformed,
     max_steps,
+    number_of,
     picture_of,
     step_before_reset,
 )
@@ -50,6 +56,7 @@ class GymnasiumEnvironment(Environment):
             for _ in range(copies):
                 self._envs.append(make_one())
             first = self._envs[0]
+            check_reset(self._where, first.reset)
             steps = max_steps(getattr(getattr(first, "spec", None), "max_episode_steps", None))
             self._spaces = first.observation_space, first.action_space
             observed, acted = {"agent": self._spaces[0]}, {"agent": self._spaces[1]}
@@ -84,12 +91,13 @@ class GymnasiumEnvironment(Environment):
         for i, (env, action) in enumerate(zip(self._envs, self._agent.values(actions[0]), strict=True)):
             told = env.step(action)
             if not isinstance(told, tuple) or len(told) != 5:
-                raise self._refuse("step", "(observation, reward, terminated, truncated, info)", told)
+                raise malformed(self._where, "step", STEP, told)
             seen, reward, terminated, truncated, info = told
-            try:
-                self._reward[i] = reward
-            except (TypeError, ValueError):
-                raise EnvironmentFault("reward_not_number", where=self._where, value=reward) from None
+            self._reward[i] = reward if type(reward) is float else number_of(self._where, reward)
+            if terminated is not False:
+                terminated = has_ended(self._where, "terminated", terminated)
+            if truncated is not False:
+                truncated = has_ended(self._where, "truncated", truncated)
             self._terminated[i] = terminated
             self._truncated[i] = truncated and not terminated
             if terminated or truncated:
@@ -110,16 +118,10 @@ class GymnasiumEnvironment(Environment):
         """The first observation of a new episode, and its info."""
         told = env.reset(**seed)
         if not isinstance(told, tuple) or len(told) != 2:
-            raise self._refuse("reset", "(observation, info)", told)
+            raise malformed(self._where, "reset", RESET, told)
         check_same(self._spaces[0], env.observation_space, self._where, "observation space")
         check_same(self._spaces[1], env.action_space, self._where, "action space")
         return told
-
-    def _refuse(self, verb: str, expected: str, told: Any) -> EnvironmentFault:
-        got = f"{len(told)} values" if isinstance(told, tuple) else type(told).__name__
-        return EnvironmentFault(
-            "environment_call_malformed", where=self._where, method=verb, expected=expected, value=got
-        )
 
     def _present(self, finals: list[Any]) -> AgentTimeStep:
         present = AgentTimeStep(0, self._observation, self._reward, self._terminated, self._truncated)

@@ -13,6 +13,7 @@ import numpy as np
 
 from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
+from workers.environments.adapters.adapter_checks import RESET, STEP, has_ended, malformed
 from workers.environments.adapters.gymnasium_adapter import gymnasium_errors
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment
@@ -65,13 +66,19 @@ class TupleMultiAgent:
 
     def reset(self, **seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """(observations, infos) of a new episode, by agent."""
-        seen, _ = self._env.reset(**seed)
+        told = self._env.reset(**seed)
+        if not isinstance(told, tuple | list) or len(told) != 2:
+            raise malformed(self._id, "reset", RESET, told)
+        seen = told[0]
         self.agents = list(self.possible_agents)
         return self._each("observation", seen), {}
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
         """(observations, rewards, terminations, truncations, infos), by agent."""
-        seen, reward, terminated, truncated, _ = self._env.step(tuple(actions.values()))
+        told = self._env.step(tuple(actions.values()))
+        if not isinstance(told, tuple | list) or len(told) != 5:
+            raise malformed(self._id, "step", STEP, told)
+        seen, reward, terminated, truncated, _ = told
         ends = [self._all(told) for told in (terminated, truncated)]
         if any(ends):
             self.agents = []
@@ -97,8 +104,8 @@ class TupleMultiAgent:
     def _all(self, told: Any) -> bool:
         """Whether an episode is over: told once, or of each agent alike."""
         if not isinstance(told, Sequence | np.ndarray):
-            return bool(told)
-        ends = {bool(end) for end in self._each("end", told).values()}
+            return has_ended(self._id, "an end", told)
+        ends = {has_ended(self._id, "an end", end) for end in self._each("end", told).values()}
         if len(ends) > 1:
             raise EnvironmentFault("episode_ends_for_some", environment=self._id)
         return ends.pop()

@@ -8,7 +8,7 @@ scalar CartPoles with the same seeds give, some twenty times faster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.gymnasium import world_from_gymnasium
-from workers.environments.adapters.adapter_checks import copy_seeds, max_steps, picture_of, step_before_reset
+from workers.environments.adapters.adapter_checks import (
+    RESET,
+    STEP,
+    check_reset,
+    copy_seeds,
+    malformed,
+    max_steps,
+    picture_of,
+    step_before_reset,
+)
 from workers.environments.adapters.space_conversion import BatchConverter, translate
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 from workers.environments.checks.closing import close_logged
@@ -25,6 +34,8 @@ from workers.environments.players import first_legal
 from workers.runtime.state_capture import State
 
 __all__ = ["CartPole", "GymnasiumVector"]
+
+_API = "gymnasium.vector.VectorEnv"
 
 
 class GymnasiumVector(Environment):
@@ -41,7 +52,8 @@ class GymnasiumVector(Environment):
             self._mode = _mode(id, vector)
             observed, acted = {"agent": vector.single_observation_space}, {"agent": vector.single_action_space}
             steps = max_steps(getattr(getattr(vector, "spec", None), "max_episode_steps", None))
-            infos = {"agent": vector.reset(seed=0)[1]}
+            check_reset(self._where, vector.reset)
+            infos = {"agent": self._restart(seed=0)[1]}
             self.world, (self._agent,) = translate(id, observed, acted, infos, steps, observe)
         except BaseException:
             close_logged(id, self.close)
@@ -54,7 +66,7 @@ class GymnasiumVector(Environment):
 
     def reset(self, seed: int) -> Turn:
         """Starts new episodes; Gymnasium seeds each copy from one number, drawn from `seed`."""
-        observation, info = self._vector.reset(seed=copy_seeds(seed, 1)[0])
+        observation, info = self._restart(seed=copy_seeds(seed, 1)[0])
         self._agent.refuse_late_mask(info)
         self._ended.fill(False)
         self._begun = True
@@ -71,13 +83,12 @@ class GymnasiumVector(Environment):
             raise step_before_reset(self.world.id)
         if self._mode == "NEXT_STEP":
             return self._step_next_step_autoreset(actions[0])
-        told = self._vector.step(self._all.act(actions[0]))
-        present, info = self._told(told), told[4]
+        present, info = self._advance(self._all.act(actions[0]))
         if self._mode == "DISABLED":
             self._keep_finals(present, present.observation[present.truncated])
             ended = present.terminated | present.truncated
             if ended.any():
-                observation, info = self._vector.reset(options={"reset_mask": ended})
+                observation, info = self._restart(options={"reset_mask": ended})
                 present.observation = self._all.write_observation(observation)
                 present.action_mask = self._all.write_mask(observation, info, present.action_mask)
         elif present.truncated.any():
@@ -89,7 +100,7 @@ class GymnasiumVector(Environment):
         restarted = self._ended
         chosen = first_legal(self._place.acted, self.copies)
         chosen[~restarted] = actions
-        present = self._told(self._vector.step(self._all.act(chosen)))
+        present, _ = self._advance(self._all.act(chosen))
         ended = present.terminated | present.truncated
         steps = self.copies - int(restarted.sum())
         if (ended & restarted).any():
@@ -97,12 +108,8 @@ class GymnasiumVector(Environment):
             raise EnvironmentFault("restarting_copy_ended", where=self._where, copy=copy)
         self._keep_finals(present, present.observation[present.truncated])
         if ended.all():  # nobody could act: on to the first observations
-            idle = self._all.act(first_legal(self._place.acted, self.copies))
-            observation, _, _, _, info = self._vector.step(idle)
-            present.observation, present.action_mask = (
-                self._all.write_observation(observation),
-                self._all.write_mask(observation, info),
-            )
+            first, _ = self._advance(self._all.act(first_legal(self._place.acted, self.copies)))
+            present.observation, present.action_mask = first.observation, first.action_mask
             self._ended = np.zeros(self.copies, np.bool_)
             return Turn((present,), env_steps=steps)
         self._ended = ended
@@ -122,19 +129,30 @@ class GymnasiumVector(Environment):
         mask = None if present.action_mask is None else present.action_mask[here]
         return Turn((AgentTimeStep(0, *there, here, action_mask=mask),), env_steps=steps, outcomes=(outcome,))
 
-    def _told(self, told: Any) -> AgentTimeStep:
-        observation, reward, *ends, info = told
-        terminated, truncated = (np.asarray(end) for end in ends)
+    def _restart(self, **how: Any) -> tuple[Any, Mapping[str, Any]]:
+        """(observations, info) of new episodes."""
+        told = self._vector.reset(**how)
+        if not isinstance(told, tuple | list) or len(told) != 2 or not isinstance(told[1], Mapping | None):
+            raise malformed(self._where, "reset", RESET, told, _API)
+        return told[0], told[1] or {}
+
+    def _advance(self, actions: Any) -> tuple[AgentTimeStep, Mapping[str, Any]]:
+        """What a step brought, and its info."""
+        told = self._vector.step(actions)
+        if not isinstance(told, tuple | list) or len(told) != 5 or not isinstance(told[4], Mapping | None):
+            raise malformed(self._where, "step", STEP, told, _API)
+        observation, reward, info = told[0], told[1], told[4] or {}
+        terminated, truncated = _array(told[2]), _array(told[3])
         for field, got in (("terminated", terminated), ("truncated", truncated)):
             if got.shape != (self.copies,) or got.dtype != np.bool_:
                 raise self._fault(field, f"bool[{self.copies}]", got)
-        earned = np.asarray(reward)
+        earned = _array(reward)
         if earned.shape != (self.copies,) or earned.dtype.kind not in "fiub":
             raise self._fault("reward", f"float32[{self.copies}]", earned)
         seen, mask = self._all.write_observation(observation), self._all.write_mask(observation, info)
         present = AgentTimeStep(0, seen, earned.astype(np.float32, copy=False), terminated, truncated & ~terminated)
         present.action_mask = mask
-        return present
+        return present, info
 
     def _keep_finals(self, present: AgentTimeStep, finals: NDArray[Any]) -> None:
         if len(finals):
@@ -170,6 +188,14 @@ class GymnasiumVector(Environment):
     def close(self) -> None:
         """Closes all copies."""
         self._vector.close()
+
+
+def _array(told: Any) -> NDArray[Any]:
+    """An array, of objects where it is ragged."""
+    try:
+        return np.asarray(told)
+    except ValueError:
+        return np.asarray(told, object)
 
 
 def _mode(id: str, vector: Any) -> str:

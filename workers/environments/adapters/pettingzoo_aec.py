@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protocol.config.environment import ObservedParts
 from protocol.errors import EnvironmentFault
-from workers.environments.adapters.adapter_checks import copy_seeds, picture_of
+from workers.environments.adapters.adapter_checks import STEP, copy_seeds, malformed, picture_of
 from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
 from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
@@ -68,9 +68,14 @@ class PettingZooAEC(Environment):
                 complete = bool(self._acted[copy])
                 self._acted[copy].clear()
                 self._cast.begin(copy)
-            agent = self._cast.number(env.agent_selection)
-            seen, reward, terminated, truncated, info = env.last()
+            agent = self._cast.selected(copy)
+            told = env.last()
+            if not isinstance(told, tuple | list) or len(told) != 5:
+                raise malformed(self.world.id, "last", STEP, told, "pettingzoo.AECEnv")
+            seen, reward, terminated, truncated, info = told
             board.add_reward(agent, copy, reward)
+            if terminated is not False or truncated is not False:
+                terminated, truncated = board.has_ended(agent, terminated, truncated)
             if not (terminated or truncated):
                 board.observe(agent, copy, seen, info)
                 if agent in self._acted[copy]:

@@ -6,16 +6,18 @@ In flow: the function that makes one. Out flow: their world, how each agent is s
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
-from workers.environments.adapters.adapter_checks import check_same, max_steps
+from workers.environments.adapters.adapter_checks import check_reset, check_same, malformed, mapping_of, max_steps
 from workers.environments.adapters.space_conversion import translate
 from workers.environments.checks.closing import close_all, close_logged
 
 __all__ = ["PettingZooCopies"]
+
+_RESET = "({agent: observation}, {agent: info})"
 
 
 class PettingZooCopies:
@@ -38,7 +40,8 @@ class PettingZooCopies:
                 {name: spaces[of] for name, spaces in zip(self.names, self._spaces.values(), strict=True)}
                 for of in (0, 1)
             )
-            told = _infos(first, first.reset(seed=0))
+            check_reset(id, first.reset)
+            _, told = self._reset(first, seed=0)
             infos = {name: told.get(key) for name, key in zip(self.names, self.keys, strict=True)}
             steps = max_steps(getattr(getattr(first, "unwrapped", None), "max_cycles", None))
             self.world, self.agents = translate(id, observations, actions, infos, steps, observe)
@@ -47,10 +50,11 @@ class PettingZooCopies:
             raise
         self._number = {key: k for k, key in enumerate(self.keys)}
 
-    def begin(self, copy: int, **seed: int) -> Any:
-        """A new episode; what `reset` returned. EnvironmentFault if spaces or agents are other ones than at first."""
+    def begin(self, copy: int, **seed: int) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+        """(observations, infos) of a new episode, by agent; those in turns return no observations. EnvironmentFault if
+        spaces or agents are other ones than at first."""
         env = self.envs[copy]
-        told = env.reset(**seed)
+        told = self._reset(env, **seed)
         for key, spaces, agent in zip(self.keys, self._spaces.values(), self.agents, strict=True):
             check_same(spaces[0], env.observation_space(key), agent.where, "observation space")
             check_same(spaces[1], env.action_space(key), agent.where, "action space")
@@ -58,14 +62,31 @@ class PettingZooCopies:
             raise EnvironmentFault("no_agents_after_reset", environment=self.id, copy=copy)
         return told
 
+    def _reset(self, env: Any, **seed: int) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+        """As `begin`; those in turns keep their infos."""
+        told = env.reset(**seed)
+        if hasattr(env, "agent_iter"):
+            return {}, mapping_of(self.id, getattr(env, "infos", None))
+        form = isinstance(told, tuple | list) and len(told) == 2 and isinstance(told[0], Mapping)
+        if not form or not isinstance(told[1], Mapping | None):
+            raise malformed(self.id, "reset", _RESET, told, "pettingzoo.ParallelEnv")
+        return told[0], told[1] or {}
+
     def alive(self, copy: int) -> list[Hashable]:
         """Who is in an episode; EnvironmentFault for an agent that is not listed."""
         agents = getattr(self.envs[copy], "agents", None)
-        if agents is None:
-            raise EnvironmentFault("agents_attribute_missing", environment=self.id)
+        if not isinstance(agents, Collection) or isinstance(agents, str):
+            raise EnvironmentFault("agents_attribute_missing", environment=self.id, value=repr(agents))
         for key in agents:
             self.number(key)
         return list(agents)
+
+    def selected(self, copy: int) -> int:
+        """The number of the agent whose turn it is; EnvironmentFault where the environment names none."""
+        key = getattr(self.envs[copy], "agent_selection", None)
+        if key is None:
+            raise EnvironmentFault("agent_selection_missing", environment=self.id)
+        return self.number(key)
 
     def number(self, key: Hashable) -> int:
         """Of an agent, among all; EnvironmentFault if it is not listed."""
@@ -101,12 +122,6 @@ def _text(key: Hashable) -> str:
     if _OUTSIDE.search(text):
         text = _OUTSIDE.sub("_", text).strip("_")
     return f"_{text}" if text.startswith((".", "-")) else text
-
-
-def _infos(env: Any, told: Any) -> Mapping[Any, Any]:
-    """What a `reset` says beside the observations: returned by parallel environments, kept by those in turns."""
-    infos = told[1] if isinstance(told, tuple) and len(told) == 2 else getattr(env, "infos", None)
-    return infos if isinstance(infos, Mapping) else {}
 
 
 def _without_guards(env: Any) -> Any:

@@ -18,7 +18,7 @@ from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.errors.origin import blame, is_users, one_line
 from protocol.errors.packages import missing_module, not_installed
-from workers.environments.adapters.adapter_checks import copy_seeds, picture_of
+from workers.environments.adapters.adapter_checks import copy_seeds, malformed, number_of, picture_of
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
 from workers.environments.adapters.pettingzoo_state import with_states
@@ -29,6 +29,9 @@ from workers.environments.known_ids import is_meant, nearest_modules
 from workers.environments.wrappers.central_state import tagged
 
 __all__ = ["PettingZooEnvironment", "from_id", "from_module", "wrap_pettingzoo"]
+
+_DICTS = [dict] * 5
+_STEP = "({agent: observation}, {agent: reward}, {agent: terminated}, {agent: truncated}, {agent: info})"
 
 
 class PettingZooEnvironment(Environment):
@@ -58,10 +61,12 @@ class PettingZooEnvironment(Environment):
         board.begin()
         whole = True
         for i, (env, acts) in enumerate(zip(self._cast.envs, chosen, strict=True)):
-            told = env.step(acts)
-            _, _, terminations, truncations, _ = told
-            ended = any(terminations.values()) or any(truncations.values())
-            if ended or len(acts) != n or len(env.agents) != n:
+            told, agents = env.step(acts), env.agents
+            if type(told) is not tuple or [*map(type, told)] != _DICTS:
+                told = self._told(told)
+            if type(agents) is not list:
+                agents = self._cast.alive(i)
+            if _says_end(told) or len(acts) != n or len(agents) != n:
                 if whole:  # the copies before this one went the short way
                     board.present[:, :i] = True
                     whole = False
@@ -73,6 +78,16 @@ class PettingZooEnvironment(Environment):
         if whole:
             board.present.fill(True)
         return board.turn(env_steps=self.copies)
+
+    def _told(self, told: Any) -> tuple[Mapping[Any, Any], ...]:
+        """What `step` returned, with empty infos where there are none; EnvironmentFault where that is not a dictionary
+        by agent in each place."""
+        if not isinstance(told, tuple | list) or len(told) != 5:
+            raise malformed(self.world.id, "step", _STEP, told, "pettingzoo.ParallelEnv")
+        parts = (*told[:4], {} if told[4] is None else told[4])
+        if not all(isinstance(part, Mapping) for part in parts):
+            raise malformed(self.world.id, "step", _STEP, told, "pettingzoo.ParallelEnv")
+        return parts
 
     def _chosen(self, actions: Sequence[NDArray[Any]]) -> list[dict[Hashable, Any]]:
         """[E]: agent -> action."""
@@ -93,10 +108,8 @@ class PettingZooEnvironment(Environment):
         for k, (key, agent, masks) in enumerate(zip(self._keys, self._cast.agents, board.masks, strict=True)):
             if key not in seen or key not in rewards:
                 raise self._lacks(key, copy, "observation" if key not in seen else "reward")
-            try:
-                board.pending_reward[k, copy] = rewards[key]
-            except (TypeError, ValueError):
-                board.add_reward(k, copy, rewards[key])
+            reward = rewards[key]
+            board.pending_reward[k, copy] = reward if type(reward) is float else number_of(agent.where, reward)
             agent.write_observation(board.observation[k], copy, seen[key])
             if masks is not None:
                 agent.write_mask(masks, copy, seen[key], infos.get(key))
@@ -113,7 +126,7 @@ class PettingZooEnvironment(Environment):
             if key not in rewards:
                 raise self._lacks(key, copy, "reward")
             board.add_reward(k, copy, rewards[key])
-            terminated, truncated = terminations.get(key, False), truncations.get(key, False)
+            terminated, truncated = board.has_ended(k, terminations.get(key, False), truncations.get(key, False))
             if terminated or truncated:
                 ended.add(key)
                 board.end(k, copy, terminated, truncated, seen.get(key))
@@ -161,6 +174,14 @@ class PettingZooEnvironment(Environment):
     def close(self) -> None:
         """Closes all copies."""
         self._cast.close()
+
+
+def _says_end(told: Sequence[Mapping[Any, Any]]) -> bool:
+    """Whether somebody may have ended."""
+    try:
+        return any(told[2].values()) or any(told[3].values())
+    except (ValueError, RuntimeError):  # arrays of several, which are told of the agent
+        return True
 
 
 TurnMode = Literal["sequential", "simultaneous"]

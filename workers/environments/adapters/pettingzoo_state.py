@@ -50,26 +50,29 @@ class StateWrapper:
 
     def reset(self, *args: Any, **options: Any) -> Any:
         """As the environment's."""
-        told = self._env.reset(*args, **options)
-        return told if told is None else (self._each(told[0]), *told[1:])
+        return self._each(self._env.reset(*args, **options))
 
     def step(self, action: Any) -> Any:
         """As the environment's."""
-        told = self._env.step(action)
-        return told if told is None else (self._each(told[0]), *told[1:])
+        return self._each(self._env.step(action))
 
     def last(self, observe: bool = True) -> Any:
         """As the environment's, where agents take turns."""
-        seen, *rest = self._env.last(observe)
-        return (self._beside(seen, self._state()) if observe else seen, *rest)
+        told = self._env.last(observe)
+        if not observe or not isinstance(told, tuple | list) or not told:  # which is told by who asks
+            return told
+        return (self._beside(told[0], self._state()), *told[1:])
 
     def observe(self, agent: Hashable) -> Any:
         """As the environment's, where agents take turns."""
         return self._beside(self._env.observe(agent), self._state())
 
-    def _each(self, seen: Mapping[Any, Any]) -> dict[Any, Any]:
+    def _each(self, told: Any) -> Any:
+        """What a call returned, with the state in each observation that begins it."""
+        if not isinstance(told, tuple | list) or not told or not isinstance(told[0], Mapping):
+            return told
         state = self._state()
-        return {agent: self._beside(one, state) for agent, one in seen.items()}
+        return ({agent: self._beside(one, state) for agent, one in told[0].items()}, *told[1:])
 
     def _state(self) -> Any:
         return np.array(self._env.state())  # a copy: environments may use theirs again

@@ -39,6 +39,7 @@ from protocol.spaces import (
 from protocol.spaces.arrays import limits
 from protocol.spaces.gymnasium import world_of
 from protocol.spaces.pettingzoo import world_from_pettingzoo
+from workers.environments.adapters.adapter_checks import mapping_of
 from workers.environments.wrappers.observed_parts import Plan, pick, pick_spaces
 
 __all__ = ["MASK", "BatchConverter", "SpaceConverter", "batch_of", "clipped", "column_of", "narrowed", "translate"]
@@ -137,7 +138,8 @@ class SpaceConverter:
         """`masks[row]` from what comes with an observation; all that there is where nothing does."""
         record = self.place.masked
         assert record is not None
-        given = value.get(MASK) if self.beside and isinstance(value, Mapping) else (info or {}).get(MASK)
+        beside = value if self.beside and isinstance(value, Mapping) else mapping_of(self.where, info)
+        given = beside.get(MASK)
         for leaf, target in record.parts(masks):
             name = leaf.name.partition(".")[2]
             if given is None:
@@ -147,7 +149,7 @@ class SpaceConverter:
 
     def refuse_late_mask(self, info: Any) -> None:
         """EnvironmentFault for a mask in the info that an episode begins with, where the first one had none."""
-        if self.place.masked is None and MASK in (info or {}):
+        if self.place.masked is None and MASK in mapping_of(self.where, info):
             raise EnvironmentFault("action_mask_came_late", where=self.where, field=MASK)
 
     def values(self, actions: NDArray[Any]) -> list[Any]:
@@ -223,7 +225,7 @@ def translate(
         if not agent.action_mask and _chooses(agent) and isinstance(seen, Mapping) and MASK in seen:
             where, action = f"{id}, agent {agent.name}", actions[agent.name]
             log.warning("event=mask_only_seen where=%r reason='%s is no mask of %s'", where, seen[MASK], action)
-    if not masked and any(MASK in (info or {}) for info in infos.values()):
+    if not masked and any(MASK in mapping_of(f"{id}, agent {name}", info) for name, info in infos.items()):
         masked = {agent.name for agent in native.agents if _chooses(agent)}
     world = narrowed(native, masked)
     return world, [
@@ -304,7 +306,12 @@ def column_of(leaf: Leaf, value: Any, copies: int, where: str) -> NDArray[Any]:
             raise EnvironmentFault("dict_entry_missing", where=where, field=leaf.name, entry=key) from None
     if isinstance(leaf.space, Text):
         return np.stack([leaf.space.encode(text, f"{where}: {leaf.name}") for text in value])
-    array, dtype, shape = np.asarray(value), np.dtype(leaf.space.dtype), (copies, *leaf.space.shape)
+    dtype, shape = np.dtype(leaf.space.dtype), (copies, *leaf.space.shape)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        field = f"{where}: {leaf.name}"
+        raise EnvironmentFault("array_is_ragged", field=field, expected=dtype, shape=list(shape)) from None
     whole = array.dtype.kind in "iu" and dtype.kind in "iu"
     if array.shape != shape or not (whole or np.can_cast(array.dtype, dtype, "same_kind")):
         raise EnvironmentFault(

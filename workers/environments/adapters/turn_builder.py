@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from workers.environments.adapters.adapter_checks import step_before_reset
+from workers.environments.adapters.adapter_checks import has_ended, number_of, step_before_reset
 from workers.environments.adapters.space_conversion import SpaceConverter
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
@@ -100,12 +100,14 @@ class TurnBuilder:
 
     def add_reward(self, agent: int, copy: int, reward: Any) -> None:
         """Adds a reward; EnvironmentFault where that is no number."""
-        try:
-            self.pending_reward[agent, copy] += float(reward)
-        except (TypeError, ValueError):
-            raise EnvironmentFault("reward_not_number", where=self._where[agent], value=reward) from None
+        self.pending_reward[agent, copy] += number_of(self._where[agent], reward)
 
-    def end(self, agent: int, copy: int, terminated: Any, truncated: Any, final: Any) -> None:
+    def has_ended(self, agent: int, terminated: Any, truncated: Any) -> tuple[bool, bool]:
+        """Whether the agent's episode was terminated, and whether truncated; EnvironmentFault where neither is said."""
+        where = self._where[agent]
+        return has_ended(where, "terminated", terminated), has_ended(where, "truncated", truncated)
+
+    def end(self, agent: int, copy: int, terminated: bool, truncated: bool, final: Any) -> None:
         """The agent's episode ended; it counts as terminated alone where it was both. `final` is what it saw last."""
         if not self._open[agent, copy] or (agent, copy) in self._last:
             self._forget(agent, copy)
