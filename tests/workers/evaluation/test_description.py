@@ -201,7 +201,7 @@ def test_where_a_world_is_that_is_not_made_in_time_is_said_while_it_lasts_and_at
 def test_a_world_is_described_however_it_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    monkeypatch.setattr(description, "_CLOSE_SECONDS", 0.3)
+    monkeypatch.setattr(description, "_CLOSE_SECONDS", 0.3 if how == "hang" else 60.0)
     run = hanging(tmp_path, monkeypatch, "close", how)
     assert described(run, "coordinator").agents
     told = [facts(record.getMessage()) for record in caplog.records]
@@ -229,7 +229,7 @@ def test_what_a_step_returns_that_it_should_not_is_said_before_the_run_begins(
 def test_a_world_whose_first_step_ends_otherwise_is_described(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
-    monkeypatch.setattr(description, "_TURN_SECONDS", 0.3)
+    monkeypatch.setattr(description, "_TURN_SECONDS", 0.3 if how == "hang" else 60.0)
     assert described(hanging(tmp_path, monkeypatch, "step", how), "coordinator").agents
     told = [facts(record.getMessage()) for record in caplog.records]
     assert [one["event"] for one in told] == ([] if how == "unknown" else ["first_turn_failed"])
