@@ -110,7 +110,7 @@ class Actor:
         """Acts until the quota is reached or the run ends; then sees to it that everything finished has arrived."""
         client = self._life.client
         assert client is not None
-        client.start(self._report.snapshot)
+        self._life.report(self._report.snapshot)
         self._report.state = "waiting"
         self._prepare()
         self._report.state = "acting"

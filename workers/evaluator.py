@@ -57,7 +57,7 @@ class EvaluatorWorker:
         """Evaluates whenever it is due, and the last weights once."""
         client = self._life.client
         assert client is not None
-        client.start(lambda: Report(state="evaluating", metrics=dict(self._watch.measured)))
+        self._life.report(lambda: Report(state="evaluating", metrics=dict(self._watch.measured)))
         while client.command != "drain":
             self._rest()
             self._watch.run_if_due(self._told("made"))

@@ -123,7 +123,7 @@ class Learner:
         assert client is not None
         if self._size > 1:  # the others ask the coordinator for the way
             self._report.routes = [self._route(plan.name) for plan in self._plans]
-        client.start(self._report.snapshot)
+        self._life.report(self._report.snapshot)
         device = choose_device(self._run, self._welcome.index).type
         for plan, stack in zip(self._plans, stacks_of(self._run, self._plans, device), strict=True):
             self._members.append(self._member(plan))

@@ -82,7 +82,7 @@ class Relay:
         """Passes on until the learners are done, or told to stop."""
         client = self._life.client
         assert client is not None
-        client.start(self._report)
+        self._life.report(self._report)
         self._state = "relaying"
         log.info("event=relaying node=%s policies=%s", self._node, ",".join(self._plans))
         while client.command == "go" and not self._life.stopping.is_set():

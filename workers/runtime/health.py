@@ -6,6 +6,8 @@ In flow: ticks of the worker's loop, its state, its membership. Out flow: `/heal
 from __future__ import annotations
 
 import json
+import resource
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,12 +18,41 @@ from protocol.refusal_log import RefusalLog
 from workers.runtime.http_server import HttpRequest, Response, Routes
 from workers.runtime.identity import Identity
 
-__all__ = ["STUCK_SECONDS", "Health"]
+__all__ = ["STUCK_SECONDS", "Health", "Usage"]
 
 STUCK_SECONDS = 60.0
 """Without a turn of its loop until a worker is called stuck. What it waits for makes no turn fail to come: all waits
 are short looks."""
 _WORKING = ("acting", "learning", "relaying", "evaluating", "serving")
+_LOOK = 0.5
+"""Seconds of which shares mean something."""
+_MEBIBYTE = 2.0**20 if sys.platform == "darwin" else 2.0**10
+"""In the units of getrusage."""
+
+
+@dataclass(slots=True)
+class Usage:
+    """What this process takes and makes."""
+
+    _at: float = field(default_factory=time.monotonic)
+    _cpu: float = field(default_factory=time.process_time)
+    _made: float = 0.0
+    _found: dict[str, float] = field(default_factory=dict)
+
+    def look(self, counters: Mapping[str, float]) -> dict[str, float]:
+        """Since the last look: `cores` used and steps or rows `per_second`; and `mebibytes`, the most it has had."""
+        now, cpu = time.monotonic(), time.process_time()
+        seconds = now - self._at
+        if seconds < _LOOK:
+            return self._found
+        rows = sum(value for name, value in counters.items() if name.startswith("rows_trained."))
+        made = counters.get("agent_steps", rows)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MEBIBYTE
+        self._found = {"cores": (cpu - self._cpu) / seconds, "mebibytes": memory}
+        if made:
+            self._found["per_second"] = (made - self._made) / seconds
+        self._at, self._cpu, self._made = now, cpu, made
+        return self._found
 
 
 @dataclass(slots=True)

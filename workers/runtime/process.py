@@ -33,7 +33,7 @@ from protocol.messages.core import Role, Welcome
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context, refusals_of
 from workers.runtime.entry_points import add_cwd_to_path
-from workers.runtime.health import Health
+from workers.runtime.health import Health, Usage
 from workers.runtime.http_server import HttpServer
 from workers.runtime.identity import Identity
 from workers.runtime.last_words import kill_children, tell_end, tell_failure, watch_user_code
@@ -113,6 +113,18 @@ class WorkerProcess:
         self.client.start(Report)  # a world, a device, a dataset may take longer to open than a lease lasts
         threading.Thread(target=self._end_orphan, name="orphan", daemon=True).start()
         return self.client, welcome
+
+    def report(self, snapshot: Callable[[], Report]) -> None:
+        """From now on heartbeats tell that, and what this process takes."""
+        usage = Usage()
+
+        def told() -> Report:
+            found = snapshot()
+            found.metrics.update(usage.look(found.counters))
+            return found
+
+        assert self.client is not None
+        self.client.start(told)
 
     def watch(self, seconds: float) -> None:
         """From now on a loop that makes no turn for so long ends this process, with its stacks on stderr."""

@@ -19,7 +19,7 @@ from workers.coordination.dashboard.run_exposition import render_run_metrics
 from workers.learning.report import LearnerReport
 from workers.rollout.report import ActorReport
 from workers.runtime import health as module
-from workers.runtime.health import Health
+from workers.runtime.health import Health, Usage
 from workers.runtime.identity import Identity
 from workers.runtime.metric_names import FLOW, METRICS, RUN, parse_counter_name
 from workers.runtime.process import Options, WorkerProcess
@@ -38,6 +38,35 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def member(heard_at: float = 1000.0) -> Any:
     """A client that has joined."""
     return SimpleNamespace(heard_at=heard_at, welcome=SimpleNamespace(lease=10.0))
+
+
+def test_a_process_tells_what_it_takes_and_makes_since_the_last_look(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = [3.0]
+    monkeypatch.setattr(module.time, "process_time", lambda: used[0])
+    usage = Usage(clock[0], used[0])
+    clock[0], used[0] = 1002.0, 4.0
+    first = usage.look({"agent_steps": 100.0, "env_steps": 50.0})
+    assert (first["cores"], first["per_second"]) == (0.5, 50.0)
+    assert 10 < first["mebibytes"] < 100_000
+    clock[0] = 1002.1
+    assert usage.look({"agent_steps": 900.0}) == first, "too soon to mean anything"
+    clock[0], used[0] = 1004.0, 8.0
+    again = usage.look({"agent_steps": 300.0})
+    assert (again["cores"], again["per_second"]) == (2.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("counters", "made"),
+    [({"rows_trained.a": 6.0, "rows_trained.b": 2.0, "rows_read.a": 9.0}, 4.0), ({"relayed.a": 6.0}, None)],
+)
+def test_a_learner_makes_rows_and_a_relay_nothing(
+    clock: list[float], counters: dict[str, float], made: float | None
+) -> None:
+    usage = Usage(clock[0])
+    clock[0] += 2.0
+    assert usage.look(counters).get("per_second") == made
 
 
 def metrics(answer: Answer) -> dict[tuple[str, ...], float]:

@@ -72,7 +72,8 @@ class Shown:
     def _worker(self, index: int) -> dict[str, Any]:
         role, state = ("actor", "acting") if index % 2 == 0 else ("learner", "learning")
         name = {"name": f"{role}-{index // 2}", "role": role, "state": state, "incarnation": 1}
-        return {**name, "host": "here", "pid": 100 + index, "silent": 0.1}
+        used = {"cores": 0.75, "mebibytes": 300.4, "per_second": 120.0}
+        return {**name, "host": "here", "pid": 100 + index, "silent": 0.1, **used}
 
 
 @contextmanager

@@ -48,7 +48,9 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         assert window.text("health").startswith(run.stalled)
         assert window.text("verdict").startswith(view["verdict"])
         assert window.do(CELLS, "#policies tbody tr:first-child td")[:5] == ["agent_0", "10", "1", "4", "0"]
-        assert window.do(CELLS, "#workers tbody tr:first-child td")[:4] == ["actor-0", "acting", "here", "100"]
+        assert window.do(CELLS, "#workers tbody tr:first-child td")[:7] == [
+            *("actor-0", "acting", "120", "75 %", "300", "here", "100")
+        ]
         assert window.do(CELLS, "#league tbody td") == [
             "1. blue.2",
             "80",

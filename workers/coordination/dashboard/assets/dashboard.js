@@ -53,8 +53,9 @@ function showPolicies(view) {
 }
 
 function showWorkers(view) {
-  const rows = view.workers.map((worker) => [worker.name, [worker.name, worker.state, worker.host,
-    String(worker.pid), `${number(worker.silent, 2)} s ago`, String(view.restarts[worker.name] ?? 0)]]);
+  const rows = view.workers.map((worker) => [worker.name, [worker.name, worker.state,
+    number(worker.per_second, 3), worker.cores === undefined ? "–" : percent(worker.cores), number(worker.mebibytes, 3),
+    worker.host, String(worker.pid), `${number(worker.silent, 2)} s ago`, String(view.restarts[worker.name] ?? 0)]]);
   fill("workers", rows, (name) => {
     const button = document.createElement("button");
     button.type = "button";
