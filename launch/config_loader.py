@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -15,13 +16,15 @@ from protocol.config.source_names import with_named_algorithms
 from protocol.config.yaml_file import parse_yaml, read_mapping
 from protocol.errors import ConfigurationError
 
-__all__ = ["DEFAULT", "PRESETS", "load", "preset_names", "sentence"]
+__all__ = ["DEFAULT", "PRESETS", "check_word", "load", "nearest", "preset_names", "sentence"]
 
 DEFAULT, DEFAULT_OF_ENV = "treasure-hunt", "cartpole"
 """The preset that is meant where none is named, and where an environment is named alone."""
 PRESETS = Path(__file__).parent / "presets"
 _POLICY = re.compile(r"policy|policies\.[^.]+")
 _ALGORITHM = re.compile(rf"({_POLICY.pattern})\.algorithm")
+_SETTING, _GYMNASIUM = re.compile(r"[\w.]+="), re.compile(r"[\w./-]+-v\d+")
+"""How a setting and an id of Gymnasium look."""
 _ANYWHERE = ("copies", "processes", "async_factor", "step_timeout", "restarts")
 """Keys of an environment that mean the same in any other."""
 _ALIASES = {"train_interval": "publish_interval", "model_config": "network"}
@@ -35,6 +38,33 @@ def preset_names() -> list[str]:
 def sentence(name: str) -> str:
     """What a preset is for: the comment in its first line."""
     return (PRESETS / f"{name}.yaml").read_text().splitlines()[0].lstrip("# ")
+
+
+def nearest(name: str) -> str:
+    """A question, where a preset is called much alike."""
+    return "".join(f" (is {one} meant?)" for one in get_close_matches(name, preset_names(), 1))
+
+
+def check_word(word: str) -> None:
+    """ConfigurationError where a word that is no preset and no configuration's file is something else of a run."""
+    path = Path(word)
+    if _SETTING.match(word):
+        what, meant = "a setting", f"--set {word}"
+    elif (path / "config.yaml").is_file():
+        what, meant = "a run's folder", f"{path / 'config.yaml'}, with --run-dir {path} to go on with it"
+    elif path.is_dir():
+        what, meant = "a folder", "a file in it that ends in .yaml"
+    elif path.suffix == ".py" or Path(f"{word}.py").is_file():
+        inside = os.path.relpath(word).removesuffix(".py")
+        module = path.stem if inside.startswith(os.pardir) else inside.replace(os.sep, ".")
+        what, meant = "code", f"--env {module}:FUNCTION, with what makes the environment"
+    elif ":" in word:
+        what, meant = "an environment", f"--env {word}"
+    elif _GYMNASIUM.fullmatch(word):
+        what, meant = "an environment", f"--env gymnasium:{word}"
+    else:
+        return
+    raise ConfigurationError("word_misplaced", value=word, what=what, meant=meant)
 
 
 def load(source: str | None, settings: Iterable[str] = (), *, env: str | None = None, **overrides: Any) -> Run:
@@ -56,9 +86,9 @@ def _read(source: str) -> dict[str, Any]:
     path = PRESETS / f"{source}.yaml"
     if "/" in source or source.endswith((".yaml", ".yml")) or not path.exists():
         path = Path(source)
-    if not path.is_file():
-        meant = "".join(f" (is {name} meant?)" for name in get_close_matches(source, preset_names(), 1))
-        raise ConfigurationError("run_source_unknown", value=source, hint=meant, choices=list(preset_names()))
+    if not path.is_file() or path.suffix == ".py":
+        check_word(source)
+        raise ConfigurationError("run_source_unknown", value=source, hint=nearest(source), choices=preset_names())
     if not (data := read_mapping(path)):
         raise ConfigurationError("document_empty", file=path)
     return with_named_algorithms(data)

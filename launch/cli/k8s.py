@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from launch.cli.options import Configured
 from launch.config_loader import load
 from launch.kubernetes.overlay import Placement, render, way_to, write
 from launch.run_plan import outline_of
@@ -23,7 +24,7 @@ def k8s() -> None:
     """Runs on Kubernetes."""
 
 
-@k8s.command("render")
+@k8s.command("render", cls=Configured)
 @click.argument("source", default="treasure-hunt", metavar="[PRESET or FILE.yaml]")
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
 @click.option("--name", default="", help="The run's folder on the volume, and the overlay; default: the source's name.")

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import shlex
 import sys
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -23,11 +20,12 @@ from launch.cli.exec import BECOMES, become
 from launch.cli.hosts import hosts
 from launch.cli.k8s import k8s
 from launch.cli.new import new
+from launch.cli.options import Configured, Count, Preset
 from launch.cli.pbt import pbt
 from launch.cli.plot import plot
 from launch.cli.status import status
 from launch.cli.sweep import sweep as sweep_command
-from launch.config_loader import PRESETS, load, preset_names, sentence
+from launch.config_loader import DEFAULT, PRESETS, load, preset_names, sentence
 from launch.local import supervisor
 from launch.local.process import python
 from launch.run_dir import folder_for, left_as_found, make_folder, write_config
@@ -66,16 +64,6 @@ class _Group(click.Group):
                 formatter.write_dl([(f"{name:{width}}", self.commands[name].get_short_help_str(200)) for name in names])
 
 
-class _Count(click.IntRange):
-    """A whole number, which may be written as 1e6."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, str) and re.fullmatch(r"[0-9]+(\.[0-9]*)?[eE]\+?[0-9]{1,2}", value):
-            number = Decimal(value)
-            value = int(number) if number == int(number) else value
-        return super().convert(value, param, ctx)
-
-
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(RELEASE, prog_name="rookery")
 def main() -> None:
@@ -88,13 +76,16 @@ def main() -> None:
     """
 
 
-@main.command()
-@click.argument("source", required=False, metavar="[PRESET or FILE.yaml]", shell_complete=presets_and_files)
-@click.option(
+_env = click.option(
     "--env", metavar="MODULE:FUNCTION", help="Another environment: your own, gymnasium:ID, pettingzoo:MODULE."
 )
+
+
+@main.command(cls=Configured)
+@click.argument("source", required=False, metavar="[PRESET or FILE.yaml]", shell_complete=presets_and_files)
+@_env
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
-@click.option("--steps", type=_Count(min=1), help="Agent steps (without actors: rows trained) until the run ends.")
+@click.option("--steps", type=Count(min=1), help="Agent steps (without actors: rows trained) until the run ends.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the run.")
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The run's folder; default runs/…")
 @click.option("--sequential", is_flag=True, help="The same configuration in one process, without any queue.")
@@ -149,7 +140,7 @@ def train(
 
 
 @main.command()
-@click.argument("name", required=False, type=click.Choice(preset_names()), metavar="[NAME]")
+@click.argument("name", required=False, type=Preset(), metavar="[NAME]")
 def presets(name: str | None) -> None:
     """Lists the ready-made configurations, or prints one.
 
@@ -175,10 +166,11 @@ def clean() -> None:
         click.echo(f"kept    {path}: a living process uses it")
 
 
-@main.command()
+@main.command(cls=Configured)
 @click.argument(
-    "source", default="treasure-hunt", metavar="[PRESET or FILE.yaml or RUN-FOLDER]", shell_complete=presets_and_files
+    "source", required=False, metavar="[PRESET or FILE.yaml or RUN-FOLDER]", shell_complete=presets_and_files
 )
+@_env
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
 @click.option("--seconds", type=click.FloatRange(min=1), default=15.0, show_default=True, help="Of the short run.")
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The short run's folder.")
@@ -187,7 +179,8 @@ def clean() -> None:
 @click.option("--keys", "key_folder", envvar="ROOKERY_KEYS", metavar="DIR", help="Keys that workers would use.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(
-    source: str,
+    source: str | None,
+    env: str | None,
     settings: tuple[str, ...],
     seconds: float,
     run_dir: Path | None,
@@ -202,13 +195,14 @@ def doctor(
     \b
     rookery doctor cartpole
     rookery doctor mine.yaml --set environment.copies=8 --preflight
+    rookery doctor --env package.module:function
     rookery doctor runs/first --json
     """
     logging.getLogger().addHandler(logging.NullHandler())
-    folder, said = Path(source).resolve(), []
-    if not (folder / "config.yaml").is_file() and not (folder.is_dir() and source not in preset_names()):
-        run = load(source, settings, seconds=seconds, restarts=0)
-        folder = folder_for(source, run_dir, run.multiprocessing.enabled is False)
+    folder, said = Path(source or DEFAULT).resolve(), []
+    if not (folder / "config.yaml").is_file() and not (folder.is_dir() and source not in (None, *preset_names())):
+        run = load(source, settings, env=env, seconds=seconds, restarts=0)
+        folder = folder_for(source or env or "", run_dir, run.multiprocessing.enabled is False)
         code, findings = preflight(run, folder, bind, key_folder, as_json)
         said.append(findings)
         if code or only:
@@ -277,7 +271,7 @@ def _hand_over(name: str, module: str, does: str) -> click.Command:
     return run
 
 
-@main.command()
+@main.command(cls=Configured)
 @click.argument("source", default="treasure-hunt", metavar="[PRESET or FILE.yaml]", shell_complete=presets_and_files)
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The run's folder; default runs/…")

@@ -83,6 +83,33 @@ def test_what_is_no_preset_and_no_file_is_told_with_what_may_be_meant_F1(source:
 
 
 @pytest.mark.parametrize(
+    ("word", "what", "meant"),
+    [
+        ("restarts=3", "a setting", "--set restarts=3"),
+        ("w:World", "an environment", "--env w:World"),
+        ("gymnasium:CartPole-v1", "an environment", "--env gymnasium:CartPole-v1"),
+        ("ALE/Pong-v5", "an environment", "--env gymnasium:ALE/Pong-v5"),
+        ("inner/w.py", "code", "--env inner.w:FUNCTION"),
+        ("./w", "code", "--env w:FUNCTION"),
+        ("../w.py", "code", "--env w:FUNCTION"),
+        ("inner", "a folder", "a file in it that ends in .yaml"),
+        ("run", "a run's folder", "run/config.yaml, with --run-dir run"),
+    ],
+)
+def test_a_word_that_is_something_else_of_a_run_is_told_as_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, what: str, meant: str
+) -> None:
+    for name in ("inner/w.py", "w.py", "run/config.yaml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    with raises(ConfigurationError, "word_misplaced", value=word, what=what) as told:
+        load(word)
+    assert told.value.meant.startswith(meant)
+    assert_sentence_with_remedy(told.value)
+
+
+@pytest.mark.parametrize(
     ("key", "meant"),
     [
         ("learning_rat", ""),

@@ -24,7 +24,7 @@ import click
 import numpy as np
 import pytest
 
-from launch.cli import doctor
+from launch.cli import doctor, options
 from launch.cli import main as command
 from launch.config_loader import load
 from launch.local import supervisor
@@ -278,6 +278,7 @@ MISTAKES: dict[str, tuple[Mistake, str, dict[str, Any]]] = {
     "exception in step": (playing("raise"), "environment_raised", {"method": "step", "reason": "KeyError: 'sword'"}),
     "np.float in the module": (opening("{}_oldnp:make"), "module_import_failed", {"line": 2}),
     "threes.py:parallel_env": (opening("{0}.py:Odd"), "module_not_found", {"hint": " (is {}:Odd meant?)"}),
+    "./threes.py:parallel_env": (opening("./{0}.py:Odd"), "module_not_found", {"hint": " (is {}:Odd meant?)"}),
     "environment.id=cartpole": (
         opening("cartpole"),
         "unknown_environment",
@@ -317,7 +318,7 @@ def test_a_mistake_is_answered_with_what_is_wrong_and_where(
 
 def test_what_was_written_as_people_write_it_is_taken_as_it_was_meant(places: Places) -> None:
     assert load("cartpole", ["policy.algorithm=ppo"]).policy.algorithm.name == "ppo"
-    assert command._Count(min=1).convert("1e5", None, None) == 100_000
+    assert options.Count(min=1).convert("1e5", None, None) == 100_000
     sweep = written("run: cartpole\nsettings: {policy.learning_rate: 0.1}\n", read_sweep)(places)
     assert sweep.settings == {"policy.learning_rate": (0.1,)}  # type: ignore[attr-defined]
 

@@ -40,13 +40,16 @@ def import_entry_point(entry: str, key: str, forms: str) -> Callable[..., Any]:
     module, _, name = entry.partition(":")
     here = add_cwd_to_path()
     try:
+        if os.sep in module:
+            raise ModuleNotFoundError(name=module)
         holder = _import_module(module, here)
     except RookeryError:
         raise
     except ModuleNotFoundError as fault:
         missing = fault.name or module
         if missing == module or module.startswith(f"{missing}."):
-            plain = module.removesuffix(".py").replace("/", ".")
+            inside = os.path.relpath(module.removesuffix(".py"))
+            plain = Path(inside).name if inside.startswith(os.pardir) else inside.replace(os.sep, ".")
             hint = f" (is {plain}:{name} meant?)" if plain != module else ""
             raise ConfigurationError(
                 "module_not_found", key=key, value=entry, module=module, hint=hint, file=here, choices=forms

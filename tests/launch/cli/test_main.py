@@ -41,6 +41,24 @@ def test_help_lists_every_command_once_with_its_whole_first_sentence() -> None:
     ("arguments", "kind", "named"),
     [
         ("train tresure", "run_source_unknown", "'tresure'"),
+        ("train w:Base", "word_misplaced", "--env w:Base"),
+        ("train --env w:World restarts=3", "word_misplaced", "--set restarts=3"),
+        ("train cartpole environment.restarts=3", "word_misplaced", "--set environment.restarts=3"),
+        ("doctor cartpole w.py", "word_misplaced", "--env w:FUNCTION"),
+        ("train --lr=1", "option_unknown", "--set policy.learning_rate=VALUE"),
+        ("train cartpole --total-timesteps 5", "option_unknown", "--steps"),
+        ("train --timesteps 1e6", "option_unknown", "--steps"),
+        ("train --config mine.yaml", "option_unknown", "first word"),
+        ("train --gpu", "option_unknown", "--set device=cuda"),
+        ("train --num-envs 4", "option_unknown", "--set environment.copies=VALUE"),
+        ("train --environment w:World", "option_unknown", "--env"),
+        ("train --wandb", "option_unknown", "--set loggers=[wandb]"),
+        ("train --clip=0.1", "option_unknown", "--set policy.algorithm.clip=VALUE"),
+        ("train --target-kl=1", "option_unknown", "policy.algorithm.clip"),
+        ("doctor --steps 4", "option_unknown", "--set steps=VALUE"),
+        ("coordinator --env w:World", "option_unknown", "--set environment.id=VALUE"),
+        ("k8s render --lr 1", "option_unknown", "--set policy.learning_rate=VALUE"),
+        ("presets cartpol", "preset_unknown", "cartpole"),
         ("train cartpole --set stepz=1", "unknown_key", "'stepz'"),
         ("coordinator cartpole --set stepz=1", "unknown_key", "'stepz'"),
     ],
@@ -56,6 +74,29 @@ def test_a_mistake_is_one_sentence_and_starts_nothing(
     assert kinds_in(said) == [kind]
     assert named in said
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", ["train cartpole extra", "train --stepz=3", "status --lr 3", "doctor --output x"])
+def test_what_nobody_knows_is_told_as_click_does(arguments: str) -> None:
+    result = CliRunner().invoke(main, arguments.split())
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].startswith("Error: ")
+
+
+def test_the_doctor_looks_at_an_environment_that_is_named_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, Path]] = []
+
+    def noted(run: Run, folder: Path, *_: object) -> tuple[int, str]:
+        told.append((run.environment.id, folder))
+        return 0, ""
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("launch.cli.main.preflight", noted)
+    assert CliRunner().invoke(main, ["doctor", "--env", "w:World", "--preflight"]).exit_code == 0
+    ((environment, folder),) = told
+    assert (environment, folder.parent, folder.name[:2]) == ("w:World", tmp_path / "runs", "w-")
 
 
 ENDED, STOPPED, STATE = (
@@ -100,7 +141,9 @@ def test_the_command_that_goes_on_with_a_stopped_run_is_one_that_a_shell_underst
     assert shlex.split(offer) == ["rookery", "train", f"{folder}/config.yaml", "--run-dir", str(folder)]
 
 
-@pytest.mark.parametrize(("written", "steps"), [("1e5", 100_000), ("2.5E+3", 2_500), ("7", 7), ("1.5e0", None)])
+@pytest.mark.parametrize(
+    ("written", "steps"), [("1e5", 100_000), ("2.5E+3", 2_500), ("7", 7), ("1.5e0", None), ("1M", None), ("2k", None)]
+)
 def test_steps_may_be_written_as_1e5(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, steps: int | None
 ) -> None:
