@@ -103,8 +103,9 @@ def test_a_word_that_is_something_else_of_a_run_is_told_as_that(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
-    with raises(ConfigurationError, "word_misplaced", value=word, what=what) as told:
+    with pytest.raises(ConfigurationError) as told:
         load(word)
+    assert (told.value.kind, told.value.value, told.value.what) == ("word_misplaced", word, what)
     assert told.value.meant.startswith(meant)
     assert_sentence_with_remedy(told.value)
 
