@@ -285,7 +285,7 @@ def _refused(process: Process, tell: Callable[[str], None]) -> ConfigurationErro
 def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Callable[[str], None]) -> str:
     """Where the coordinator listens, as soon as it says so."""
     place = folder / "coordinator.json"
-    end, said_at, slow = time.monotonic() + _WORLD_SECONDS, 0.0, ""
+    end, said_at, slow, told = time.monotonic() + _WORLD_SECONDS, 0.0, "", False
     while (now := time.monotonic()) < end and not interrupt.count:
         if coordinator.code is not None:
             fault = RunFailed("coordinator_not_started", reason=coordinator.why(), file=coordinator.output)
@@ -296,7 +296,8 @@ def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Cal
                 return str(said["address"])
         if now - said_at >= _SAID_EVERY:
             said_at, before, slow = now, slow, coordinator.own_words()
-            if slow and not before:
+            if slow and slow == before and not told:  # what it says last of all is told as its end
+                told = True
                 tell(slow)
         time.sleep(0.02)
     if interrupt.count:

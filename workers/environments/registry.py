@@ -214,7 +214,7 @@ def _copied(config: EnvironmentConfig, first: Any, make_one: Callable[[], Any]) 
     if is_gridworld(first):
         _refuse_observe(config)
         return SorrelEnvironment(id, make_one, copies, mode or "sequential")
-    if hasattr(first, "possible_agents") or hasattr(first, "agent_iter"):
+    if _speaks_pettingzoo(first):
         return pettingzoo_parallel.wrap_pettingzoo(id, first, make_one, copies, mode, states, observe)
     if isinstance(first, ModuleType):
         return pettingzoo_parallel.from_module(id, first, copies, {}, mode, states, observe)
@@ -225,12 +225,18 @@ def _copied(config: EnvironmentConfig, first: Any, make_one: Callable[[], Any]) 
         return gymnasium_adapter.GymnasiumEnvironment(id, lambda: DmEnv(id, make_one()), copies, observe)
     if gymnasium_multi_agent.is_tuple_multi_agent(first):
         return PettingZooEnvironment(id, lambda: gymnasium_multi_agent.TupleMultiAgent(id, make_one()), copies, observe)
-    if hasattr(first, "observation_space") and hasattr(first, "step"):
+    if hasattr(first, "reset") and hasattr(first, "step"):
         return gymnasium_adapter.GymnasiumEnvironment(id, make_one, copies, observe)
     if openspiel_adapter.is_game(first):
         _refuse_observe(config)
         return openspiel_adapter.OpenSpielTurns(id, openspiel_adapter.check_game(id, first), copies)
     raise ConfigurationError("environment_function_result", environment=config.id, value=type(first).__name__)
+
+
+def _speaks_pettingzoo(env: Any) -> bool:
+    """Also where it does not list its agents."""
+    listed = hasattr(env, "possible_agents") or hasattr(env, "agent_iter")
+    return listed or "agent" in _parameters(getattr(env, "observation_space", None))
 
 
 def _vectorised(config: EnvironmentConfig, made: Any, takes_mode: bool) -> Environment:
@@ -247,10 +253,10 @@ def _vectorised(config: EnvironmentConfig, made: Any, takes_mode: bool) -> Envir
 
 
 def _is_vectorised(made: Any) -> bool:
-    return isinstance(made, Environment) or hasattr(made, "single_observation_space")
+    return isinstance(made, Environment) or hasattr(made, "single_observation_space") or hasattr(made, "num_envs")
 
 
-def _parameters(function: Callable[..., Any]) -> frozenset[str]:
+def _parameters(function: Any) -> frozenset[str]:
     try:
         return frozenset(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -259,7 +265,7 @@ def _parameters(function: Callable[..., Any]) -> frozenset[str]:
 
 def _call(config: EnvironmentConfig, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     try:
-        return function(**config.settings, **arguments)
+        made = function(**config.settings, **arguments)
     except RookeryError:
         raise
     except BaseException as fault:
@@ -273,3 +279,8 @@ def _call(config: EnvironmentConfig, function: Callable[..., Any], arguments: di
             **blame(fault),
         )
         raise name_clash(config.id, fault) or refused from fault
+    if isinstance(made, type):
+        raise ConfigurationError(
+            "environment_function_result", environment=config.id, value=f"the class {made.__name__}, uncalled"
+        )
+    return made

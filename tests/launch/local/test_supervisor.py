@@ -69,7 +69,8 @@ def test_nobody_asks_on_whose_coordinator_is_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"), [([""], []), (["", "in a", "in b"], ["in a"]), (["in a", "in a"], ["in a"])]
+    ("words", "told"),
+    [([""], []), (["", "its end"], []), (["", "in a", "in a", "in b", "in b"], ["in a"]), (["in a"] * 3, ["in a"])],
 )
 def test_who_waits_for_a_run_to_begin_is_told_once_where_it_is_and_who_stops_it_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: list[str]

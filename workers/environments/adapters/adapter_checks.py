@@ -7,20 +7,22 @@ In flow: what an environment declares and returns. Out flow: nothing, or the sen
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.errors import EnvironmentFault
+from protocol.errors import ConfigurationError, EnvironmentFault
 
 __all__ = [
     "RESET",
     "STEP",
     "check_reset",
     "check_same",
+    "class_of",
     "copy_seeds",
+    "declared_space",
     "has_ended",
     "malformed",
     "mapping_of",
@@ -47,15 +49,8 @@ def malformed(where: str, method: str, expected: str, told: Any, api: str = "gym
 
 def check_reset(where: str, reset: Any) -> None:
     """EnvironmentFault for a `reset` that takes no seed, as that of Gym took none, or that needs one."""
-    try:
-        takes = inspect.signature(reset)
-    except (TypeError, ValueError):  # it does not tell
-        return
-    try:
-        takes.bind(seed=0)
-        takes.bind()
-    except TypeError:
-        raise EnvironmentFault("reset_without_seed", where=where, value=takes) from None
+    if not _takes(reset) or not _takes(reset, seed=0):
+        raise EnvironmentFault("reset_without_seed", where=where, value=inspect.signature(reset))
 
 
 def number_of(where: str, reward: Any) -> float:
@@ -85,6 +80,66 @@ def mapping_of(where: str, info: Any) -> Mapping[Any, Any]:
     if info is None or isinstance(info, Mapping):
         return info or {}
     raise EnvironmentFault("value_not_a_mapping", field=f"{where}: info", value=type(info).__name__)
+
+
+def class_of(env: Any) -> str:
+    """What a user calls the class of an environment, whatever is wrapped around it."""
+    return type(getattr(env, "unwrapped", None) or env).__name__
+
+
+_SPACE = "a gymnasium space, such as Discrete(2) or Box(-1, 1, (4,))"
+_METHOD = "a method that takes an agent and returns its gymnasium space"
+
+
+def declared_space(id: str, env: Any, field: str, *agent: Hashable) -> Any:
+    """A space that an environment declares, PettingZoo's as a method of an agent; ConfigurationError where there is
+    none, or it is no space of Gymnasium's."""
+    from gymnasium import Space
+
+    expected = _METHOD if agent else _SPACE
+    facts = {"environment": id, "name": class_of(env), "field": field, "expected": expected}
+    try:
+        found = getattr(env, field)
+        if agent and not callable(found):
+            raise ConfigurationError("space_not_gymnasium", **facts, value=_said(found))
+        if agent and not _takes(found, *agent):
+            value = f"a method with the arguments {inspect.signature(found)}"
+            raise ConfigurationError("space_not_gymnasium", **facts, value=value)
+        space = found(*agent) if agent else found
+    except AttributeError as fault:
+        if fault.name not in (field, f"{field}s"):  # the second is where PettingZoo's own methods look
+            raise
+        raise ConfigurationError("space_missing", **facts) from None
+    if not isinstance(space, Space):
+        value = f"one that returns {_said(space)}" if agent else _said(space)
+        raise ConfigurationError("space_not_gymnasium", **facts, value=value)
+    return space
+
+
+def _takes(call: Any, *arguments: Any, **keywords: Any) -> bool:
+    """Whether it can be called so; True where it does not tell."""
+    try:
+        inspect.signature(call).bind(*arguments, **keywords)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def _said(value: Any) -> str:
+    """What was given instead of a space."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}, which should be called"
+    if callable(value):
+        return "a method"
+    kind, text = type(value), " ".join(str(value).split())
+    short = text if len(text) <= 60 else text[:57] + "..."
+    if kind.__module__.partition(".")[0] == "gym":
+        return f"{short} of gym, the package before gymnasium"
+    return f"{short}, of type {kind.__name__}"
 
 
 def check_same(expected: Any, got: Any, where: str, field: str) -> None:

@@ -26,6 +26,7 @@ from workers.environments.adapters.adapter_checks import (
     check_reset,
     check_same,
     copy_seeds,
+    declared_space,
     has_ended,
     malformed,
     max_steps,
@@ -58,7 +59,7 @@ class GymnasiumEnvironment(Environment):
             first = self._envs[0]
             check_reset(self._where, first.reset)
             steps = max_steps(getattr(getattr(first, "spec", None), "max_episode_steps", None))
-            self._spaces = first.observation_space, first.action_space
+            self._spaces = tuple(declared_space(id, first, field) for field in ("observation_space", "action_space"))
             observed, acted = {"agent": self._spaces[0]}, {"agent": self._spaces[1]}
             infos = {"agent": self._begin(first)[1]}
             self.world, (self._agent,) = translate(id, observed, acted, infos, steps, observe)

@@ -13,7 +13,7 @@ import numpy as np
 
 from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
-from workers.environments.adapters.adapter_checks import RESET, STEP, has_ended, malformed
+from workers.environments.adapters.adapter_checks import RESET, STEP, declared_space, has_ended, malformed
 from workers.environments.adapters.gymnasium_adapter import gymnasium_errors
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import Environment
@@ -41,14 +41,15 @@ class TupleMultiAgent:
 
     def __init__(self, id: str, env: Any) -> None:
         self._id, self._env = id, env
-        seen, done = (getattr(space, "spaces", ()) for space in (env.observation_space, env.action_space))
+        spaces = [declared_space(id, env, field) for field in ("observation_space", "action_space")]
+        seen, done = (getattr(space, "spaces", ()) for space in spaces)
         if not isinstance(seen, Sequence) or not isinstance(done, Sequence) or not 0 < len(seen) == len(done):
             close_logged(id, env.close)
             raise ConfigurationError(
                 "spaces_not_per_agent",
                 environment=id,
-                observation_space=env.observation_space,
-                action_space=env.action_space,
+                observation_space=spaces[0],
+                action_space=spaces[1],
                 single=id.removeprefix(_PREFIX),
             )
         self.possible_agents = [f"agent_{i}" for i in range(len(seen))]

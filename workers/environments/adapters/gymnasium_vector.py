@@ -22,6 +22,7 @@ from workers.environments.adapters.adapter_checks import (
     STEP,
     check_reset,
     copy_seeds,
+    declared_space,
     malformed,
     max_steps,
     picture_of,
@@ -50,7 +51,8 @@ class GymnasiumVector(Environment):
         self._where = f"{id}, agent agent"
         try:
             self._mode = _mode(id, vector)
-            observed, acted = {"agent": vector.single_observation_space}, {"agent": vector.single_action_space}
+            observed = {"agent": declared_space(id, vector, "single_observation_space")}
+            acted = {"agent": declared_space(id, vector, "single_action_space")}
             steps = max_steps(getattr(getattr(vector, "spec", None), "max_episode_steps", None))
             check_reset(self._where, vector.reset)
             infos = {"agent": self._restart(seed=0)[1]}

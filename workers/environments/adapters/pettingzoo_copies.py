@@ -11,7 +11,15 @@ from typing import Any
 
 from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
-from workers.environments.adapters.adapter_checks import check_reset, check_same, malformed, mapping_of, max_steps
+from workers.environments.adapters.adapter_checks import (
+    check_reset,
+    check_same,
+    class_of,
+    declared_space,
+    malformed,
+    mapping_of,
+    max_steps,
+)
 from workers.environments.adapters.space_conversion import translate
 from workers.environments.checks.closing import close_all, close_logged
 
@@ -30,12 +38,13 @@ class PettingZooCopies:
             for _ in range(copies):
                 self.envs.append(_without_guards(make_one()))
             first = self.envs[0]
-            self.keys: list[Hashable] = list(getattr(first, "possible_agents", ()))
+            self.keys = _possible(id, first)
             """What the environment calls its agents."""
-            if not self.keys:
-                raise ConfigurationError("possible_agents_empty", environment=id)
             self.names = _names(id, self.keys)
-            self._spaces = {key: (first.observation_space(key), first.action_space(key)) for key in self.keys}
+            self._spaces = {
+                key: tuple(declared_space(id, first, field, key) for field in ("observation_space", "action_space"))
+                for key in self.keys
+            }
             observations, actions = (
                 {name: spaces[of] for name, spaces in zip(self.names, self._spaces.values(), strict=True)}
                 for of in (0, 1)
@@ -97,6 +106,15 @@ class PettingZooCopies:
     def close(self) -> None:
         """Closes all copies, though some may raise."""
         close_all(self.envs)
+
+
+def _possible(id: str, env: Any) -> list[Hashable]:
+    """Its agents; ConfigurationError where it does not list them."""
+    listed = getattr(env, "possible_agents", None)
+    if not isinstance(listed, Collection) or isinstance(listed, str) or not len(listed):
+        value = repr(listed) if hasattr(env, "possible_agents") else "missing"
+        raise ConfigurationError("possible_agents_empty", environment=id, name=class_of(env), value=value)
+    return list(listed)
 
 
 _OUTSIDE, _ADDRESS = re.compile(r"[^A-Za-z0-9_.-]+"), re.compile(r" at 0x[0-9a-fA-F]+")

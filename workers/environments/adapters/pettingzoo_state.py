@@ -41,6 +41,8 @@ class StateWrapper:
         space = self._env.observation_space(agent)
         if isinstance(space, gymnasium.spaces.Dict) and CENTRAL in space.spaces:
             raise refuse_second(self._id, str(agent))
+        if not isinstance(space, gymnasium.Space):  # which is told by who asks
+            return space
         if not isinstance(space, gymnasium.spaces.Dict):
             return gymnasium.spaces.Dict({OWN: space, CENTRAL: self._states})
         if set(space.spaces) == {"observation", MASK}:
