@@ -59,9 +59,9 @@ def check_word(word: str) -> None:
         module = path.stem if inside.startswith(os.pardir) else inside.replace(os.sep, ".")
         what, meant = "code", f"--env {module}:FUNCTION, with what makes the environment"
     elif ":" in word:
-        what, meant = "an environment", f"--env {word}"
+        what, meant = "an environment", f"--env {word}, or environment.id"
     elif _GYMNASIUM.fullmatch(word):
-        what, meant = "an environment", f"--env gymnasium:{word}"
+        what, meant = "an environment", f"--env gymnasium:{word}, or environment.id"
     else:
         return
     raise ConfigurationError("word_misplaced", value=word, what=what, meant=meant)

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Self
 
-import yaml
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from launch.run_plan import ResourcePlan
 from protocol.config.base import ConfigModel
 from protocol.config.run import Run
-from protocol.config.yaml_file import fault_in, not_yaml
+from protocol.config.yaml_file import parsed, read_mapping
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 from protocol.transport.sockets import BLOCK, bracketed
@@ -107,15 +106,7 @@ class Command:
 
 def read_hosts(path: Path) -> Hosts:
     """Raises ConfigurationError, in one sentence."""
-    try:
-        data = yaml.safe_load(path.read_text()) or {}
-        return Hosts.model_validate(data)
-    except OSError as fault:
-        raise ConfigurationError("hosts_file_unreadable", file=path, reason=fault.strerror) from None
-    except yaml.YAMLError as fault:
-        raise not_yaml(path, fault) from None
-    except ValidationError as fault:
-        raise fault_in(path, fault, Hosts) from None
+    return parsed(path, read_mapping(path), Hosts)
 
 
 def plan(hosts: Hosts, run: Run, outline: ResourcePlan) -> list[Command]:

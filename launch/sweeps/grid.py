@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from launch.config_loader import load, preset_names
 from launch.sweeps.executors import NamedMachines, check_fits
 from protocol.config.base import ConfigModel
 from protocol.config.run import Run
-from protocol.config.yaml_file import fault_in, read_mapping
+from protocol.config.yaml_file import parsed, read_mapping
 from protocol.errors import ConfigurationError
 
 __all__ = ["Sweep", "Trial", "cores_of", "read_sweep", "trials_of"]
@@ -79,10 +79,7 @@ class Trial:
 
 def read_sweep(path: Path) -> Sweep:
     """The sweep in the file; ConfigurationError in one sentence."""
-    try:
-        sweep = Sweep.model_validate(read_mapping(path))
-    except ValidationError as fault:
-        raise fault_in(path, fault, Sweep) from None
+    sweep = parsed(path, read_mapping(path), Sweep)
     if sweep.run in preset_names():
         return sweep
     return sweep.model_copy(update={"run": str(path.parent / sweep.run)})

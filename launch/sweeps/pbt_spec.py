@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from launch.config_loader import preset_names
 from launch.sweeps.executors import NamedMachines
 from protocol.config.base import ConfigModel
-from protocol.config.yaml_file import fault_in, read_mapping
+from protocol.config.yaml_file import parsed, read_mapping
 from protocol.errors import ConfigurationError
 
 __all__ = ["Choices", "PopulationFile", "Range", "read_population"]
 
 _RESERVED = ("seed", "steps", "until", "schedule", "actors")
-_BRANCHES = ("function-after[_ordered(), Range]", "Choices")
 
 
 class Range(ConfigModel):
@@ -152,10 +151,7 @@ def read_population(path: Path) -> PopulationFile:
     if isinstance(wanted, dict):
         listed = {key: {"values": one} if isinstance(one, list) else one for key, one in wanted.items()}
         told = {**told, "settings": listed}
-    try:
-        found = PopulationFile.model_validate(told)
-    except ValidationError as fault:
-        raise fault_in(path, fault, PopulationFile, _BRANCHES) from None
+    found = parsed(path, told, PopulationFile)
     if found.run in preset_names():
         return found
     return found.model_copy(update={"run": str(path.parent / found.run)})

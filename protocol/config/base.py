@@ -51,9 +51,17 @@ _NEAR = 0.75
 """How alike a key and what is probably meant are (difflib's ratio)."""
 _WORDS = {
     "Value error, ": "",
-    "a valid integer, unable to parse string as an integer": "a whole number, as 1000000 or 1e6",
+    "a valid integer, unable to parse string as an integer": "a whole number, as 7 or 1e6",
     "a valid integer, got a number with a fractional part": "a whole number",
     "a valid number, unable to parse string as a number": "a number",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean, unable to interpret input": "true or false",
+    "a valid boolean": "true or false",
+    "a valid string": "text",
+    "Tuple should": "should",
+    "Dictionary should": "should",
+    "Value should": "should",
     "Input should be a valid dictionary or object to extract fields from": "should be a section with keys",
     "Input should be a valid dictionary": "should be keys with values",
     "Input should be a valid tuple": "should be a list, as in [64]",
@@ -61,6 +69,8 @@ _WORDS = {
 }
 _MAIN = {"environment": "id", "network": "hidden", "policy": "algorithm"}
 """The key of a section that is meant where the section is given as one value."""
+_INSTEAD = re.compile(r" or instance of \w+$| after validation, not \d+$")
+"""What pydantic adds and nobody needs."""
 Sections = frozenset[type[BaseModel]]
 
 
@@ -75,12 +85,16 @@ def complaint(fault: ValidationError, model: type[BaseModel], data: Any, prefix:
         tag, known = first["ctx"]["tag"], [one.strip("'") for one in first["ctx"]["expected_tags"].split(", ")]
         key, hint = f"{place}.name"[:_SAID], _value_meant(tag, known)
         return ConfigurationError("choice_unknown", key=key, value=tag[:_SAID], hint=hint, choices=known)
+    if first["type"] == "missing":
+        return ConfigurationError("key_missing", key=place[:_SAID])
     told = first.get("ctx", {}).get("error")
     if isinstance(told, ConfigurationError):
         inner = told.facts.get("key", "")
         key = inner if inner.startswith(place) else f"{place}.{inner}".rstrip(".")
         return told.within(place, key=key) if place else told
-    of_same = [one["msg"] for one in fault.errors() if one["input"] is first["input"]]  # one for each form it may have
+    of_same = [  # one for each form that it may have
+        one["msg"] for one in fault.errors() if one["input"] is first["input"] and one["type"] != "extra_forbidden"
+    ]
     reason = " or ".join(dict.fromkeys(_in_words(said) for said in of_same))[:_SAID]
     if first["type"] == "literal_error":
         reason += _value_meant(first["input"], re.findall(r"'(\w+)'", first["ctx"]["expected"]))
@@ -93,7 +107,7 @@ def _in_words(said: str) -> str:
     """Pydantic's sentence as one about YAML."""
     for theirs, ours in _WORDS.items():
         said = said.replace(theirs, ours)
-    return re.sub(r" or instance of \w+$", "", said)
+    return _INSTEAD.sub("", said)
 
 
 def _place(loc: tuple[int | str, ...], model: type[BaseModel], data: Any) -> str:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from protocol.config.base import complaint, known_as
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 
-__all__ = ["check_same_run", "fault_in", "not_yaml", "parse_yaml", "read_mapping", "read_run"]
+__all__ = ["check_same_run", "parse_yaml", "parsed", "read_mapping", "read_run"]
 
+Model = TypeVar("Model", bound=BaseModel)
 _BYTES = 16 * 2**20
 _SAID = 500
 _DIFFERENCES = 3
@@ -51,7 +54,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except OSError as fault:
         raise ConfigurationError("document_unreadable", file=path, reason=fault.strerror) from None
     except (yaml.YAMLError, ValueError, RecursionError) as fault:  # ValueError: no UTF-8, a date that is none
-        raise not_yaml(path, fault) from None
+        raise _not_yaml(path, fault) from None
     if data is None:
         return {}
     if not isinstance(data, dict):
@@ -59,7 +62,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     return data
 
 
-def not_yaml(path: Path, fault: Exception) -> ConfigurationError:
+def _not_yaml(path: Path, fault: Exception) -> ConfigurationError:
     """What is wrong with a file that is no YAML, and where."""
     mark = getattr(fault, "problem_mark", None)
     problem = " ".join((getattr(fault, "problem", None) or str(fault)).split())[:_SAID]
@@ -67,20 +70,28 @@ def not_yaml(path: Path, fault: Exception) -> ConfigurationError:
     return ConfigurationError("document_not_yaml", file=path, reason=problem, line=line, column=column)
 
 
-def fault_in(
-    path: Path, fault: ValidationError, model: type[BaseModel], branches: tuple[str, ...] = ()
-) -> ConfigurationError:
-    """The first fault of a file for `model`. `branches`: what pydantic calls members of unions, which are no keys."""
-    first = fault.errors()[0]
-    key = ".".join(str(part) for part in first["loc"] if part not in (*branches, "[key]"))
-    if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-        return ConfigurationError("settings_file_unknown_key", file=path, key=key, choices=list(model.model_fields))
-    told = first.get("ctx", {}).get("error")
-    if isinstance(told, ConfigurationError):
-        inner = ".".join(filter(None, (key, told.facts.get("key"))))
-        return told.within(f"{path}: {key}" if key else path, file=path, key=inner)
-    place = f"{key}: " if key else ""
-    return ConfigurationError("settings_file_invalid", file=path, prefix=place, reason=first["msg"], key=key)
+def parsed(path: Path, data: dict[str, Any], model: type[Model]) -> Model:
+    """What the file holds, as a `model`; ConfigurationError in one sentence."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            key, known = str(first["loc"][0]), list(model.model_fields)
+            hint = _key_meant(key, known)
+            raise ConfigurationError(
+                "settings_file_unknown_key", file=path, key=key, hint=hint, choices=known
+            ) from None
+        raise complaint(fault, model, data).within(path, file=path) from None
+
+
+def _key_meant(key: str, known: list[str]) -> str:
+    """A question, where a key is spelled much alike, or is one of a run, which stand under `settings`."""
+    near = get_close_matches(key, known, 1)
+    if not near and "settings" in known:
+        ours = key if key in Run.model_fields else known_as(key, Run)[0]
+        near = [f"settings.{ours}"] if ours else []
+    return f" (is {near[0]} meant?)" if near else ""
 
 
 def read_run(path: Path) -> Run:

@@ -54,6 +54,15 @@ def test_every_combination_is_run_with_every_seed(tmp_path: Path) -> None:
         ({"settings": {"seed": [1]}}, "sweep_key_in_settings", ["'seed'"]),
         ({"cores": 1}, "run_needs_more_cores", ["2", "sweep", "1"]),
         ({"speed": 1}, "settings_file_unknown_key", ["'speed'", "run", "seeds"]),
+        ({"seed": 1}, "settings_file_unknown_key", ["'seed'", "seeds"]),
+        ({"lr": 1}, "settings_file_unknown_key", ["'lr'", "settings.policy.learning_rate"]),
+        ({"seeds": 3}, "value_invalid", ["seeds", "3"]),
+        ({"seeds": ["a"]}, "value_invalid", ["seeds.0", "'a'"]),
+        ({"cores": "many"}, "value_invalid", ["cores", "'many'"]),
+        ({"steps": 1.5}, "value_invalid", ["steps", "1.5"]),
+        ({"sequential": "maybe"}, "value_invalid", ["sequential", "'maybe'"]),
+        ({"settings": {"policy.learning_rate": []}}, "value_invalid", ["settings.policy.learning_rate"]),
+        ({"hosts": {"a": {"cors": 2}}}, "unknown_key", ["'hosts.a.cors'", "hosts.a.cores"]),
         ({"run": "tresure"}, "run_source_unknown", ["treasure-hunt"]),
         (
             {"settings": {"actors": 0, "policy.algorithm": "bc", "policy.dataset.path": "."}},
@@ -69,6 +78,9 @@ def test_a_mistake_is_one_sentence_and_starts_nothing(
     assert told.exit_code == 2
     assert kinds_in(told.output) == [kind]
     assert {*named} <= words_in(told.output)
+    assert not re.search("Input should|valid (tuple|dict|int|bool)|validation|permitted", told.output), (
+        "nothing of pydantic's"
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -116,7 +116,9 @@ def test_hosts_that_do_not_fit_the_run_are_refused(machines: dict[str, Any], kin
     ("text", "kind", "facts"),
     [
         ("hosts: {}", "hosts_file_empty", {}),
-        ("hosts: {a: {gpu: 1}}", "settings_file_invalid", {"key": "hosts.a.gpu"}),
+        ("hosts: {a: {gpu: 1}}", "unknown_key", {"key": "hosts.a.gpu", "meant": " (is hosts.a.gpus meant?)"}),
+        ("hosts: {a: {actors: x}}", "value_invalid", {"key": "hosts.a.actors"}),
+        ("run: cartpole", "key_missing", {"key": "hosts"}),
         ("{", "document_not_yaml", {}),
         ("keys: ~/keys\nhosts: {a: {}}", "path_with_home_sign", {"key": "keys", "value": "~/keys"}),
         ("hosts: {a: {ssh: -oX=y}}", "ssh_name_like_option", {"key": "hosts.a.ssh"}),

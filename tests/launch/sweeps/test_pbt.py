@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import json
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,10 @@ def test_trainers_nest_and_an_iteration_of_all_waits_for_each_J6(tmp_path: Path)
             [f"settings.{RATE}", "0"],
         ),
         ({"settings": {"policy.rate": [1, 2]}}, "unknown_key", ["'policy.rate'"]),
+        ({"settings": {RATE: 3}}, "value_invalid", [f"settings.{RATE}", "3"]),
+        ({"settings": {RATE: {"low": "a", "high": 1}}}, "value_invalid", [f"settings.{RATE}.low", "'a'"]),
+        ({"settings": {RATE: {"lo": 1, "high": 2}}}, "key_missing", [f"settings.{RATE}.low"]),
+        ({"members": "x"}, "value_invalid", ["members", "'x'"]),
         ({"exploit": 0.1}, "exploit_of_nobody", ["0.1", "4"]),
         ({"generations": 301}, "too_many_generations", ["300", "301"]),
         ({"cores": 1}, "run_needs_more_cores", ["2", "population", "1"]),
@@ -133,6 +138,7 @@ def test_a_mistake_is_one_sentence_and_starts_nothing(
     assert told.exit_code == 2
     assert kinds_in(told.output) == [kind]
     assert {*named} <= words_in(told.output)
+    assert not re.search("Input should|permitted", told.output), "nothing of pydantic's"
     assert not (tmp_path / "out").exists()
 
 
