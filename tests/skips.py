@@ -48,6 +48,8 @@ REASONS: dict[str, Reason] = {
     "node is not installed": Reason("machines without Node.js (apt-get install nodejs)"),
     "setpriv is not installed": Reason(_UTIL_LINUX),
     "the cluster is not built": Reason("whatever did not begin with `make test-cluster`"),
+    "cmake is not installed": Reason("machines without CMake (apt-get install cmake)", in_ci=False),
+    "the npm package typescript is not installed": Reason("fresh clones (npm ci --prefix protocol/clients/javascript)"),
     "the npm package zeromq is not installed": Reason("fresh clones (npm ci --prefix protocol/clients/javascript)"),
     "unshare is not installed": Reason(_UTIL_LINUX),
     # packages of Python

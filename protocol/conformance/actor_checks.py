@@ -201,7 +201,7 @@ def identity(server: Server) -> None:
         first = talk.enter()
         with server.met(talk.hello.name) as other:
             other.send(encode(other.hello))
-            _refused(other, "hello with the name of another", "identity", fatal=False)
+            _refused(other, "hello with the name of another", "identity", fatal=None)
             talk.act()
             again = other.enter(token=talk.hello.token)
             if again.incarnation <= first.incarnation:
@@ -275,10 +275,10 @@ def _look(admit: Admit, name: str) -> None:
         raise Flaw("admit_places_wrong", "`place`")
 
 
-def _refused(talk: Talk, what: str, code: str, fatal: bool) -> None:
+def _refused(talk: Talk, what: str, code: str, fatal: bool | None) -> None:
     fault, _ = talk.expect(Fault, what, _REFUSED)
     _check_code(fault, what, code)
-    if fault.fatal != fatal:
+    if fatal not in (None, fault.fatal):
         raise Flaw("refusal_fatality_wrong", _REFUSED, request=what, negation="" if fault.fatal else "not ")
 
 

@@ -79,6 +79,7 @@ void wrong(const std::string& address) {
   told("wrong spaces", [&] { sim.act({1, 0, 0}, 1); });
   told("unknown agent", [&] { sim.act({1, 0}, 0, {}, "nobody"); });
   told("not a number", [&] { sim.act({NAN, 0}); });
+  told("not a reward", [&] { sim.act({1, 0}, NAN); });
   told("duplicate identity", [&] { Simulator(address, "sim", impatient); });
   told("another world", [&] {
     Options other = impatient;

@@ -45,6 +45,7 @@ async function wrong(address) {
   await told("wrong spaces", () => sim.act([1, 0, 0], 1));
   await told("unknown agent", () => sim.act([1, 0], 0, { agent: "nobody" }));
   await told("not a number", () => sim.act([NaN, 0]));
+  await told("not a reward", () => sim.act([1, 0], NaN));
   await told("duplicate identity", () => connect(address, "sim", impatient));
   await told("another world", () => connect(address, "other", { ...impatient, world: "0011223344556677" }));
   await told("served all the same", () => sim.act([2, 0], 2));

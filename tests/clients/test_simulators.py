@@ -28,6 +28,7 @@ TOLD = {
     "wrong spaces": "size",
     "unknown agent": "agent",
     "not a number": "value",
+    "not a reward": "finite number",
     "duplicate identity": "[simulator_name_taken]",
     "another world": "world",
     "served all the same": "",

@@ -25,6 +25,24 @@ const KINDS = {
   u8: [8, (view, at, x) => view.setBigUint64(at, BigInt(x), true), (view, at) => Number(view.getBigUint64(at, true))],
 };
 
+const FLOATS = /f\d$/;
+
+function wrong(number, column, whose) {
+  return new Fault("value", `${whose} has ${number}, which is no number of type ${column.dtype}`);
+}
+
+/** A `reward` of `agent` that can be sent; NaN and what is no number would come to be 0 else. */
+export function finite(reward, agent) {
+  if (!Number.isFinite(reward)) throw new Fault("value", `${agent}: the reward is ${reward}, which is no finite number`);
+  return reward;
+}
+
+function checked(number, column, whose) {
+  if (typeof number === "boolean" || (FLOATS.test(column.dtype) ? Number.isFinite(number) : Number.isInteger(number)))
+    return number;
+  throw wrong(number, column, whose);
+}
+
 /** The `numbers` of all `columns`, one column behind another, as bytes; `whose` they are is for a Fault. */
 export function pack(columns, numbers, whose) {
   const wanted = columns.reduce((sum, column) => sum + itemsOf(column), 0);
@@ -34,8 +52,12 @@ export function pack(columns, numbers, whose) {
   const view = new DataView(bytes.buffer);
   let at = 0, next = 0;
   for (const column of columns) {
-    const [width, write] = kindOf(column);
-    for (let i = itemsOf(column); i--; at += width) write(view, at, numbers[next++]);
+    const [width, write, read] = kindOf(column);
+    for (let i = itemsOf(column); i--; at += width) {
+      const number = numbers[next++];
+      write(view, at, checked(number, column, whose));
+      if (!FLOATS.test(column.dtype) && read(view, at) !== Number(number)) throw wrong(number, column, whose);
+    }
   }
   return bytes;
 }

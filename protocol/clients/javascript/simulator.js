@@ -11,7 +11,7 @@
 // next message as a list of Uint8Array, or null; `close()`. Every wait has an end. An actor that is lost is found
 // again, and the episode that was going on then counts as cut. Nothing here needs Node.
 
-import { Fault } from "./arrays.js";
+import { Fault, finite } from "./arrays.js";
 import { Session } from "./session.js";
 
 export { Fault };
@@ -84,7 +84,7 @@ export class Simulator {
   /** The actions of all agents that are named, in one message; `elements`: of actions that are not atomic, these. */
   async actAll(observations, rewards = {}, { masks = {}, elements = [], clock = 0 } = {}) {
     for (const [agent, reward] of Object.entries(rewards))
-      this.#earned.set(agent, (this.#earned.get(agent) ?? 0) + reward);
+      this.#earned.set(agent, (this.#earned.get(agent) ?? 0) + finite(reward, agent));
     if (this.#request) this.#late += 1;
     else await this.#ask({ observations, masks, elements, clock });
     return this.#answer(this.#deadline ?? (this.admitted.deadline || null));
@@ -102,7 +102,7 @@ export class Simulator {
     if (this.#session.playing) { // else it was cut when the connection was lost
       const total = {};
       for (const [agent, reward] of Object.entries(rewards)) {
-        total[agent] = reward + (this.#earned.get(agent) ?? 0);
+        total[agent] = finite(reward, agent) + (this.#earned.get(agent) ?? 0);
         this.#earned.delete(agent);
       }
       await this.#transport.send(this.#session.end(total, { truncated, last: observations, over }));

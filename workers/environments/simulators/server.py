@@ -51,6 +51,8 @@ _LOOK_EVERY = 0.5
 """Seconds between two looks for leases that have ended."""
 _LONGEST_LEASE = 3600.0
 _OF_EPISODES = (ObserveHeader, Observe, End)
+_ALIVE = 1.0
+"""Seconds since a simulator said something in which whoever claims its name is another program, and not itself again."""
 _AGAIN = ("identity", "full")
 """Codes of refusals after which it is right to ask again."""
 
@@ -227,7 +229,7 @@ class SimulatorServer:
         if self._quarantine.is_blocked(hello.name):
             raise GuestFault("simulator_still_in_quarantine", "quarantined", True, peer=hello.name)
         before = self.guests.get(route)
-        self._make_room(route, hello)
+        self._make_room(route, hello, now)
         copy = self._names.copy_for(hello.name, {guest.copy for guest in self.guests.values()})
         incarnation = self._names.incarnation_of(hello.name)
         lease = min(hello.lease, _LONGEST_LEASE)
@@ -243,7 +245,7 @@ class SimulatorServer:
         if self.send(guest, terms.admit.model_copy(update=about)):
             self._on_admit(guest)
 
-    def _make_room(self, route: bytes, hello: Hello) -> None:
+    def _make_room(self, route: bytes, hello: Hello, now: float) -> None:
         """Whoever this was before is so no more; GuestFault if it is somebody else, or there is no copy left."""
         before = self.guests.get(route)
         if before is not None:
@@ -252,7 +254,8 @@ class SimulatorServer:
         if namesake is not None and namesake.hello.token == hello.token:
             self.disconnect(namesake, "lost", "it connected anew")
         elif namesake is not None and self._answers(namesake):
-            raise GuestFault("simulator_name_taken", "identity", peer=hello.name, seconds=namesake.lease)
+            alive = now - namesake.heard_at < _ALIVE
+            raise GuestFault("simulator_name_taken", "identity", alive, peer=hello.name, seconds=namesake.lease)
         if len(self.guests) == self._terms.copies:
             for guest in [*self.guests.values()]:
                 self._answers(guest)

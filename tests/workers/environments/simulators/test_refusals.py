@@ -119,7 +119,6 @@ def test_who_was_not_let_in_is_told_to_say_hello() -> None:
     [
         ({"oldest_schema": 3, "newest_schema": 9}, "version", True),
         ({"world": "0123456789abcdef"}, "world", True),
-        ({"name": "neighbour"}, "identity", False),
         ({}, "full", False),
     ],
 )
@@ -129,6 +128,24 @@ def test_who_does_not_belong_here_is_not_let_in(fields: dict[str, Any], code: st
         assert isinstance(fault, Fault)
         assert (fault.code, fault.fatal) == (code, fatal)
         assert sim.act([3.0, 0.0]) == 3
+
+
+def test_who_claims_the_name_of_one_that_just_spoke_need_not_ask_again() -> None:
+    with serving() as served, Simulator(served.address, "neighbour") as sim, raw(served.address) as one:
+
+        def refused() -> Fault:
+            fault = one.ask(Hello(name="neighbour", token="t"))
+            assert isinstance(fault, Fault)
+            assert fault.code == "identity"
+            return fault
+
+        def at_once() -> bool:
+            sim.ping()
+            return refused().fatal
+
+        until(at_once, what="it just spoke")
+        served.leap(5.0)
+        assert not refused().fatal, "it may be gone, and this be itself again"
 
 
 def test_who_does_nothing_else_is_quarantined_and_counted() -> None:
