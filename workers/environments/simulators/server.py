@@ -52,7 +52,7 @@ _LOOK_EVERY = 0.5
 _LONGEST_LEASE = 3600.0
 _OF_EPISODES = (ObserveHeader, Observe, End)
 _ALIVE = 1.0
-"""Seconds since a simulator said something in which whoever claims its name is another program, and not itself again."""
+"""Seconds since a simulator said something in which who claims its name is another program, and not itself again."""
 _AGAIN = ("identity", "full")
 """Codes of refusals after which it is right to ask again."""
 
