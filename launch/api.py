@@ -7,24 +7,31 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from traceback import walk_stack
 from types import FrameType
-from typing import Any
+from typing import Any, Never
 
 from rich.console import Console
 
 from launch import config_loader, packages
 from launch.cli.display import Display, Plain, Silent
 from launch.local import supervisor
-from launch.run_dir import folder_for
+from launch.run_dir import folder_for, read_summary
+from protocol.config.base import known_as
+from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from protocol.errors.origin import is_ours
 
 __all__ = ["TrainedRun", "load", "train"]
+
+_SAID = 80
+"""Characters of what was given that a sentence repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +45,15 @@ class TrainedRun:
 
 def load(folder: Path | str) -> TrainedRun:
     """The run in `folder` as it ended; ConfigurationError if none has ended there."""
-    folder = Path(folder).resolve()
-    try:
-        summary = json.loads((folder / "summary.json").read_text())
-    except (OSError, ValueError):
-        raise ConfigurationError("run_without_summary", file=folder) from None
+    folder = _path("folder", folder).resolve()
+    summary = read_summary(folder)
+    if summary is None:
+        raise ConfigurationError("run_without_summary", file=folder)
     return TrainedRun(bool(summary.get("complete", True)), summary, folder)
 
 
 def train(
-    source: str | None = None,
+    source: Path | str | None = None,
     *,
     env: str | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -56,6 +62,7 @@ def train(
     run_dir: Path | str | None = None,
     sequential: bool = False,
     progress: bool = True,
+    **unknown: Never,
 ) -> TrainedRun:
     """Trains on this machine until the run ends, and shows its progress.
 
@@ -65,19 +72,65 @@ def train(
     """
     _check_outside_of_workers(sys._getframe(1))
     logging.getLogger().addHandler(logging.NullHandler())  # what the supervisor has to say is told with the progress
-    changes = [f"{key}={json.dumps(value)}" for key, value in (settings or {}).items()]
+    for name in unknown:
+        raise _unknown(name)
+    source = str(_path("source", source)) if source else None
+    if not isinstance(env, str | None):
+        raise ConfigurationError("environment_not_by_name", value=repr(env)[:_SAID], hint=_importable(env))
+    changes = _changes({} if settings is None else settings)
     packages.check()
     run = config_loader.load(source, changes, env=env, steps=steps, seed=seed)
-    alone = sequential or run.multiprocessing.enabled is False
-    folder = folder_for(source or env or "", None if run_dir is None else Path(run_dir), alone)
+    folder = folder_for(source or env or "", None if run_dir is None else _path("run_dir", run_dir))
     console = Console(stderr=True)
-    how = supervisor.train_sequential if alone else supervisor.train
+    how = supervisor.train_sequential if sequential or run.multiprocessing.enabled is False else supervisor.train
     display = Silent(console)
     if progress:
         display = Display(console) if console.is_terminal or console.is_jupyter else Plain(console)
     with display:
         outcome = how(run, folder, display.show, display.tell)
     return TrainedRun(outcome.complete, outcome.summary, folder)
+
+
+def _path(key: str, value: object) -> Path:
+    if not isinstance(value, str | os.PathLike) or "\0" in str(value):
+        raise ConfigurationError("argument_not_a_path", key=key, value=repr(value)[:_SAID])
+    return Path(value)
+
+
+def _unknown(name: str) -> ConfigurationError:
+    """What to say of a keyword that `train` does not have."""
+    takes = [one for one in signature(train).parameters if one != "unknown"]
+    key, _ = known_as(name, Run)
+    own = "env" if key == "environment.id" else key
+    meant = own if own in takes else f"settings={{{key!r}: …}}"
+    return ConfigurationError("keyword_unknown", value=name, hint=f" (is {meant} meant?)" if key else "", choices=takes)
+
+
+def _importable(env: object) -> str:
+    """The name by which a class, function or object that was given for it may be imported, in words."""
+    made = env if hasattr(env, "__qualname__") else type(env)
+    module, name = getattr(made, "__module__", ""), getattr(made, "__qualname__", "")
+    if module == "__main__":
+        module = Path(getattr(sys.modules["__main__"], "__file__", "")).stem
+    return f" (is {module}:{name} meant?)" if module not in ("", "builtins") and name.isidentifier() else ""
+
+
+def _changes(settings: Mapping[str, Any]) -> list[str]:
+    """`settings` as the command has them; what a configuration cannot hold is a ConfigurationError."""
+    if not isinstance(settings, Mapping):
+        raise ConfigurationError("settings_not_by_key", value=repr(settings)[:_SAID])
+    changes = []
+    for key, value in settings.items():
+        try:
+            changes.append(f"{key}={json.dumps(value, default=_plain)}")
+        except (TypeError, ValueError, RecursionError):
+            raise ConfigurationError("setting_not_plain", key=str(key), value=repr(value)[:_SAID]) from None
+    return changes
+
+
+def _plain(value: Any) -> Any:
+    """A number or an array of numpy's, or a path, as plain data; TypeError for anything else."""
+    return value.tolist() if hasattr(value, "tolist") else os.fspath(value)
 
 
 def _check_outside_of_workers(caller: FrameType) -> None:

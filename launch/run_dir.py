@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -18,7 +19,7 @@ from protocol.config.run import Run
 from protocol.config.yaml_file import check_same_run
 from protocol.errors import ConfigurationError, disk_fault
 
-__all__ = ["folder_for", "left_as_found", "make_folder", "remove", "take_checkpoints", "write_config"]
+__all__ = ["folder_for", "left_as_found", "make_folder", "read_summary", "remove", "take_checkpoints", "write_config"]
 
 
 def folder_for(source: str, run_dir: Path | None, alone: bool = False) -> Path:
@@ -28,15 +29,31 @@ def folder_for(source: str, run_dir: Path | None, alone: bool = False) -> Path:
     """
     name = Path(source).stem.partition(":")[0] or DEFAULT
     folder = run_dir or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    summary, of_workers = folder / "summary.json", (folder / "state.json").exists()
-    if summary.exists():
-        if json.loads(summary.read_text()).get("complete", True):
+    if folder.exists() and not folder.is_dir():
+        raise ConfigurationError("folder_not_made", file=folder, reason="it is no folder")
+    summary, of_workers = read_summary(folder), (folder / "state.json").exists()
+    if summary is not None:
+        if summary.get("complete", True):
             raise ConfigurationError("run_already_finished", file=folder)
         if not of_workers:
             raise ConfigurationError("sequential_run_stopped", file=folder)
     if of_workers and alone:
         raise ConfigurationError("run_of_workers_stopped", file=folder)
     return folder.resolve()
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """What a run that has ended left in its `folder`; None where there is none. ConfigurationError if it is torn."""
+    path = folder / "summary.json"
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, RecursionError):
+        summary = None
+    if not isinstance(summary, dict):
+        raise ConfigurationError("summary_unreadable", file=path)
+    return summary
 
 
 def make_folder(folder: Path) -> bool:

@@ -53,7 +53,7 @@ class Configured(click.Command):
         name = option.lstrip("-").replace("-", "_")
         if name in _OPTIONS:
             return _OPTIONS[name]
-        key, how = (name, "") if name in Run.model_fields else known_as(name, Run)
+        key, how = known_as(name, Run)
         if key in ("environment", "environment.id"):
             key, own = "environment.id", "--env"
         else:

@@ -22,6 +22,7 @@ import click
 from rich.console import Console
 
 from launch.cli.display import Display, Plain, Silent, render, summary_table
+from launch.run_dir import read_summary
 from protocol.control.verdicts import verdict_line
 from protocol.errors import ConfigurationError, Refused, Timeout
 from protocol.intervals import shown
@@ -92,9 +93,9 @@ def look(place: CoordinatorAddress) -> dict[str, Any]:
         refused = "what is no HTTP (the page of a coordinator at tcp://HOST:PORT is http://HOST:PORT+9)"
     except (OSError, ValueError):
         pass  # nobody coordinates it any more: what it left tells
-    summary = None if place.folder is None else place.folder / "summary.json"
-    if summary is not None and summary.is_file():
-        return {"stage": "over", "summary": json.loads(summary.read_text())}
+    summary = None if place.folder is None else read_summary(place.folder)
+    if summary is not None:
+        return {"stage": "over", "summary": summary}
     if refused:
         raise Refused("coordinator_answer_unusable", peer=place.url, reason=refused)
     where = place.url or f"{place.folder}, a run in one process"

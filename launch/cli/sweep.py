@@ -22,7 +22,7 @@ from rich.table import Column, Table
 
 from launch.cli.plot import draw
 from launch.local.signals import Interrupt
-from launch.run_dir import remove, take_checkpoints
+from launch.run_dir import read_summary, remove, take_checkpoints
 from launch.sweeps.curves import groups_of, read_run
 from launch.sweeps.executors import HERE, Machines, Running, end_all
 from launch.sweeps.grid import Trial, read_sweep, trials_of
@@ -103,7 +103,7 @@ def aggregate(trials: list[Trial]) -> list[dict[str, Any]]:
 
 def scores_of(folder: Path) -> dict[tuple[str, str], float]:
     """(policy, kind of score) -> that of one run."""
-    returns = json.loads((folder / "summary.json").read_text())["returns"]
+    returns = (read_summary(folder) or {})["returns"]
     found = {(policy, "return"): told["last"] for policy, told in returns.items() if told["last"] is not None}
     curves = read_run(folder).curves
     for policy in {policy for policy, name in curves if name.startswith("evaluation/")}:
@@ -141,10 +141,10 @@ def _begin(trial: Trial, where: str, machines: Machines, sequential: bool) -> Ru
 
 def done(trial: Trial) -> bool:
     """Whether the run reached its end; ConfigurationError if the folder holds a run of another configuration."""
-    config, summary = trial.folder / "config.yaml", trial.folder / "summary.json"
+    config, summary = trial.folder / "config.yaml", read_summary(trial.folder)
     if config.is_file() and parse_run(read_mapping(config)) != trial.run:
         raise ConfigurationError("sweep_run_differs", file=trial.folder)
-    return summary.is_file() and bool(json.loads(summary.read_text())["complete"])
+    return summary is not None and bool(summary["complete"])
 
 
 def _table(found: list[dict[str, Any]]) -> Table:

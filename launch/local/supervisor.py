@@ -22,7 +22,7 @@ from launch.local.hang_detector import CoordinatorWatch, HangDetector
 from launch.local.process import INCOMPLETE, Process, end_all, fork_client, start_process
 from launch.local.restarts import RestartManager, RunFailed
 from launch.local.signals import END_SECONDS, Interrupt
-from launch.run_dir import left_as_found, make_folder, remove, write_config
+from launch.run_dir import left_as_found, make_folder, read_summary, remove, write_config
 from protocol.config.run import Run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
@@ -93,7 +93,7 @@ def train(
             client = ControlClient(context, address, "supervisor")
             welcome = _join(client, coordinator)
             if welcome is None:
-                return RunOutcome(True, _summary(folder))
+                return RunOutcome(True, read_summary(folder) or {})
             client.start(lambda: Report(state="watching"))
             evaluations = int(run.evaluation is not None)
             for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluator", evaluations)):
@@ -117,7 +117,7 @@ def train(
             if fresh and processes and processes[0].code == ConfigurationError.exit_code:  # nothing began: all is told
                 remove(folder)
     code = coordinator.code
-    return RunOutcome(code == 0, _summary(folder))
+    return RunOutcome(code == 0, read_summary(folder) or {})
 
 
 def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> RunOutcome:
@@ -141,7 +141,7 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
             reader.join(timeout=5)
             if process.popen.stdout is not None:
                 process.popen.stdout.close()
-    summary = _summary(folder)
+    summary = read_summary(folder) or {}
     if process.code not in (0, INCOMPLETE) or process.crash() is not None or not summary:
         refused = _refused(process, tell)
         fault = refused or RunFailed("sequential_run_failed", reason=process.why(), file=output)
@@ -319,11 +319,6 @@ def _join(client: ControlClient, coordinator: Process) -> Welcome | None:
     if coordinator.code != 0:
         raise RunFailed("coordinator_failed", reason=coordinator.why(), file=coordinator.output)
     return None
-
-
-def _summary(folder: Path) -> dict[str, Any]:
-    path = folder / "summary.json"
-    return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def _read_views(process: Process, show: Callable[[View], None], tell: Callable[[str], None]) -> None:

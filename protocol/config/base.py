@@ -51,9 +51,9 @@ _NEAR = 0.75
 """How alike a key and what is probably meant are (difflib's ratio)."""
 _WORDS = {
     "Value error, ": "",
-    "a valid integer, unable to parse string as an integer": "a whole number, as 7 or 1e6",
+    "a valid integer, unable to parse string as an integer": "a whole number and no text, as 7 or 1e6",
     "a valid integer, got a number with a fractional part": "a whole number",
-    "a valid number, unable to parse string as a number": "a number",
+    "a valid number, unable to parse string as a number": "a number and no text",
     "a valid integer": "a whole number",
     "a valid number": "a number",
     "a valid boolean, unable to interpret input": "true or false",

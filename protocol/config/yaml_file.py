@@ -89,7 +89,7 @@ def _key_meant(key: str, known: list[str]) -> str:
     """A question, where a key is spelled much alike, or is one of a run, which stand under `settings`."""
     near = get_close_matches(key, known, 1)
     if not near and "settings" in known:
-        ours = key if key in Run.model_fields else known_as(key, Run)[0]
+        ours, _ = known_as(key, Run)
         near = [f"settings.{ours}"] if ours else []
     return f" (is {near[0]} meant?)" if near else ""
 

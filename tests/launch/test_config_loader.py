@@ -179,7 +179,7 @@ def test_a_value_that_is_none_is_told_with_what_may_be_meant(setting: str, key: 
 @pytest.mark.parametrize(
     ("setting", "kind", "facts"),
     [
-        ("steps=1M", "value_invalid", {"key": "steps", "reason": "should be a whole number, as 7 or 1e6"}),
+        ("steps=1M", "value_invalid", {"key": "steps", "reason": "should be a whole number and no text, as 7 or 1e6"}),
         (
             "steps=-3",
             "value_invalid",

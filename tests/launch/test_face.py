@@ -9,12 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rookery
+from launch.cli.status import CoordinatorAddress, look
 from launch.config_loader import load
 from launch.local import supervisor
-from protocol.config.run import EnvironmentConfig
+from launch.run_dir import folder_for
+from protocol.config.run import EnvironmentConfig, Run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.flows.runs import environment
@@ -60,6 +63,100 @@ def test_a_mistake_is_one_sentence(tmp_path: Path) -> None:
     with raises(ConfigurationError, "unknown_key", key="stepz"):
         rookery.train("cartpole", settings={"stepz": 1}, run_dir=tmp_path / "r")
     assert list(tmp_path.iterdir()) == []
+
+
+def made_of(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """What `train` would run from now on."""
+    made: list[Run] = []
+
+    def run(run: Run, *_: Any) -> supervisor.RunOutcome:
+        made.append(run)
+        return supervisor.RunOutcome(True, {})
+
+    monkeypatch.setattr(supervisor, "train", run)
+    return made
+
+
+def test_settings_may_be_numpys_numbers_and_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = made_of(monkeypatch)
+    settings = {
+        "policy.learning_rate": np.float32(0.5),
+        "environment.copies": np.int64(8),
+        "policy.compile": np.bool_(False),
+        "policy.network.hidden": np.array([7, 8]),
+        "environment.settings": {"a": np.float32(0.25)},
+        "log_dir": Path("here"),
+    }
+    rookery.train("cartpole", settings=settings, steps=np.int64(9), run_dir=tmp_path / "r", progress=False)  # type: ignore[arg-type]
+    (run,) = made
+    assert (run.policy.learning_rate, run.environment.copies, run.policy.network.hidden) == (0.5, 8, (7, 8))
+    assert (run.environment.settings, run.log_dir, run.steps) == ({"a": 0.25}, "here", 9)
+
+
+class World:
+    pass
+
+
+CIRCLE: dict[str, Any] = {}
+CIRCLE["of"] = CIRCLE
+TRAINED = [
+    ({"settings": "policy.learning_rate=1"}, "settings_not_by_key", {"value": "'policy.learning_rate=1'"}),
+    ({"settings": ["steps=1"]}, "settings_not_by_key", {}),
+    ({"settings": 3}, "settings_not_by_key", {"value": "3"}),
+    ({"settings": ""}, "settings_not_by_key", {}),
+    ({"settings": {"policy.network.hidden": {64}}}, "setting_not_plain", {"key": "policy.network.hidden"}),
+    ({"settings": {"policy.learning_rate": len}}, "setting_not_plain", {"key": "policy.learning_rate"}),
+    ({"settings": {"environment.settings": CIRCLE}}, "setting_not_plain", {"key": "environment.settings"}),
+    ({"env": World}, "environment_not_by_name", {"hint": " (is tests.launch.test_face:World meant?)"}),
+    ({"env": World()}, "environment_not_by_name", {"hint": " (is tests.launch.test_face:World meant?)"}),
+    ({"env": lambda: World()}, "environment_not_by_name", {"hint": ""}),
+    ({"env": 3}, "environment_not_by_name", {"value": "3", "hint": ""}),
+    ({"source": World}, "argument_not_a_path", {"key": "source"}),
+    ({"source": {"steps": 3}}, "argument_not_a_path", {"key": "source"}),
+    ({"run_dir": 3}, "argument_not_a_path", {"key": "run_dir", "value": "3"}),
+    ({"run_dir": "a\0b"}, "argument_not_a_path", {"key": "run_dir"}),
+    ({"run_dir": "file"}, "folder_not_made", {"file": Path("file")}),
+    ({"run_dir": "torn"}, "summary_unreadable", {"file": Path("torn/summary.json")}),
+    ({"lr": 1}, "keyword_unknown", {"value": "lr", "hint": " (is settings={'policy.learning_rate': …} meant?)"}),
+    ({"total_timesteps": 1}, "keyword_unknown", {"hint": " (is steps meant?)"}),
+    ({"env_id": "a:b"}, "keyword_unknown", {"hint": " (is env meant?)"}),
+    ({"stepz": 1}, "keyword_unknown", {"value": "stepz", "hint": ""}),
+    ({"steps": "1e6"}, "value_invalid", {"key": "steps"}),
+]
+
+
+@pytest.mark.parametrize(("given", "kind", "facts"), TRAINED)
+def test_what_train_cannot_take_is_one_sentence(
+    given: dict[str, Any], kind: str, facts: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "summary.json").write_text('{"complete": tr')
+    made = made_of(monkeypatch)
+    with raises(ConfigurationError, kind, **facts):
+        rookery.train(**{"source": "cartpole", **given})
+    assert made == []
+
+
+@pytest.mark.parametrize("content", [b'{"complete": tr', b"", b"[1]", b"\xff\xfe", b"[" * 100_000])
+def test_a_torn_summary_is_one_sentence_wherever_it_is_read(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "summary.json"
+    path.write_bytes(content)
+    reads = [
+        lambda: rookery.load(tmp_path),
+        lambda: folder_for("", tmp_path),
+        lambda: look(CoordinatorAddress("", "", tmp_path)),
+    ]
+    for read in reads:
+        with raises(ConfigurationError, "summary_unreadable", file=path):
+            read()
+
+
+@pytest.mark.parametrize("given", [None, 3, "a\0b", World()])
+def test_what_load_cannot_take_is_one_sentence(given: Any) -> None:
+    with raises(ConfigurationError, "argument_not_a_path", key="folder"):
+        rookery.load(given)
 
 
 FACE = ROOT / "launch" / "face" / "rookery" / "__init__.py"
@@ -132,9 +229,6 @@ def test_a_run_that_has_ended_is_loaded(tmp_path: Path) -> None:
     for folder in (tmp_path / "none", tmp_path / "summary.json"):
         with raises(ConfigurationError, "run_without_summary", file=folder):
             rookery.load(folder)
-    (tmp_path / "summary.json").write_text("{")
-    with raises(ConfigurationError, "run_without_summary", file=tmp_path):
-        rookery.load(tmp_path)
 
 
 TRAINS = "import rookery\n\n\ndef World():\n    pass\n\n\nrookery.train(env='{name}:World', steps=1, progress=False)\n"
