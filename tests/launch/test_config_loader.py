@@ -26,7 +26,6 @@ def test_every_preset_is_valid_and_says_in_a_sentence_how_long_it_takes() -> Non
     for name in preset_names():
         load(name)
         assert re.search(r"\b(seconds|minutes?|as long as)\b.*\.$", sentence(name)), name
-    assert load("treasure-hunt-ppo") == load("treasure-hunt"), "the default by its whole name"
 
 
 def test_settings_reach_any_depth_and_are_typed_as_in_yaml() -> None:
