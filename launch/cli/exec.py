@@ -27,6 +27,7 @@ BECOMES = {
         "workers.tools.bench",
         "Measures this machine: transport, weights, rollout, learning, the whole pipeline",
     ),
+    "bridge": ("launch.cli.bridge", "Lets simulators that run in a browser of this machine take part in a run"),
     "simulate": ("launch.cli.simulate", "A simulator to try the wire with, or a check of one"),
 }
 """Command -> the module that it becomes, and what that does."""

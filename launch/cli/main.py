@@ -43,7 +43,7 @@ _SECTIONS = {
     "Look at a run": ("status", "page", "plot", "evaluate", "watch", "doctor"),
     "Take from a run": ("export", "dataset"),
     "Several machines": ("hosts", "k8s", "keys"),
-    "One worker of a run": ("coordinator", "learner", "actor", "relay", "evaluator", "simulate"),
+    "One worker of a run": ("coordinator", "learner", "actor", "relay", "evaluator", "simulate", "bridge"),
     "This machine": ("bench", "clean"),
 }
 """In which the commands are listed."""

@@ -5,7 +5,7 @@ import { join } from "node:path";
 
 import { Dealer } from "zeromq";
 
-import { Simulator } from "./simulator.js";
+import { letIn } from "./simulator.js";
 
 export { EpisodeCut, Fault, RunOver, Simulator, Timeout } from "./simulator.js";
 
@@ -91,12 +91,6 @@ export class ZeroMQTransport {
 }
 
 /** A simulator that is let in. */
-export async function connect(endpoint, name, options = {}) {
-  const sim = new Simulator(new ZeroMQTransport(endpoint), name, options);
-  try {
-    return await sim.connect();
-  } catch (fault) {
-    await sim.close();
-    throw fault;
-  }
+export function connect(endpoint, name, options = {}) {
+  return letIn(new ZeroMQTransport(endpoint), name, options);
 }

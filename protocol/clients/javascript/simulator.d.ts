@@ -61,6 +61,9 @@ export class RunOver extends Error {}
 export class EpisodeCut extends Error {}
 export class Timeout extends Error {}
 
+/** A simulator that is let in over a transport, which is closed where it is not. */
+export function letIn(transport: Transport, name: string, options?: Options): Promise<Simulator>;
+
 export class Simulator {
   constructor(transport: Transport, name: string, options?: Options);
   /** How often the actor was lost and found again. */

@@ -198,6 +198,17 @@ export class Simulator {
   }
 }
 
+/** A simulator that is let in over a transport, which is closed where it is not. */
+export async function letIn(transport, name, options) {
+  const sim = new Simulator(transport, name, options);
+  try {
+    return await sim.connect();
+  } catch (fault) {
+    await sim.close();
+    throw fault;
+  }
+}
+
 function now() {
   return performance.now() / 1000;
 }
