@@ -62,12 +62,16 @@ def pages(folder: Path) -> Iterator[str]:
 
 def test_a_page_plays(tmp_path: Path) -> None:
     """The example, in Chromium."""
-    with serving(CART) as served, bridged(served.address) as address, pages(CLIENTS / "javascript") as site:
-        with browser(tmp_path) as window:
-            window.open(f"{site}/cartpole.html#{address}")
-            until(lambda: sum(row.end == "terminated" for row in served.rows("cart")) > 2, what="episodes end")
-            assert all(row.reward in (0.0, 1.0) for row in served.rows("cart"))
-            assert int(window.text("said").split()[0]) > 10
+    with (
+        serving(CART) as served,
+        bridged(served.address) as address,
+        pages(CLIENTS / "javascript") as site,
+        browser(tmp_path) as window,
+    ):
+        window.open(f"{site}/cartpole.html#{address}")
+        until(lambda: sum(row.end == "terminated" for row in served.rows("cart")) > 2, what="episodes end")
+        assert all(row.reward in (0.0, 1.0) for row in served.rows("cart"))
+        assert int(window.text("said").split()[0]) > 10
 
 
 def test_a_simulator_is_let_in_with_the_keys_of_the_run(tmp_path: Path) -> None:
