@@ -92,8 +92,9 @@ class _Bridge:
             return
         address = min(known, key=lambda one: self._taken[one])
         self._taken[address] += 1
-        actor = Socket.from_socket(connect(self._context, zmq.DEALER, address, queue=False, server="actor"))
-        await actor.poll(round(1_000 * _LOOK_EVERY), zmq.POLLOUT)
+        dealer = connect(self._context, zmq.DEALER, address, queue=False, server="actor")
+        await asyncio.to_thread(dealer.poll, round(1_000 * _LOOK_EVERY), zmq.POLLOUT)
+        actor = Socket.from_socket(dealer)
         tasks = [asyncio.create_task(one) for one in (_to(page, actor), _from(page, actor), self._stay(address))]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
