@@ -32,6 +32,8 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY = 5.0
 _FINDING = ("level", "layer", "says", "remedy")
 """What is told once of all policies of which it holds."""
+_HISTORY = 24
+"""Blocks of a sparkline."""
 _WAITS = 6
 """That are shown."""
 _STYLES = {"fault": "bold red", "note": "yellow"}
@@ -216,14 +218,20 @@ def _left(view: dict[str, Any]) -> str:
 
 
 def _policies(view: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in ("policy", "return", "history", "lag", "queue", "starved", "blocked"):
+    table, evaluations = Table(box=None, pad_edge=False), view["evaluations"]
+    evaluated = ["evaluation"] if evaluations else []
+    for column in ("policy", "return", *evaluated, "history", "lag", "queue", "starved", "blocked"):
         table.add_column(column, justify="left" if column in ("policy", "history") else "right")
+    width = _HISTORY - 12 * len(evaluated)
     for name, policy in view["policies"].items():
         lag = "fixed" if policy["version"] is None else shown(policy["lag"], 3)
-        table.add_row(name, shown(policy["return"]), sparkline(policy["history"]), lag, *_flow(view, name))
+        found = evaluations.get(name)
+        told = [shown(sum(found.values()) / len(found)) if found else "–"] if evaluated else []
+        table.add_row(
+            name, shown(policy["return"]), *told, sparkline(policy["history"], width), lag, *_flow(view, name)
+        )
     for name in view["auxiliaries"]:
-        table.add_row(name, "", "", "", *_flow(view, name))
+        table.add_row(name, "", *[""] * len(evaluated), "", "", *_flow(view, name))
     return table
 
 
@@ -254,7 +262,7 @@ def _workers(view: dict[str, Any]) -> Table:
     return table
 
 
-def sparkline(values: list[float], width: int = 24) -> str:
+def sparkline(values: list[float], width: int = _HISTORY) -> str:
     """`values` as a row of at most `width` blocks, each the mean of its share."""
     if not values:
         return ""

@@ -142,6 +142,7 @@ class RunMetrics:
             **rates,
             "policies": policies,
             "auxiliaries": auxiliaries,
+            "evaluations": {policy: told for policy in self._played if (told := _evaluated(policy, measured))},
             "workers": workers,
             "restarts": dict(restarts),
             "waits": _waits(counted),
@@ -354,6 +355,12 @@ class RunMetrics:
                 found[f"return/{member}"] = (returns - before[1]) / (count - before[0])
                 self._seen[place] = (count, returns)
         return found
+
+
+def _evaluated(policy: str, measured: Mapping[str, float]) -> dict[str, float]:
+    """Environment, or `return` of the only one -> mean return of the newest evaluation."""
+    begin = f"{policy}.evaluation/"
+    return {name.removeprefix(begin): value for name, value in measured.items() if name.startswith(begin)}
 
 
 def _learned(name: str, learners: Pages) -> dict[str, int]:

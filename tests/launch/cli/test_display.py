@@ -80,6 +80,21 @@ def test_a_row_of_a_long_run_fits_into_80_columns(run_dir: Path) -> None:
     assert row.split() == ["b", "-1,234", sparkline(view["policies"]["b"]["history"]), "0.123", "50%", "25%", "75%"]
 
 
+def test_a_run_that_evaluates_itself_shows_that_beside_the_returns_of_training(run_dir: Path) -> None:
+    view = views(run_dir)[-1]
+    view["policies"]["b"] |= {"history": [float(i) for i in range(99)], "return": -1234.5, "lag": 0.123}
+    view["evaluations"] = {"b": {"maze": 10.0, "hall": 21.0}}
+    console, stream = on(terminal=False)
+    console.width = 80
+    console.print(render(view))
+    lines = stream.getvalue().splitlines()
+    (head,) = [line for line in lines if line.startswith("policy")]
+    assert head.split()[:4] == ["policy", "return", "evaluation", "history"]
+    (row,) = [line for line in lines if line.startswith("b ")]
+    assert row.split()[:3] == ["b", "-1,234", "15.5"]
+    assert max(map(len, lines)) <= 80
+
+
 def test_until_the_first_step_it_says_who_has_joined(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the workers that a run waits for; in plain lines once that takes a while."""
     view = {**views(run_dir)[1], "wanted": 5}
@@ -256,3 +271,11 @@ def test_the_live_picture_shows_findings_as_long_as_they_hold_H1(run_dir: Path) 
         text = stream.getvalue()
         assert ("fault in the gradient of [a]: the gradient is exactly zero" in text) is there
         stream.truncate(0)
+
+
+def test_what_evaluators_tell_is_in_the_view(run_dir: Path) -> None:
+    run_dir.mkdir()
+    told = {"a.evaluation/return": 3.0, "a.adopted": 7.0, "b.evaluation/hall": 1.0, "b.evaluation/maze": 2.0}
+    with closing(RunMetrics(Run(steps=1_000), ["a", "b", "c"], run_dir)) as books:
+        books.observe({("actor-0", 1): {"env_steps": 8, "agent_steps": 8}}, {}, [], {}, told)
+        assert books.view["evaluations"] == {"a": {"return": 3.0}, "b": {"hall": 1.0, "maze": 2.0}}
