@@ -142,7 +142,7 @@ class RunMetrics:
             **rates,
             "policies": policies,
             "auxiliaries": auxiliaries,
-            "evaluations": {policy: told for policy in self._played if (told := _evaluated(policy, measured))},
+            "evaluations": {one: found for one in self._played if (found := _evaluated(one, measured))},
             "workers": workers,
             "restarts": dict(restarts),
             "waits": _waits(counted),
