@@ -163,14 +163,17 @@ class GymnasiumVector(Environment):
 
     def _finals(self, truncated: NDArray[np.bool_], info: Any) -> NDArray[Any]:
         """[m, *shape] from `info`, where episodes restart in the step that ended them."""
-        finals = info.get("final_obs")
-        there = info.get("_final_obs", np.zeros(self.copies, np.bool_))
-        if finals is None or not there[truncated].all():
+        finals, there = info.get("final_obs"), _array(info.get("_final_obs", False))
+        copies = np.flatnonzero(truncated).tolist()
+        try:
+            seen = [finals[copy] for copy in copies if there[copy]]
+        except (TypeError, IndexError, KeyError):
+            seen = []
+        if len(seen) < len(copies):
             raise EnvironmentFault("final_observations_missing", where=self._where)
-        rows = np.flatnonzero(truncated)
-        last = self._place.observed.zeros(len(rows))
-        for row, copy in enumerate(rows.tolist()):
-            self._agent.write_observation(last, row, finals[copy])
+        last = self._place.observed.zeros(len(copies))
+        for row, one in enumerate(seen):
+            self._agent.write_observation(last, row, one)
         return last
 
     def _fault(self, field: str, expected: str, got: NDArray[Any]) -> EnvironmentFault:

@@ -135,11 +135,10 @@ class SpaceConverter:
             rows[row] = arrays["observation"]
 
     def write_mask(self, masks: NDArray[np.bool_], row: int, value: Any, info: Any) -> None:
-        """`masks[row]` from what comes with an observation; all that there is where nothing does."""
+        """`masks[row]` from what comes with an observation; all that there is where its info has nothing."""
         record = self.place.masked
         assert record is not None
-        beside = value if self.beside and isinstance(value, Mapping) else mapping_of(self.where, info)
-        given = beside.get(MASK)
+        given = self.mask_beside(value) if self.beside else mapping_of(self.where, info).get(MASK)
         for leaf, target in record.parts(masks):
             name = leaf.name.partition(".")[2]
             if given is None:
@@ -176,8 +175,15 @@ class SpaceConverter:
         if not self.beside or not isinstance(value, Mapping):
             return value
         if self._alone:
-            return value.get(_OWN)
+            return self._part(value, _OWN)
         return {key: part for key, part in value.items() if key != MASK}
+
+    def mask_beside(self, value: Any) -> Any:
+        """The mask beside an observation; EnvironmentFault where its space says that one is there, and it is not."""
+        if not isinstance(value, Mapping):
+            field = f"{self.where}: observation"
+            raise EnvironmentFault("value_not_a_mapping", field=field, value=type(value).__name__)
+        return self._part(value, MASK)
 
     def mask(self, given: Any, shape: tuple[int, ...], name: str) -> NDArray[np.bool_]:
         """A mask [*shape] as it came; those of several elements may come in a tuple."""
@@ -196,6 +202,14 @@ class SpaceConverter:
                 value=said,
             )
         return mask != 0
+
+    def _part(self, value: Mapping[Any, Any], name: str) -> Any:
+        """The mask, or what it lies beside."""
+        if value.get(name) is None:
+            choices = [_OWN, MASK] if self._alone else [MASK]
+            field = f"{self.where}: observation"
+            raise EnvironmentFault("component_missing", field=field, component=name, choices=choices)
+        return value[name]
 
     def part_of_mask(self, given: Any, name: str) -> Any:
         """The mask of one choice out of those of all; `name` is its dotted name, "" for the only one."""
@@ -278,10 +292,9 @@ class BatchConverter:
         if self._masked is None:
             return None
         masks = self._masked.zeros(self._copies) if before is None else before
-        told = value if self._agent.beside else info
-        given = told.get(MASK) if isinstance(told, Mapping) else None
+        given = self._agent.mask_beside(value) if self._agent.beside else info.get(MASK)
         everywhere = np.ones(self._copies, np.bool_)
-        there = everywhere if self._agent.beside else told.get(f"_{MASK}", everywhere)
+        there = everywhere if self._agent.beside else info.get(f"_{MASK}", everywhere)
         for leaf, target in self._masked.parts(masks):
             name = leaf.name.partition(".")[2]
             if before is None:

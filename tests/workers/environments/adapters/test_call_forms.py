@@ -252,3 +252,69 @@ def test_a_world_of_dm_env_that_returns_no_time_step_is_told_as_that(method: str
     env = SimpleNamespace(**calls, **specs, close=lambda: None)
     with raises(EnvironmentFault, "environment_call_malformed", method=method, api="dm_env.Environment"):
         play(GymnasiumEnvironment("odd", lambda: DmEnv("odd", env), 1))
+
+
+MASK = np.ones(2, np.int8)
+MASKED = gymnasium.spaces.Dict({"observation": SPACE, "action_mask": gymnasium.spaces.Box(0, 1, (2,), np.int8)})
+
+
+@pytest.mark.parametrize("kind", [One, Two, Turns])
+@pytest.mark.parametrize(
+    ("seen", "fault", "facts"),
+    [
+        ({"observation": SEEN}, "component_missing", {"component": "action_mask"}),
+        ({"observation": SEEN, "action_mask": None}, "component_missing", {"component": "action_mask"}),
+        ({"action_mask": MASK}, "component_missing", {"component": "observation"}),
+        (SEEN, "value_not_a_mapping", {"value": "ndarray"}),
+    ],
+)
+def test_a_mask_that_its_space_declares_is_never_left_out_unnoticed(
+    kind: type, seen: Any, fault: str, facts: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kind, "observation_space", MASKED if kind is One else lambda self, agent: MASKED)
+    whole = {"observation": SEEN, "action_mask": MASK}
+    fine = (whole, *World.fine[1:])
+    if kind is One:
+        said = {"reset": (whole, {}), "step": (seen, *fine[1:])}
+        environment: Environment = GymnasiumEnvironment("odd", lambda: One(reset=said["reset"], step=fine), 1)
+        play(environment)
+        environment = GymnasiumEnvironment("odd", lambda: One(**said), 1)
+    elif kind is Two:
+        both = {"a": whole, "b": whole}
+        play(parallel(reset=(both, {}), step=(both, *FINE[1:])))
+        environment = parallel(reset=(both, {}), step=({"a": whole, "b": seen}, *FINE[1:]))
+    else:
+        play(turns(last=fine))
+        environment = turns(last=(seen, *fine[1:]))
+    with raises(EnvironmentFault, fault, **facts) as caught:
+        play(environment)
+    assert caught.value.facts["field"].endswith(": observation")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("told", [SEEN, {"observation": np.zeros((2, 2))}])
+def test_a_mask_that_a_vector_declares_is_never_left_out_either(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(One, "single_observation_space", MASKED)
+    with pytest.raises(EnvironmentFault):
+        play(vector(reset=(told, {})))
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {},
+        {"final_observation": SEEN},
+        {"final_obs": np.zeros((1, 2)), "_final_obs": np.ones(2, np.bool_)},
+        {"final_obs": 3, "_final_obs": np.ones(2, np.bool_)},
+        {"final_obs": np.zeros((2, 2)), "_final_obs": True},
+        {"final_obs": np.zeros((2, 2)), "_final_obs": np.ones(1, np.bool_)},
+        {"final_obs": np.zeros((2, 2)), "_final_obs": [True, False]},
+    ],
+)
+def test_last_observations_that_a_vector_does_not_tell_are_missing(
+    info: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(One, "metadata", {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP})
+    rows, no = np.zeros((2, 2), np.float32), np.zeros(2, np.bool_)
+    play(vector(step=(rows, np.ones(2), no, ~no, {"final_obs": rows, "_final_obs": [True, True]})))
+    with raises(EnvironmentFault, "final_observations_missing", where="odd, agent agent"):
+        play(vector(step=(rows, np.ones(2), no, ~no, info)))
