@@ -47,9 +47,10 @@ def malformed(where: str, method: str, expected: str, told: Any, api: str = "gym
     )
 
 
-def check_reset(where: str, reset: Any) -> None:
-    """EnvironmentFault for a `reset` that takes no seed, as that of Gym took none, or that needs one."""
-    if not _takes(reset) or not _takes(reset, seed=0):
+def check_reset(where: str, reset: Any, always_seeded: bool = False) -> None:
+    """EnvironmentFault for a `reset` that takes no seed, as that of Gym took none, or that needs one, where it is not
+    always given one."""
+    if not _takes(reset, seed=0) or not (always_seeded or _takes(reset)):
         raise EnvironmentFault("reset_without_seed", where=where, value=inspect.signature(reset))
 
 

@@ -54,7 +54,7 @@ class GymnasiumVector(Environment):
             observed = {"agent": declared_space(id, vector, "single_observation_space")}
             acted = {"agent": declared_space(id, vector, "single_action_space")}
             steps = max_steps(getattr(getattr(vector, "spec", None), "max_episode_steps", None))
-            check_reset(self._where, vector.reset)
+            check_reset(self._where, vector.reset, always_seeded=True)
             infos = {"agent": self._restart(seed=0)[1]}
             self.world, (self._agent,) = translate(id, observed, acted, infos, steps, observe)
         except BaseException:

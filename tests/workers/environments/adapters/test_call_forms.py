@@ -232,8 +232,18 @@ def needy(self: Any, seed: int) -> Any:
     return World.reset(self)
 
 
-@pytest.mark.parametrize("reset", [old, needy])
-@pytest.mark.parametrize(("make", "kind"), [(scalar, One), (vector, One), (parallel, Two), (turns, Turns)])
+@pytest.mark.parametrize(
+    ("make", "kind", "reset"),
+    [
+        (scalar, One, old),
+        (vector, One, old),
+        (parallel, Two, old),
+        (turns, Turns, old),
+        (scalar, One, needy),
+        (parallel, Two, needy),
+        (turns, Turns, needy),
+    ],
+)
 def test_a_reset_that_takes_no_seed_or_needs_one_is_told_before_anything_is_played(
     make: Make, kind: type, reset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
