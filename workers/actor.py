@@ -54,6 +54,7 @@ from workers.runtime.lockstep_checkpoints import checkpoints_of
 from workers.runtime.logs import configure_logging
 from workers.runtime.process import StopRequested, WorkerProcess, run_dir_of, worker_command
 from workers.runtime.seeds import seed_of
+from workers.runtime.watchdog import turn_seconds
 
 __all__ = ["Actor", "main"]
 
@@ -274,7 +275,7 @@ def main(life: WorkerProcess) -> None:
     run_dir = run_dir_of(welcome)
     configure_logging(welcome.name, run, run_dir)
     log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
-    life.watch(_turn_seconds(run))
+    life.watch(turn_seconds(run))
     where = environment_for_actor(run, welcome.index)
     lent = simulator_endpoint(life, welcome) if where.id == EXTERNAL else None
     environment = CheckedEnvironment(
@@ -287,12 +288,6 @@ def main(life: WorkerProcess) -> None:
         actor.run()
     finally:
         actor.close()
-
-
-def _turn_seconds(run: Run) -> float:
-    """How long a turn may take: processes that step the world are told to be hung, and started again, within it."""
-    world = run.environment
-    return run.stall_timeout + (2 * world.step_timeout * (1 + world.restarts) if world.processes else 0.0)
 
 
 command = worker_command("actor", main)

@@ -64,9 +64,9 @@ from workers.planning.policy_spec import policy_spec
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
 from workers.runtime.http_server import HttpRequest, HttpServer, Response
-from workers.runtime.identity import Identity
 from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import configure_logging
+from workers.runtime.metric_names import Identity
 from workers.runtime.process import INCOMPLETE, lock_run_folder
 from workers.runtime.watchdog import install_stack_dump_signal
 

@@ -7,7 +7,6 @@ The same seats, members and maths as the separate workers; only the way between 
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -16,7 +15,9 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -65,10 +66,12 @@ from workers.rollout.lockstep import LockstepSchedule
 from workers.rollout.report import ActorReport, BoundsReport, tell_first_episodes, update_environment_counters
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
-from workers.runtime.last_words import run_to_end, tell_failure, watch_user_code
+from workers.runtime.last_words import run_to_end, tell_end, tell_failure, watch_user_code
 from workers.runtime.logs import configure_logging
-from workers.runtime.process import INCOMPLETE, lock_run_folder
+from workers.runtime.process import INCOMPLETE, StopRequested, lock_run_folder
 from workers.runtime.seeds import seed_of
+from workers.runtime.sole_process import SoleProcess
+from workers.runtime.watchdog import install_stack_dump_signal
 
 __all__ = ["Sequential", "command"]
 
@@ -81,12 +84,14 @@ _OBSERVE_EVERY = 0.5
 class Sequential:
     """The whole run in this process."""
 
-    def __init__(self, run: Run, folder: Path) -> None:
+    def __init__(self, run: Run, folder: Path, life: SoleProcess | None = None) -> None:
         if run.league is not None:
             raise ConfigurationError("league_needs_coordinator", key="league")
         if run.lockstep:  # the reference knows nothing of how many actors there might be
             run = run.model_copy(update={"actors": 1})
-        self._run, self._folder = run, folder
+        self._run, self._folder, self._life = run, folder, life or SoleProcess()
+        self._learning = threading.Lock()
+        """Held while members change."""
         self._environment = CheckedEnvironment(build_lockstep_blocks(run, 0) if run.lockstep else make(run.environment))
         world = self._environment.world
         self._plans, fixed = plan_policies(run, world), plan_fixed(run, world)
@@ -141,15 +146,10 @@ class Sequential:
         self._watch = (
             None
             if run.evaluation is None
-            else PeriodicEvaluation(run, run.evaluation, self._plans, folder, self._adopt)
+            else PeriodicEvaluation(run, run.evaluation, self._plans, folder, self._adopt, self._life.tick)
         )
-        self._stopping = threading.Event()
         self._began = time.monotonic()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
-
-    def stop(self, *_: object) -> None:
-        """Ends at the next turn; safe in a signal handler."""
-        self._stopping.set()
 
     def run(self) -> bool:
         """Until all steps are made; False if stopped before."""
@@ -157,12 +157,26 @@ class Sequential:
             return self._learn_again()
         return self._act_and_learn() if self._run.actors else self._learn()
 
+    def rescue(self) -> None:
+        """Where the loop hangs, and another thread is to end this process: a summary of what was trained, if anything
+        was, with its checkpoints unless it was just learning. The loop does not go on, should it come back."""
+        if not any(member.update.train_steps for member in self._members):
+            return
+        try:
+            if self._learning.acquire(blocking=False):
+                for member in self._members:
+                    member.finish()
+                    member.close()
+            self._books.write_summary(self._summary(complete=False))
+        except Exception as fault:
+            log.exception("event=not_rescued error=%s", type(fault).__name__)
+
     def _learn_again(self) -> bool:
         """What the learners of a recorded run learned, update by update."""
         for member in self._members:
             tape = self._tapes[member.name]
             while tape.advance() and not self._over:
-                if not member.step():
+                if not self._step(member):
                     raise ConfigurationError(
                         "replay_lacks_update",
                         file=self._run.replay,
@@ -170,8 +184,7 @@ class Sequential:
                         policy=member.name,
                         key="replay",
                     )
-                member.save_if_due()
-            member.finish()
+            self._finish(member)
             self._observe(0)
         return not self._over
 
@@ -180,14 +193,13 @@ class Sequential:
         observed = -math.inf
         while not (done := all(member.done for member in self._members)) and not self._over:
             for member in self._members:
-                if member.step():
-                    member.save_if_due()
+                self._step(member)
             now = time.monotonic()
             if now - observed >= _OBSERVE_EVERY:
                 observed = now
                 self._observe(0)
         for member in self._members:
-            member.finish()
+            self._finish(member)
         self._observe(0, last=True)
         return done or (self._run.seconds is not None and self._books.seconds >= self._run.seconds)
 
@@ -216,12 +228,13 @@ class Sequential:
             self._actor_page.set("env_steps", env_steps)
             self._actor_page.set("agent_steps", agent_steps)
             self._clock.stepped()
+            self._life.vitals.tick()
             if agent_steps * WINDOWS >= run.end > (agent_steps - sum(map(len, actions))) * WINDOWS:
                 for played in (seat for of_policy in self._table.of.values() for seat in of_policy):
                     played.episodes.close_opening()
             for member in self._members:
-                while member.step():
-                    member.save_if_due()
+                while self._step(member):
+                    pass
             if agent_steps - counted >= run.end // PARTS:
                 counted = agent_steps
                 self._count_episodes(agent_steps)
@@ -231,12 +244,12 @@ class Sequential:
                 self._observe(agent_steps)
                 if self._over:
                     break
-            if self._stopping.is_set():
+            if self._life.stopping.is_set():
                 break
         self._actor_page.set("unfinished_steps", self._table.open_rows)
         self._observe(agent_steps)  # what the last episodes earned
         for member in self._members:
-            member.finish()
+            self._finish(member)
         self._observe(agent_steps, last=True)
         late = run.seconds is not None and self._books.seconds >= run.seconds
         return agent_steps >= run.end or late or self._books.target_reached
@@ -246,22 +259,20 @@ class Sequential:
         may end as it likes does now, without the `lock` on the run's folder."""
         for member in self._members:
             member.close()
-        world = self._environment.world
+        summary = self._summary(complete)
+        self._books.write_summary(summary)  # before the world is closed, which may never end
+        self._life.rescue = _never
         self._environment.close()
         if self._watch is not None:
             self._watch.close()
-        pages = ({_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()})
-        clean = {_NAME, ("learner-0", 1)}
-        missing = {"baselines": {}, "baselines_missing": "the run was stopped"}
-        summary = self._books.summary(*pages, clean, {}, missing, complete)
-        self._books.write_summary(summary)
+        self._life.rest()
         if complete:
             baselines = BaselineProcess(self._run, self._folder, self._began, lock)
             baselines.run_ended()
-            while baselines.left and not self._stopping.is_set():
+            while baselines.left and not self._life.stopping.is_set():
                 baselines.look(_OBSERVE_EVERY)
             baselines.close()
-            self._books.write_summary(summary | baselines.summary(self._run.policy_of(world)))
+            self._books.write_summary(summary | baselines.summary(self._run.policy_of(self._environment.world)))
         self._books.close(complete)
 
     @property
@@ -269,7 +280,28 @@ class Sequential:
         orphaned = bool(self._parent) and os.getppid() != self._parent
         late = self._run.seconds is not None and self._books.seconds >= self._run.seconds
         late |= self._books.target_reached
-        return self._stopping.is_set() or orphaned or late
+        return self._life.stopping.is_set() or orphaned or late
+
+    def _step(self, member: PolicyLearner) -> bool:
+        """Whether there was a batch to learn from."""
+        with self._learning:
+            learned = member.step()
+            if learned:
+                member.save_if_due()
+        self._life.vitals.tick()
+        return learned
+
+    def _finish(self, member: PolicyLearner) -> None:
+        """The last of what it learns, publishes and keeps."""
+        with self._learning:
+            member.finish()
+        self._life.vitals.tick()
+
+    def _summary(self, complete: bool) -> dict[str, Any]:
+        pages = ({_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()})
+        clean = {_NAME, ("learner-0", 1)}
+        missing = {"baselines": {}, "baselines_missing": "the run was stopped"}
+        return self._books.summary(*pages, clean, {}, missing, complete)
 
     def _curious(
         self, plan: TrainingPlan, auxiliaries: Mapping[str, AuxiliaryPlan], device: torch.device
@@ -297,7 +329,7 @@ class Sequential:
         wanted = self._in_step.required_version(turns) if self._in_step is not None else 0
         for member in self._members if wanted else ():
             while member.version.version < wanted:
-                member.step()
+                self._step(member)
         for name, plan in self._plans.items():
             performer = self._performers[name]
             due = turns % plan.config.sync_interval == 0 if self._in_step is None else wanted > 0
@@ -336,14 +368,12 @@ class Sequential:
         measured = {f"{member.name}.{k}": v for member in self._members for k, v in member.measured.items()}
         pages = {_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()}
         if self._watch is not None:
-            measured |= self._watch.run_if_due(self._books.steps_done, last and not self._stopping.is_set())
+            if not self._life.stopping.is_set():
+                with suppress(StopRequested):
+                    self._watch.run_if_due(self._books.steps_done, last)
+            measured |= self._watch.measured
         self._books.observe(*pages, me, {}, measured)
-        try:
-            sys.stdout.write(json.dumps(self._books.view) + "\n")
-            sys.stdout.flush()
-        except BrokenPipeError:  # who showed it is gone
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - for the rest of the process
-            self._stopping.set()
+        self._life.show(self._books.view)
 
 
 def _never() -> None:
@@ -357,20 +387,26 @@ def command(config: Path, run_dir: Path) -> None:
     """Command line of the sequential reference."""
     torch_setup.configure_torch()
     add_cwd_to_path()
+    life = SoleProcess()
+    life.take_stdout()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, life.stop)
     watch_user_code()
+    install_stack_dump_signal()
     try:
         run = read_run(config)
         run_dir = run_dir.resolve()
         lock = lock_run_folder(run, run_dir)
         configure_logging("sequential", run, run_dir)
-        sequential = Sequential(run.anchored(), run_dir)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, sequential.stop)
+        life.watch(run)
+        sequential = Sequential(run.anchored(), run_dir, life)
+        life.rescue = sequential.rescue
         complete = sequential.run()
         sequential.finish(complete, lock)
         os.close(lock)
     except Exception as fault:
         sys.exit(tell_failure("sequential", fault)[1])
+    tell_end("sequential")
     sys.exit(0 if complete else INCOMPLETE)
 
 

@@ -9,7 +9,7 @@ import platform
 from collections.abc import Set
 from typing import Any
 
-__all__ = ["CoordinatorWatch", "HangDetector"]
+__all__ = ["HangDetector", "SilenceWatch"]
 
 _LONGEST_LOOK = 1.0
 
@@ -54,9 +54,9 @@ class HangDetector:
         return hanging + [(pid, seconds) for pid, seconds in late.items() if seconds >= self._to_join]
 
 
-class CoordinatorWatch:
-    """For how long the coordinator has said nothing, in time in which its supervisor looked: if that was stopped it
-    cannot tell."""
+class SilenceWatch:
+    """For how long a process has said nothing, in time in which its supervisor looked: if that was stopped it cannot
+    tell."""
 
     def __init__(self) -> None:
         self._heard_at = self._looked_at = self._seconds = 0.0

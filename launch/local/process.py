@@ -16,7 +16,7 @@ from pathlib import Path
 from launch.local.fork_client import ForkClient, ForkedProcess
 from launch.local.restart_budget import RestartBudget
 from protocol.errors import DiskFault, EnvironmentFault
-from protocol.errors.origin import Crash, crash_in, ended
+from protocol.errors.origin import Crash, crash_in, ended, stack_in
 
 __all__ = [
     "FATAL",
@@ -40,6 +40,8 @@ FATAL_AT_FIRST = {6}
 """The same, as long as the command has never worked: there was room before, and may be again."""
 _MOST_LINES = 60
 """Of a traceback that is shown."""
+_STACK_SECONDS, _LOOK_EVERY = 2.0, 0.1
+"""In which one that is asked for it writes where it is, and from one look at that to the next."""
 _SPEECHLESS = "it did not say why, as where a library or os._exit ends the process"
 _GROUP = "  + Exception Group Traceback"
 _CHAINED = ("During handling of the above", "The above exception was")
@@ -84,6 +86,15 @@ class Process:
         self.popen.kill()
         self.popen.wait()
 
+    def at(self) -> str:
+        """Where it is now, as in ` in step (bad.py:27)`, though it may hold the interpreter; empty if unknown."""
+        before, at, end = len(self._said()), "", time.monotonic() + _STACK_SECONDS
+        self.popen.send_signal(signal.SIGUSR1)
+        while not at and time.monotonic() < end:
+            time.sleep(_LOOK_EVERY)
+            at = stack_in("".join(f"{line}\n" for line in self._said()[before:]))
+        return at
+
     def last_words(self, lines: int = 12) -> str:
         """The end of what it wrote since it was started last."""
         return "\n".join(self._said()[-lines:])
@@ -111,7 +122,7 @@ class Process:
 
     def in_order(self) -> bool:
         """Whether it said that its work was done, before it ended: a library can end it past Python, too."""
-        return self.code == 0 and ended(self.role) in self._said()
+        return self.code in (0, INCOMPLETE) and any(line.endswith(ended(self.role)) for line in self._said())
 
     def crash(self) -> Crash | None:
         """How and where it ended without a word of its own, if so it did."""

@@ -6,11 +6,12 @@ coordinator -> learners and actors it asks for -> restart what dies, within its 
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,10 +19,11 @@ from typing import Any
 
 from launch.cli.status import find
 from launch.local.fork_client import ForkClient
-from launch.local.hang_detector import CoordinatorWatch, HangDetector
+from launch.local.hang_detector import HangDetector, SilenceWatch
 from launch.local.process import INCOMPLETE, Process, end_all, fork_client, start_process
 from launch.local.restarts import RestartManager, RunFailed
 from launch.local.signals import END_SECONDS, Interrupt
+from launch.local.view_reader import ViewReader
 from launch.run_dir import left_as_found, make_folder, read_summary, remove, write_config
 from protocol.config.run import Run
 from protocol.control.client import ControlClient
@@ -128,27 +130,56 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
     config = write_config(run, folder)
     output = folder / "logs" / "sequential.out"
     with Interrupt() as interrupt:
-        process = start_process(
-            "sequential", ["workers.sequential", str(config), "--run-dir", str(folder)], output, pipe=True
-        )
-        reader = threading.Thread(target=_read_views, args=(process, show, tell), name="views", daemon=True)
-        reader.start()
-        try:
-            while process.code is None and not interrupt.count:
-                interrupt.sleep(_LOOK_EVERY)
-        finally:
-            end_all([process], seconds=interrupt.patience(run.learner_timeout))
-            reader.join(timeout=5)
-            if process.popen.stdout is not None:
-                process.popen.stdout.close()
-    summary = read_summary(folder) or {}
-    if process.code not in (0, INCOMPLETE) or process.crash() is not None or not summary:
-        refused = _refused(process, tell)
-        fault = refused or RunFailed("sequential_run_failed", reason=process.why(), file=output)
-        if refused is not None and fresh:
-            remove(folder)
-        raise fault
-    return RunOutcome(process.code == 0, summary)
+        command = ["workers.sequential", str(config), "--run-dir", str(folder)]
+        process = start_process("sequential", command, output, pipe=True)
+        assert process.popen.stdout is not None
+        with closing(ViewReader(process.popen.stdout)) as views:
+            try:
+                _follow(run, process, views, interrupt, show, tell)
+            finally:
+                end_all([process], seconds=interrupt.patience(run.learner_timeout))
+    summary, why = read_summary(folder) or {}, process.fault or process.why()
+    if process.in_order() and summary:
+        return RunOutcome(process.code == 0, summary)
+    if interrupt.count and summary:
+        tell(f"the sequential run {why}")
+        return RunOutcome(False, summary)
+    if interrupt.count and process.code == -signal.SIGTERM:
+        raise RunFailed("run_interrupted_early", reason="")
+    refused = _refused(process, tell)
+    if refused is not None and fresh:
+        remove(folder)
+    kept = "; what it had trained is kept, with a summary" if summary else ""
+    raise refused or RunFailed("sequential_run_failed", reason=why, kept=kept, file=output)
+
+
+def _follow(
+    run: Run,
+    process: Process,
+    views: ViewReader,
+    interrupt: Interrupt,
+    show: Callable[[View], None],
+    tell: Callable[[str], None],
+) -> None:
+    """Until a run in one process has ended, for which it has its time when it is interrupted. One that gives no sign of
+    life, as where a library lets no other thread run, is killed, and says before where it is."""
+    silence, end = SilenceWatch(), math.inf
+    while True:
+        interrupt.sleep(_LOOK_OFTEN if interrupt.count else _LOOK_EVERY)
+        now, over = time.monotonic(), process.code is not None
+        if (view := views.newest()) is not None:
+            show(view)
+        if over:
+            return
+        silent = silence.poll(views.heard_at, now) >= max(_START_SECONDS, run.stall_timeout)
+        if interrupt.count and end == math.inf:
+            tell("stopping: the run finishes its turn; press Ctrl-C again to end at once")
+            end = now + interrupt.patience(run.learner_timeout)
+            process.popen.send_signal(signal.SIGTERM)
+            views.close()  # no signal reaches a run whose main thread a library keeps
+        if silent or now >= end or interrupt.count > 1:
+            how = "gave no sign of life" if silent else "did not end when it was to"
+            process.kill(f"{how}{process.at()} and was killed")
 
 
 def _supervise(
@@ -168,7 +199,7 @@ def _supervise(
         HangDetector(max(_ABSENT_SECONDS, 2 * heartbeat), max(_START_SECONDS, 2 * run.stall_timeout)),
         "",
     )
-    silence = CoordinatorWatch()
+    silence = SilenceWatch()
     while True:
         now = time.monotonic()
         if interrupt.count > asked:
@@ -319,16 +350,3 @@ def _join(client: ControlClient, coordinator: Process) -> Welcome | None:
     if coordinator.code != 0:
         raise RunFailed("coordinator_failed", reason=coordinator.why(), file=coordinator.output)
     return None
-
-
-def _read_views(process: Process, show: Callable[[View], None], tell: Callable[[str], None]) -> None:
-    assert process.popen.stdout is not None
-    for line in process.popen.stdout:
-        try:
-            view = json.loads(line)
-        except ValueError:
-            view = None
-        if isinstance(view, dict):
-            show(view)
-        else:  # the world prints something
-            tell(line.rstrip())

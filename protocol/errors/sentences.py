@@ -682,7 +682,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "coordinator_start_timeout": "the coordinator did not start within {seconds:g} s; see {file}",
         "lockstep_worker_lost_late": "a worker died at the very end of a run in lock-step; start the run anew in another folder",
         "run_interrupted_early": "interrupted before the run began{reason}",
-        "sequential_run_failed": "the sequential run {reason}; the log is {file}",
+        "sequential_run_failed": "the sequential run {reason}{kept}; the log is {file}",
         "worker_lost": "{peer} {reason}{again}; the log is {file}",
     },
     "SharedMemoryError": {

@@ -11,6 +11,7 @@ import pytest
 
 from launch.config_loader import load
 from protocol.config.run import parse_run
+from tests.faults import kinds_in
 from tests.flows import runs
 from tests.learning.greedy import make_run
 
@@ -78,6 +79,7 @@ def test_the_source_documents_key_means_the_same_and_what_a_world_prints_disturb
 ) -> None:
     """In its first turn nobody acts, which is a turn."""
     (tmp_path / "late_world.py").write_text(
+        "import os\n\n"
         "from workers.environments.base import Turn\n"
         "from workers.environments.worlds.treasure_hunt import TreasureHunt\n\n\n"
         "class Late(TreasureHunt):\n"
@@ -85,7 +87,8 @@ def test_the_source_documents_key_means_the_same_and_what_a_world_prints_disturb
         "        self.first = super().reset(seed)\n"
         "        return Turn(())\n\n"
         "    def step(self, actions):\n"
-        "        print('[1, 2]', 'hello', end='\\n')\n"
+        "        print('[1, 2]\\n{\"health\": 1}', 'hello', flush=True)\n"
+        "        os.write(1, b'\\xff\\xfe' + b'.' * 4_000)\n"
         "        turn, self.first = self.first or super().step(actions), None\n"
         "        return turn\n\n\n"
         "def make(copies):\n"
@@ -95,11 +98,43 @@ def test_the_source_documents_key_means_the_same_and_what_a_world_prints_disturb
     result = runs.train(runs.config(steps=1_600, environment=world, multiprocessing={"enabled": False}), tmp_path)
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr
-    assert "hello" in result.stderr
+    assert (tmp_path / "run" / "logs" / "sequential.out").read_bytes().count(b"hello") > 100
     summary = json.loads(result.stdout)
     assert (summary["complete"], summary["agent_steps"]) == (True, 1_600)
     assert (tmp_path / "run" / "logs" / "sequential.log").exists()
     assert not (tmp_path / "run" / "coordinator.json").exists()
+
+
+@pytest.mark.parametrize("stop", [False, True], ids=["a step", "a step and the order to stop"])
+def test_a_world_that_hangs_is_told_with_its_place_and_what_was_trained_is_kept(tmp_path: Path, stop: bool) -> None:
+    (tmp_path / "hanging_world.py").write_text(
+        "import os, signal, time\n\n"
+        "from workers.environments.worlds.treasure_hunt import TreasureHunt\n\n\n"
+        "class Hanging(TreasureHunt):\n"
+        "    made = 0\n\n"
+        "    def step(self, actions):\n"
+        "        self.made += 1\n"
+        "        if self.made == 100:\n"
+        "            self.hang()\n"
+        "        return super().step(actions)\n\n"
+        "    def hang(self):\n"
+        f"        if {stop}:\n"
+        "            os.kill(os.getppid(), signal.SIGINT)\n"
+        "        while True:\n"
+        "            time.sleep(600)\n\n\n"
+        "def make(copies):\n"
+        "    return Hanging(copies, width=9, height=9, turns=20)\n"
+    )
+    limits = {"stall_timeout": 600, "learner_timeout": 2} if stop else {"stall_timeout": 0.5}
+    data = runs.config(steps=100_000, environment={"id": "hanging_world:make", "copies": 8}, **limits)
+    result = runs.train(data, tmp_path, "--sequential")
+    assert kinds_in(result.stderr) == ([] if stop else ["sequential_run_failed"])
+    assert "it hangs in hang (hanging_world.py:19)" in result.stderr
+    summary = runs.summary_of(tmp_path)
+    assert (result.returncode, summary["complete"]) == (1, False)
+    last = max(summary["train_steps"].values())
+    assert last > 0
+    assert list((tmp_path / "run" / "checkpoints").glob(f"*/{last}"))
 
 
 OUTSIDE = """

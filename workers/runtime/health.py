@@ -16,7 +16,7 @@ from protocol.control.client import ControlClient
 from protocol.memory.counters import Counters
 from protocol.refusal_log import RefusalLog
 from workers.runtime.http_server import HttpRequest, Response, Routes
-from workers.runtime.identity import Identity
+from workers.runtime.metric_names import Identity
 
 __all__ = ["STUCK_SECONDS", "Health", "Usage"]
 

@@ -6,9 +6,20 @@ follow Prometheus' conventions (https://prometheus.io/docs/practices/naming/): b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-__all__ = ["FLOW", "METRICS", "RUN", "Metric", "parse_counter_name"]
+__all__ = ["FLOW", "METRICS", "RUN", "Identity", "Metric", "parse_counter_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which worker of which run a process is; what is not known yet is empty."""
+
+    run: str = ""
+    role: str = ""
+    worker: str = ""
+    incarnation: int = 0
 
 
 class Metric(NamedTuple):

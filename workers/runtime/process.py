@@ -35,9 +35,9 @@ from protocol.transport.sockets import HTTP, Ports, check_bind, open_context, re
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health, Usage
 from workers.runtime.http_server import HttpServer
-from workers.runtime.identity import Identity
 from workers.runtime.last_words import kill_children, tell_end, tell_failure, watch_user_code
 from workers.runtime.logs import configure_logging
+from workers.runtime.metric_names import Identity
 from workers.runtime.watchdog import install_stack_dump_signal, run_watchdog
 
 __all__ = ["INCOMPLETE", "Options", "StopRequested", "WorkerProcess", "lock_run_folder", "run_dir_of", "worker_command"]

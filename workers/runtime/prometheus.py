@@ -16,8 +16,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from protocol import RELEASE
 from workers.runtime.http_server import Response
-from workers.runtime.identity import Identity
-from workers.runtime.metric_names import METRICS, Metric, parse_counter_name
+from workers.runtime.metric_names import METRICS, Identity, Metric, parse_counter_name
 
 __all__ = ["families", "info", "render_worker_metrics", "text"]
 

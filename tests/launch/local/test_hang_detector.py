@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from launch.local.hang_detector import CoordinatorWatch, HangDetector
+from launch.local.hang_detector import HangDetector, SilenceWatch
 
 ME = {"name": "actor-0", "incarnation": 1, "pid": 7, "host": platform.node(), "silent": 1.0}
 
@@ -55,7 +55,7 @@ def test_one_that_never_joined_hangs_after_its_own_while_U13() -> None:
 
 
 def test_silence_counts_only_while_somebody_listens() -> None:
-    silence = CoordinatorWatch()
+    silence = SilenceWatch()
     silence.poll(5.0, 5.0)
     for tenths in range(51, 81):
         said = silence.poll(5.0, tenths / 10)

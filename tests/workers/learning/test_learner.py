@@ -23,7 +23,7 @@ from tests.workers.learning.test_policy_learner import STREAM, run_of
 from workers.learner import Learner
 from workers.planning.policy_plan import plan_policies
 from workers.runtime.health import Health
-from workers.runtime.identity import Identity
+from workers.runtime.metric_names import Identity
 
 
 def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:

@@ -20,8 +20,7 @@ from workers.learning.report import LearnerReport
 from workers.rollout.report import ActorReport
 from workers.runtime import health as module
 from workers.runtime.health import Health, Usage
-from workers.runtime.identity import Identity
-from workers.runtime.metric_names import FLOW, METRICS, RUN, parse_counter_name
+from workers.runtime.metric_names import FLOW, METRICS, RUN, Identity, parse_counter_name
 from workers.runtime.process import Options, WorkerProcess
 
 README = Path(__file__).parents[3] / "launch" / "README.md"

@@ -34,6 +34,13 @@ def test_a_loop_that_stands_still_is_told_and_one_that_turns_is_not_G6() -> None
     assert looks(stall, vitals, 10) == 0.0
 
 
+def test_who_is_to_stop_is_given_less_time_but_not_who_rests() -> None:
+    for beat_at, state, still in ((1.0, "acting", 3.0), (0.0, "starting", 3.0), (0.0, "ending", 0.0)):
+        stall, vitals = StallTimer(10.0), vitals_of(state, beat_at)
+        stall.poll(vitals, 1.0)
+        assert [stall.poll(vitals, 1.0, 2.5) for _ in range(3)] == [0.0, 0.0, still]
+
+
 def test_to_begin_may_take_longer_and_who_rests_may_for_ever() -> None:
     assert looks(StallTimer(10.0), vitals_of("acting", 0.0), 50) == 0.0
     assert looks(StallTimer(10.0), vitals_of("acting", 0.0), 51) == 50.0
@@ -61,7 +68,7 @@ def test_the_watch_ends_with_the_worker_and_counts_no_time_in_which_it_was_stopp
             return now
 
     monkeypatch.setattr(watchdog, "time", Clock)
-    monkeypatch.setattr(watchdog, "_end", lambda role, still, farewell: seen.append(still))
+    monkeypatch.setattr(watchdog, "_end", lambda role, still, *_: seen.append(still))
     monkeypatch.setattr(watchdog, "_TICK", 0.01)
     watchdog.run_watchdog(vitals_of("acting", 1.0), 5.0, ended, print)
     assert seen == []

@@ -13,8 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
 from workers.runtime.http_server import Response
-from workers.runtime.identity import Identity
-from workers.runtime.metric_names import FLOW, RUN, Metric
+from workers.runtime.metric_names import FLOW, RUN, Identity, Metric
 from workers.runtime.prometheus import families, info, text
 
 __all__ = ["render_run_metrics"]
