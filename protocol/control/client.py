@@ -19,7 +19,7 @@ from protocol.control.heartbeat import MAX_REQUEST, Report, UnackedEpisodes, int
 from protocol.errors import Refused, Timeout, WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Episodes, Heartbeat, Leave, Message, Refusal, Role, Status, Welcome
-from protocol.refusal_log import RefusalLog
+from protocol.refusal_log import RefusalLog, one_line
 from protocol.transport.sockets import Handshakes, connect, poll, try_receive
 
 __all__ = ["ControlClient", "pause"]
@@ -88,6 +88,7 @@ class ControlClient:
             if time.monotonic() >= told:
                 told = time.monotonic() + 10
                 why = "other_keys" if self._handshakes.refused() else "no_answer"
+                why = why if refused is None else f"not yet: {one_line(str(refused))}"
                 told_of = self._coordinator, why, left
                 log.warning("event=waiting for=coordinator address=%s reason=%s seconds_left=%.0f", *told_of)
 

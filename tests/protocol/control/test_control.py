@@ -207,14 +207,16 @@ def test_G5_a_coordinator_that_never_answers_is_named_at_the_deadline(
     assert 0.2 < time.monotonic() - started < 60
 
 
-def test_G5_always_refusing_retry_ends_at_the_deadline_too(
-    worker: Worker, free_port_block: int, monkeypatch: pytest.MonkeyPatch
+def test_G5_always_refusing_retry_ends_at_the_deadline_too_and_why_it_waits_is_in_the_log(
+    worker: Worker, free_port_block: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """G5: joining is bounded."""
     monkeypatch.setattr(client, "time", Clock())
     with coordinator(free_port_block, lambda _: NOT_YET), raises(Refused, "run_is_ending") as caught:
-        worker.client.join(0.7)
-    assert "0.7 s" in str(caught.value), "how long it asked"
+        worker.client.join(4.5)
+    assert "4.5 s" in str(caught.value), "how long it asked"
+    (line,) = [message for message in caplog.messages if message.startswith("event=waiting for=coordinator")]
+    assert f"reason=not yet: {NOT_YET.reason.partition(' [')[0]}" in line
 
 
 def test_A1_a_worker_may_start_long_before_its_coordinator_and_asks_it_once(
