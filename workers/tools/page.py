@@ -8,9 +8,9 @@ In flow: run folders. Out flow: the page that a coordinator shows, with what the
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +112,11 @@ def main(runs: tuple[Path, ...], port: int) -> None:
             listening = socket.create_server(("127.0.0.1", port))
         except OSError as fault:
             raise ConfigurationError("page_port_not_bindable", value=port, reason=fault.strerror) from None
-    server = HttpServer(listening, page.routes(), RefusalLog())
+    server, ended = HttpServer(listening, page.routes(), RefusalLog()), threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
     click.echo(f"http://127.0.0.1:{listening.getsockname()[1]}/#token={page.token}   (Ctrl-C ends it)")
-    with suppress(KeyboardInterrupt):
-        threading.Event().wait()
+    ended.wait()
     server.close()
 
 

@@ -110,6 +110,10 @@ class Parallel(World):
     def action_space(self, agent):
         return gymnasium.spaces.Discrete(2)
 
+    def reset(self, **options):
+        seen, info = super().reset(**options)
+        return dict.fromkeys(self.agents, seen), dict.fromkeys(self.agents, info)
+
 
 class Turns(Parallel):
     def agent_iter(self):

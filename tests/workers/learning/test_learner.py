@@ -42,7 +42,7 @@ def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:
     context = zmq.Context(1)
     vitals = Health(Identity("r", "learner-0", "learner", 1))
     life: Any = SimpleNamespace(
-        context=context, options=options, client=SimpleNamespace(start=lambda *_: None), vitals=vitals
+        context=context, options=options, client=SimpleNamespace(), report=lambda *_: None, vitals=vitals
     )
     return Learner(life, welcome, run, plan_policies(run, scripted.WORLD), scripted.WORLD), context
 

@@ -68,7 +68,7 @@ def test_what_all_agents_see_is_stored_for_those_who_learn_only() -> None:
 @pytest.mark.parametrize(
     ("data", "kind", "key"),
     [
-        (run(a={"algorithm": {"name": "frozen"}}), "value_invalid", "policies.a.algorithm.path"),
+        (run(a={"algorithm": {"name": "frozen"}}), "key_missing", "policies.a.algorithm.path"),
         (run(a={**RANDOM, "learning_rate": 0.1}), "unknown_key", "policies.a.learning_rate"),
         ({"policy": RANDOM}, "fixed_policy_in_common", "policy.algorithm"),
     ],

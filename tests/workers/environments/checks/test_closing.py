@@ -122,5 +122,9 @@ def test_what_closing_raises_is_logged_as_it_is(
 
 
 def test_ctrl_c_while_a_world_is_closed_is_nobodys() -> None:
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # whoever starts this in the background ignores it
     with pytest.raises(KeyboardInterrupt):
         close_logged("door", lambda: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGINT, before)

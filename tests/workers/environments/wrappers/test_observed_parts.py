@@ -119,7 +119,7 @@ def test_of_a_vector_of_copies_too() -> None:
         num_envs, metadata = 3, {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
         single_observation_space, single_action_space = SIGHT, spaces.Discrete(2)
 
-        def reset(self, seed: int) -> Any:
+        def reset(self, seed: int | None = None) -> Any:
             image = np.arange(12, dtype=np.uint8).reshape(3, 2, 2)
             numbers = np.arange(3)
             return {"image": image, "mission": ((),) * 3, "pair": (numbers, ((),) * 3, numbers + 1), "radar": {}}, {}
