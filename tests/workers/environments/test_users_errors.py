@@ -104,6 +104,10 @@ gymnasium.register("Registered-v0", World)
 class Parallel(World):
     possible_agents = agents = ["a", "b"]
 
+    def reset(self, *, seed=None, options=None):
+        seen, info = super().reset(seed=seed)
+        return dict.fromkeys(self.agents, seen), info
+
     def observation_space(self, agent):
         return gymnasium.spaces.Box(0, 1, (2,))
 
