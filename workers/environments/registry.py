@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
@@ -148,7 +149,12 @@ def _one(config: EnvironmentConfig) -> Environment:
 
 
 def _meant(id: str) -> str:
-    """A question, where a world is called much alike."""
+    """A question, where a file of the working directory is called so, or a world much alike."""
+    plain = id.removesuffix(".py").replace("/", ".").lstrip(".")
+    holder, _, name = plain.rpartition(".")
+    for module, function in ((plain, "FUNCTION"), (holder, name)):
+        if module and Path(*module.split(".")).with_suffix(".py").is_file():
+            return is_meant([f"{module}:{function}"])
     known = {name: name for name in BUILT_IN}
     with suppress(ImportError):
         known |= {f"gymnasium:{one}": name for one, name in gymnasium_names().items()}

@@ -197,6 +197,28 @@ def test_an_unknown_id_is_refused_with_the_nearest_and_the_known_forms(id: str, 
     assert set(BUILT_IN) | forms <= {*re.findall(r"[\w:]+", str(caught.value))}
 
 
+@pytest.mark.parametrize(
+    ("id", "meant"),
+    [
+        ("w", "w:FUNCTION"),
+        ("w.py", "w:FUNCTION"),
+        ("./w.py", "w:FUNCTION"),
+        ("w.World", "w:World"),
+        ("inner/w.py", "inner.w:FUNCTION"),
+        ("inner.w.World", "inner.w:World"),
+    ],
+)
+def test_a_file_that_is_given_for_an_environment_is_told_as_module_and_function(
+    id: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("w.py", "inner/w.py"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    with raises(ConfigurationError, "unknown_environment", environment=id, hint=f" (is {meant} meant?)"):
+        make(config(id))
+
+
 def test_agents_of_pettingzoo_act_all_at_once_or_in_turn_as_turn_mode_says_X8() -> None:
     """X8: the parallel form where there is one; `sequential` takes the form that acts in turn."""
     for mode, form in ((None, PettingZooEnvironment), ("simultaneous", PettingZooEnvironment)):
