@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -22,13 +23,23 @@ from protocol.errors import ConfigurationError, disk_fault
 __all__ = ["folder_for", "left_as_found", "make_folder", "read_summary", "remove", "take_checkpoints", "write_config"]
 
 
+_LIBRARIES = ("gymnasium", "gymnasium_multi", "openspiel", "pettingzoo")
+
+
+def _name_of(source: str) -> str:
+    """What a run is called after: a preset, a file, a user's module, or the id of somebody else's world."""
+    library, _, rest = source.partition(":")
+    if library in _LIBRARIES and rest:
+        return re.split("[:/.]", rest)[-1]
+    return Path(source).stem.partition(":")[0] or DEFAULT
+
+
 def folder_for(source: str, run_dir: Path | None, alone: bool = False) -> Path:
     """`run_dir`, or a new folder below `runs` called after `source`, for a run of workers, or of one process `alone`.
 
     ConfigurationError if a run reached its end in it, or was stopped in it that this one cannot go on with.
     """
-    name = Path(source).stem.partition(":")[0] or DEFAULT
-    folder = run_dir or Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    folder = run_dir or Path("runs") / f"{_name_of(source)}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     if folder.exists() and not folder.is_dir():
         raise ConfigurationError("folder_not_made", file=folder, reason="it is no folder")
     summary, of_workers = read_summary(folder), (folder / "state.json").exists()

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from launch.cli.main import _SECTIONS, main
 from launch.config_loader import load
 from launch.local import supervisor
+from launch.run_dir import folder_for
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in
@@ -226,3 +227,21 @@ def test_a_shell_completes_commands_presets_and_files() -> None:
         *(f"plain,{name}" for name in ("cartpole", "cartpole-blind", "cartpole-iqn")),
         "file,cartp",
     ]
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("", "treasure-hunt"),
+        ("cartpole", "cartpole"),
+        ("configs/mine.yaml", "mine"),
+        ("package.module:make", "package"),
+        ("gymnasium:LunarLander-v3", "LunarLander-v3"),
+        ("gymnasium:ALE/Pong-v5", "Pong-v5"),
+        ("gymnasium:minigrid:MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-5x5-v0"),
+        ("pettingzoo:pettingzoo.classic.chess_v6", "chess_v6"),
+        ("openspiel:kuhn_poker", "kuhn_poker"),
+    ],
+)
+def test_a_run_is_called_after_what_it_trains_on(source: str, name: str) -> None:
+    assert folder_for(source, None).name.rsplit("-", 3)[0] == name
