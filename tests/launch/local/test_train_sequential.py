@@ -17,7 +17,7 @@ from tests.faults import raises
 from tests.tools import ROOT
 
 STAND_IN = """
-import ctypes, faulthandler, os, pathlib, signal, sys, time
+import ctypes, faulthandler, os, pathlib, signal, sys, threading, time
 
 faulthandler.register(signal.SIGUSR1)
 folder, what = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -36,6 +36,19 @@ def hold():
 def linger():
     while True:
         ctypes.CDLL(None).sleep(600)
+
+def kept_by_a_library():
+    begins(signal.SIG_IGN)
+    os.write(1, b'ber": 3}\\n')
+    threading.Thread(target=looks, daemon=True).start()
+    linger()
+
+def looks():
+    try:
+        while os.write(1, b"\\n"):
+            time.sleep(0.02)
+    except BrokenPipeError:
+        rescued()
 
 def rescued(*_):
     trained(False)
@@ -58,6 +71,7 @@ WAYS = {
     "silent": lambda: (begins(), hold()),
     "silent and stopped": lambda: (begins(), os.kill(os.getpid(), signal.SIGSTOP)),
     "interrupted": lambda: (begins(rescued), time.sleep(600)),
+    "interrupted in a library": kept_by_a_library,
     "interrupted early": lambda: (begins(), time.sleep(600)),
     "interrupted and deaf": lambda: (begins(signal.SIG_IGN), linger()),
     "interrupted twice": lambda: (begins(signal.SIG_IGN), linger()),
@@ -136,10 +150,12 @@ def test_who_gives_no_sign_of_life_is_killed_and_says_where_it_is(train: Any, wh
     assert ("stand_in.py:" in str(caught.value)) == bool(at)
 
 
+@pytest.mark.parametrize("what", ["interrupted", "interrupted in a library"])
 def test_an_interrupted_run_that_does_not_end_in_order_is_stopped_with_what_it_has_kept(
-    train: Any, told: list[str]
+    train: Any, told: list[str], what: str
 ) -> None:
-    assert train("interrupted")[0] == RunOutcome(False, {"complete": False})
+    """Though no signal reaches a main thread that a library keeps."""
+    assert train(what)[0] == RunOutcome(False, {"complete": False})
     assert "it hangs" in told[-1]
 
 
