@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from http import HTTPStatus
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import click
@@ -25,7 +26,7 @@ from zmq.asyncio import Socket
 
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.errors.distribution import install
-from protocol.simulator.connection import addresses_of, simulator_context
+from protocol.simulator.connection import addresses_of, ended, simulator_context
 from protocol.transport.sockets import connect, is_loopback
 
 try:
@@ -166,6 +167,11 @@ def bridge(endpoint: str, listen: str, origins: tuple[str, ...], keys: str) -> N
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or not is_loopback(host.strip("[]")):
         raise ConfigurationError("bridge_not_on_loopback", value=listen)
+    if "://" not in endpoint:
+        if not (Path(endpoint) / "config.yaml").is_file():
+            raise ConfigurationError("folder_without_config", file=endpoint)
+        if ended(endpoint):
+            raise ConfigurationError("bridge_run_over", file=endpoint)
     allowed: list[Origin | re.Pattern[str] | None] = [Origin(one) for one in origins] or [_HERE]
     passing = _Bridge(endpoint, keys)
     try:

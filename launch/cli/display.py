@@ -152,7 +152,8 @@ def baselines_line(summary: dict[str, Any]) -> str:
     """How many episodes the baselines are of, what they took of their time, and why some are not there."""
     found: dict[str, float] = next(iter(summary["baselines"].values()), {})
     kinds = [kind for kind in ("random", "scripted") if kind in found]
-    played = ", ".join(f"{kind}: {shown(found[f'{kind}_episodes'])} episodes" for kind in kinds) or "no baselines"
+    counts = {kind: found[f"{kind}_episodes"] for kind in kinds}
+    played = ", ".join(f"{kind}: {shown(n)} episode{'s' * (n != 1)}" for kind, n in counts.items()) or "no baselines"
     seconds = summary.get("baselines_seconds", {})
     took = (
         f" in {shown(seconds['spent'], 2)} s of at most {shown(seconds['budget'], 2)} s" if seconds.get("spent") else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,11 +119,13 @@ def _enter(
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines of JSON; a run that goes on may be writing the last one."""
-    if not path.is_file():
-        return []
-    text = path.read_text()
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    """Those that are whole: a run that goes on may be writing the last one, and one that was killed and goes on has
+    left a torn one before."""
+    found = []
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
+        with suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -49,6 +49,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "bind_not_host_port": "--bind {value!r} is no HOST:PORT; write for example 127.0.0.1:5600",
         "bridge_not_bindable": "cannot listen at {value} ({reason}); give another --listen HOST:PORT",
         "bridge_not_on_loopback": "a bridge listens on loopback alone, and {value!r} is not there; give --listen 127.0.0.1:PORT, with a proxy that speaks TLS before it for other machines",
+        "bridge_run_over": "the run in {file} is over, and no actor serves there; give one that goes on",
         "bind_without_keys": "binding {peer} would open an unauthenticated socket to the network; make keys with `rookery keys new DIR` and pass --keys DIR to every worker, or pass --insecure on a network where you trust every machine",
         "box_bound_beyond_dtype": "a box has the bound {value}, which {dtype} cannot hold; give another dtype",
         "box_bound_not_whole": "a box of {dtype} has the bound {value}; make it a whole number",

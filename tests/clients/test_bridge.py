@@ -137,7 +137,18 @@ def test_what_is_no_message_ends_the_connection(message: str | bytes, code: int)
         assert ended.value.rcvd.code == code
 
 
+@pytest.mark.parametrize(
+    ("left", "kind"), [([], "folder_without_config"), (["config.yaml", "summary.json"], "bridge_run_over")]
+)
+def test_a_bridge_leads_to_a_run_that_goes_on(tmp_path: Path, left: list[str], kind: str) -> None:
+    for name in left:
+        (tmp_path / name).write_text("{}")
+    with raises(ConfigurationError, kind, file=str(tmp_path)):
+        CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False)
+
+
 def test_who_comes_before_an_actor_serves_is_told_to_try_again(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("{}")
     with bridged(str(tmp_path)) as address, connect(address) as page, pytest.raises(ConnectionClosed) as ended:
         page.recv(timeout=60)
     assert ended.value.rcvd is not None

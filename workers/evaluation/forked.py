@@ -147,6 +147,7 @@ def apart(command: Callable[[], object]) -> NoReturn:
     """Runs a `command` that a person types, and that runs code of the user, in a process of its own, and ends this one
     as that ended: with one sentence where it could say nothing itself."""
     forked, said = Forked(lambda tell: _run(command, tell)), list[str]()
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # with what the world has started
     try:
         while not forked.over:
             said += forked.lines(_END_SECONDS)

@@ -63,4 +63,4 @@ def main(run: Path, policy: str | None, id: str) -> None:
 
 if __name__ == "__main__":
     freeze_startup_objects()
-    main()
+    main(prog_name="rookery dataset")

@@ -144,7 +144,7 @@ def main(run: Path, episodes: int, seed: int, others: dict[str, str], which: str
 
 def command() -> None:
     """The command line, in a process of its own: it may end as it likes."""
-    apart(main)
+    apart(lambda: main(prog_name="rookery evaluate"))
 
 
 if __name__ == "__main__":

@@ -71,4 +71,4 @@ def main(run: Path, policy: str | None, kind: str, out: Path | None, which: str)
 
 if __name__ == "__main__":
     freeze_startup_objects()
-    main()
+    main(prog_name="rookery export")

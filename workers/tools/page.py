@@ -122,4 +122,4 @@ def main(runs: tuple[Path, ...], port: int) -> None:
 
 if __name__ == "__main__":
     freeze_startup_objects()
-    main()
+    main(prog_name="rookery page")

@@ -168,7 +168,7 @@ def main(
 
 def command() -> None:
     """The command line, in a process of its own: it may end as it likes."""
-    apart(main)
+    apart(lambda: main(prog_name="rookery watch"))
 
 
 if __name__ == "__main__":

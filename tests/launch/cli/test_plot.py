@@ -50,6 +50,14 @@ def test_seeds_of_one_configuration_are_one_curve_with_a_band_over_runs(tmp_path
     np.testing.assert_allclose(found.high, 3 * steps / 1_000, rtol=0.01)
 
 
+def test_a_torn_line_in_the_middle_of_a_run_that_went_on_costs_no_curve(tmp_path: Path) -> None:
+    lines = run(tmp_path / "one", 1) / "metrics.jsonl"
+    whole = lines.read_text().splitlines()
+    lines.write_text("\n".join([whole[0][:9], *whole]) + "\n")
+    (group,) = groups_of([read_run(tmp_path / "one")])
+    assert group.curve(("a", "return"))[0][0] == 500
+
+
 def test_other_configurations_are_other_curves_called_by_what_differs(tmp_path: Path) -> None:
     one = run(tmp_path / "one", 1, policy={"learning_rate": 0.1, "gamma": 0.9})
     two = run(tmp_path / "two", 2, policy={"learning_rate": 0.2, "gamma": 0.9})

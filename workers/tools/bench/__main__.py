@@ -91,4 +91,4 @@ def _tell(figures: dict[str, float], as_json: bool) -> None:
 
 if __name__ == "__main__":
     freeze_startup_objects()
-    main()
+    main(prog_name="rookery bench")
