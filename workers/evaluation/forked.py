@@ -31,6 +31,7 @@ _LOOK_SECONDS = 0.1
 _END_SECONDS = 1.0
 """In which one that is to end may close what it has made."""
 _PR_SET_PDEATHSIG = 1
+_exit = os._exit
 
 
 class Ended(SystemExit):
@@ -204,4 +205,7 @@ def _become(body: Callable[[Tell], int], write: int, parent: int, notes: int, st
     except BaseException:
         traceback.print_exc()
     finally:
-        leave(code)
+        try:
+            leave(code)
+        finally:  # told to end as it came there: whoever called goes on in the other process alone
+            _exit(code)

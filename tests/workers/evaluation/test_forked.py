@@ -16,6 +16,7 @@ import pytest
 
 from tests.faults import kinds_in
 from tests.waiting import PATIENCE, until
+from workers.evaluation import forked
 from workers.evaluation.forked import Forked, Tell, apart
 
 __all__ = []
@@ -171,3 +172,15 @@ def test_a_command_ends_as_its_other_process_does_or_says_what_ended_that(
     with pytest.raises(SystemExit) as ended:
         apart(command)
     assert (ended.value.code, kinds_in(capfd.readouterr().err)) == (code, kinds)
+
+
+def test_one_that_is_told_to_end_just_as_it_ends_does_not_go_on_as_its_maker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order comes as the last function is entered."""
+    monkeypatch.setattr(forked, "leave", forked._end)
+    try:
+        one = Forked(lambda tell: 0)
+    except SystemExit:
+        os._exit(77)  # the other process
+    until(lambda: one.over)
+    assert one.code == 0
+    one.close()
