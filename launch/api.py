@@ -22,9 +22,10 @@ from rich.console import Console
 from launch import config_loader, packages
 from launch.cli.display import Display, Plain, Silent
 from launch.local import supervisor
-from launch.run_dir import folder_for, read_summary
+from launch.run_dir import folder_for
 from protocol.config.base import known_as
 from protocol.config.run import Run
+from protocol.config.yaml_file import read_summary
 from protocol.errors import ConfigurationError
 from protocol.errors.origin import is_ours
 
@@ -80,9 +81,10 @@ def train(
     changes = _changes({} if settings is None else settings)
     packages.check()
     run = config_loader.load(source, changes, env=env, steps=steps, seed=seed)
-    folder = folder_for(source or env or "", None if run_dir is None else _path("run_dir", run_dir))
+    alone = sequential or run.multiprocessing.enabled is False
+    folder = folder_for(source or env or "", None if run_dir is None else _path("run_dir", run_dir), alone)
     console = Console(stderr=True)
-    how = supervisor.train_sequential if sequential or run.multiprocessing.enabled is False else supervisor.train
+    how = supervisor.train_sequential if alone else supervisor.train
     display = Silent(console)
     if progress:
         display = Display(console) if console.is_terminal or console.is_jupyter else Plain(console)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -11,16 +10,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from launch.config_loader import DEFAULT
 from protocol.config.run import Run
-from protocol.config.yaml_file import check_same_run
+from protocol.config.yaml_file import check_same_run, read_summary
 from protocol.errors import ConfigurationError, disk_fault
 
-__all__ = ["folder_for", "left_as_found", "make_folder", "read_summary", "remove", "take_checkpoints", "write_config"]
+__all__ = ["folder_for", "left_as_found", "make_folder", "remove", "take_checkpoints", "write_config"]
 
 
 _LIBRARIES = ("gymnasium", "gymnasium_multi", "openspiel", "pettingzoo")
@@ -51,20 +49,6 @@ def folder_for(source: str, run_dir: Path | None, alone: bool = False) -> Path:
     if of_workers and alone:
         raise ConfigurationError("run_of_workers_stopped", file=folder)
     return folder.resolve()
-
-
-def read_summary(folder: Path) -> dict[str, Any] | None:
-    """What a run that has ended left in its `folder`; None where there is none. ConfigurationError if it is torn."""
-    path = folder / "summary.json"
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, RecursionError):
-        summary = None
-    if not isinstance(summary, dict):
-        raise ConfigurationError("summary_unreadable", file=path)
-    return summary
 
 
 def make_folder(folder: Path) -> bool:

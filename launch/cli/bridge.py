@@ -24,7 +24,7 @@ import click
 import zmq
 from zmq.asyncio import Socket
 
-from protocol.errors import ConfigurationError, RookeryError
+from protocol.errors import ConfigurationError, one_sentence
 from protocol.errors.distribution import install
 from protocol.simulator.connection import addresses_of, ended, simulator_context
 from protocol.transport.sockets import connect, is_loopback
@@ -183,11 +183,8 @@ def bridge(endpoint: str, listen: str, origins: tuple[str, ...], keys: str) -> N
 
 def main() -> None:
     """The command; every error of ours is one sentence and its own exit code."""
-    try:
+    with one_sentence():
         bridge(prog_name="rookery bridge")
-    except RookeryError as fault:
-        click.echo(f"rookery: {fault.coded}", err=True)
-        sys.exit(fault.exit_code)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import yaml
 
 from protocol.clients.python import cartpole, noise
 from protocol.conformance import Finding, check_server, check_simulator
-from protocol.errors import ConfigurationError, RookeryError, WireError
+from protocol.errors import ConfigurationError, WireError, one_sentence
 from protocol.simulator.connection import ended
 from protocol.simulator.serve import serve
 from protocol.spaces import World, parse_world
@@ -125,11 +125,8 @@ def _world(what: str) -> World:
 
 def main() -> None:
     """The command; every error of ours is one sentence and its own exit code."""
-    try:
+    with one_sentence():
         simulate(prog_name="rookery simulate")
-    except RookeryError as fault:
-        click.echo(f"rookery: {fault.coded}", err=True)
-        sys.exit(fault.exit_code)
 
 
 if __name__ == "__main__":

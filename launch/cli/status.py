@@ -22,7 +22,7 @@ import click
 from rich.console import Console
 
 from launch.cli.display import Display, Plain, Silent, render, summary_table
-from launch.run_dir import read_summary
+from protocol.config.yaml_file import read_summary
 from protocol.control.verdicts import verdict_line
 from protocol.errors import ConfigurationError, Refused, Timeout
 from protocol.intervals import shown

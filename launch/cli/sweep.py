@@ -22,12 +22,12 @@ from rich.table import Column, Table
 
 from launch.cli.plot import draw
 from launch.local.signals import Interrupt
-from launch.run_dir import read_summary, remove, take_checkpoints
+from launch.run_dir import remove, take_checkpoints
 from launch.sweeps.curves import groups_of, read_run
 from launch.sweeps.executors import HERE, Machines, Running, end_all
 from launch.sweeps.grid import Trial, read_sweep, trials_of
 from protocol.config.run import parse_run
-from protocol.config.yaml_file import read_mapping
+from protocol.config.yaml_file import read_mapping, read_summary
 from protocol.errors import ConfigurationError
 from protocol.intervals import interquartile_mean, interval, shown, shown_interval
 

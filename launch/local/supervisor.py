@@ -24,8 +24,9 @@ from launch.local.process import INCOMPLETE, Process, end_all, fork_client, star
 from launch.local.restarts import RestartManager, RunFailed
 from launch.local.signals import END_SECONDS, Interrupt
 from launch.local.view_reader import ViewReader
-from launch.run_dir import left_as_found, make_folder, read_summary, remove, write_config
+from launch.run_dir import left_as_found, make_folder, remove, write_config
 from protocol.config.run import Run
+from protocol.config.yaml_file import read_summary
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError, Refused, Timeout

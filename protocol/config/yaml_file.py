@@ -1,4 +1,5 @@
-"""YAML files that people write. In flow: a path. Out flow: plain data or a run, or a sentence on what is wrong."""
+"""YAML files that people write, and what a run's folder holds. In flow: a path. Out flow: plain data or a run, or a
+sentence on what is wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from protocol.config.base import complaint, known_as
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 
-__all__ = ["check_same_run", "parse_yaml", "parsed", "read_mapping", "read_run"]
+__all__ = ["check_same_run", "parse_yaml", "parsed", "read_mapping", "read_run", "read_summary"]
 
 Model = TypeVar("Model", bound=BaseModel)
 _BYTES = 16 * 2**20
@@ -97,6 +98,20 @@ def _key_meant(key: str, known: list[str]) -> str:
 def read_run(path: Path) -> Run:
     """The run in a file; ConfigurationError in one sentence."""
     return parse_run(read_mapping(path))
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """What a run that has ended left in its `folder`; None where there is none. ConfigurationError if it is torn."""
+    path = folder / "summary.json"
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, RecursionError):
+        summary = None
+    if not isinstance(summary, dict):
+        raise ConfigurationError("summary_unreadable", file=path)
+    return summary
 
 
 def check_same_run(run: Run, folder: Path) -> bool:

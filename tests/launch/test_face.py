@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import rookery
 from launch.cli.status import CoordinatorAddress, look
@@ -23,6 +24,9 @@ from tests.faults import raises
 from tests.flows.runs import environment
 from tests.tools import ROOT
 from workers.environments.registry import make
+from workers.metrics.history import History
+from workers.tools.doctor import examine
+from workers.tools.page import view_of
 
 
 def test_train_makes_the_run_that_the_command_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,14 +143,29 @@ def test_what_train_cannot_take_is_one_sentence(
     assert made == []
 
 
+@pytest.mark.parametrize("alone", [{"sequential": True}, {"settings": {"multiprocessing.enabled": False}}])
+def test_one_process_is_refused_the_folder_of_a_stopped_run_of_workers(
+    alone: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state.json").write_text("{}")
+    (tmp_path / "summary.json").write_text('{"complete": false}')
+    made = made_of(monkeypatch)
+    with raises(ConfigurationError, "run_of_workers_stopped"):
+        rookery.train("cartpole", run_dir=tmp_path, **alone)
+    assert made == []
+
+
 @pytest.mark.parametrize("content", [b'{"complete": tr', b"", b"[1]", b"\xff\xfe", b"[" * 100_000])
 def test_a_torn_summary_is_one_sentence_wherever_it_is_read(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "summary.json"
     path.write_bytes(content)
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(load("cartpole").model_dump(mode="json")))
     reads = [
         lambda: rookery.load(tmp_path),
         lambda: folder_for("", tmp_path),
         lambda: look(CoordinatorAddress("", "", tmp_path)),
+        lambda: view_of(tmp_path, History()),
+        lambda: examine(tmp_path),
     ]
     for read in reads:
         with raises(ConfigurationError, "summary_unreadable", file=path):

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import click
 
-from protocol.config.yaml_file import read_run
+from protocol.config.yaml_file import read_run, read_summary
 from protocol.errors import ConfigurationError, one_sentence
 from protocol.memory.counters import read_counters
 from workers import freeze_startup_objects
@@ -108,9 +108,9 @@ def _evidence(folder: Path) -> list[_Evidence]:
             )
             for policy in policies
         ]
-    if not (folder / "summary.json").is_file():
+    summary = read_summary(folder)
+    if summary is None:
         return []
-    summary = json.loads((folder / "summary.json").read_text())
     health, segments = summary["health"], summary["segments"]
     return [
         _Evidence(

@@ -7,7 +7,6 @@ In flow: run folders. Out flow: the page that a coordinator shows, with what the
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import threading
@@ -17,7 +16,7 @@ from typing import Any
 import click
 import yaml
 
-from protocol.config.yaml_file import read_run
+from protocol.config.yaml_file import read_run, read_summary
 from protocol.control.verdicts import verdict_line
 from protocol.errors import ConfigurationError, one_sentence
 from protocol.refusal_log import RefusalLog
@@ -36,14 +35,13 @@ def view_of(folder: Path, history: History, apart: bool = False) -> dict[str, An
     its run. None if it has measured nothing; ConfigurationError if it is no run's."""
     if not (folder / "config.yaml").is_file():
         raise ConfigurationError("folder_without_config", file=folder)
-    run, lines, summed_up = read_run(folder / "config.yaml"), folder / "metrics.jsonl", folder / "summary.json"
+    run, summary, lines = read_run(folder / "config.yaml"), read_summary(folder) or {}, folder / "metrics.jsonl"
     before = history.newest
     if lines.is_file():
         history.read(lines, without_actors=not run.actors, of=folder.name if apart else "")
     made, newest = history.newest
     if history.newest is before:
         return None
-    summary = json.loads(summed_up.read_text()) if summed_up.is_file() else {}
     names = dict.fromkeys(name.partition("/")[0] for name in newest if name.endswith("/version"))
     of, health = folder.name if apart else "", summary.get("health", {"findings": []})["findings"]
     return {

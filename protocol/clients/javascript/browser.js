@@ -4,7 +4,7 @@
 // little-endian, and itself. Nothing is queued for a bridge that is away; it is asked anew with the next message.
 
 import { joined } from "./arrays.js";
-import { letIn } from "./simulator.js";
+import { Inbox, letIn } from "./simulator.js";
 
 export { EpisodeCut, Fault, RunOver, Simulator, Timeout } from "./simulator.js";
 
@@ -14,8 +14,7 @@ const OPEN_MS = 5000;
 export class WebSocketTransport {
   #address;
   #socket = null;
-  #arrived = [];
-  #waiting = null;
+  #inbox = new Inbox();
 
   constructor(address) {
     this.#address = address;
@@ -27,17 +26,8 @@ export class WebSocketTransport {
     this.#socket.send(joined(frames.flatMap((frame) => [length(frame), frame])));
   }
 
-  async receive(seconds) {
-    if (this.#arrived.length === 0 && seconds > 0) {
-      let timer;
-      await new Promise((resolve) => {
-        this.#waiting = resolve;
-        timer = setTimeout(resolve, seconds * 1000);
-      });
-      this.#waiting = null;
-      clearTimeout(timer);
-    }
-    return this.#arrived.shift() ?? null;
+  receive(seconds) {
+    return this.#inbox.take(seconds);
   }
 
   async close() {
@@ -48,10 +38,7 @@ export class WebSocketTransport {
     this.#socket?.close();
     const socket = new WebSocket(this.#address);
     socket.binaryType = "arraybuffer";
-    socket.onmessage = (event) => {
-      this.#arrived.push(framesIn(new Uint8Array(event.data)));
-      this.#waiting?.();
-    };
+    socket.onmessage = (event) => this.#inbox.add(framesIn(new Uint8Array(event.data)));
     this.#socket = socket;
     await new Promise((resolve) => {
       const timer = setTimeout(resolve, OPEN_MS);

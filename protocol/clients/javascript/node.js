@@ -5,7 +5,7 @@ import { join } from "node:path";
 
 import { Dealer } from "zeromq";
 
-import { letIn } from "./simulator.js";
+import { Inbox, letIn } from "./simulator.js";
 
 export { EpisodeCut, Fault, RunOver, Simulator, Timeout } from "./simulator.js";
 
@@ -44,8 +44,7 @@ function keysOf(carried) {
 /** Messages to one address, or connect string; nothing is queued for an actor that is away. */
 export class ZeroMQTransport {
   #socket;
-  #arrived = [];
-  #waiting = null;
+  #inbox = new Inbox();
 
   constructor(endpoint) {
     const [address, carried] = endpoint.split("?keys=");
@@ -65,17 +64,8 @@ export class ZeroMQTransport {
     }
   }
 
-  async receive(seconds) {
-    if (this.#arrived.length === 0 && seconds > 0) {
-      let timer;
-      await new Promise((resolve) => {
-        this.#waiting = resolve;
-        timer = setTimeout(resolve, seconds * 1000);
-      });
-      this.#waiting = null;
-      clearTimeout(timer);
-    }
-    return this.#arrived.shift() ?? null;
+  receive(seconds) {
+    return this.#inbox.take(seconds);
   }
 
   async close() {
@@ -84,8 +74,7 @@ export class ZeroMQTransport {
 
   async #read() {
     for await (const frames of this.#socket) {
-      this.#arrived.push(frames);
-      this.#waiting?.();
+      this.#inbox.add(frames);
     }
   }
 }

@@ -61,6 +61,12 @@ export class RunOver extends Error {}
 export class EpisodeCut extends Error {}
 export class Timeout extends Error {}
 
+/** What has arrived and was not taken yet, for transports. */
+export class Inbox {
+  add(frames: Uint8Array[]): void;
+  take(seconds: number): Promise<Uint8Array[] | null>;
+}
+
 /** A simulator that is let in over a transport, which is closed where it is not. */
 export function letIn(transport: Transport, name: string, options?: Options): Promise<Simulator>;
 

@@ -198,6 +198,31 @@ export class Simulator {
   }
 }
 
+/** What has arrived and was not taken yet, for transports. */
+export class Inbox {
+  #arrived = [];
+  #waiting = null;
+
+  add(frames) {
+    this.#arrived.push(frames);
+    this.#waiting?.();
+  }
+
+  /** The next message; null if none comes within so many seconds. */
+  async take(seconds) {
+    if (this.#arrived.length === 0 && seconds > 0) {
+      let timer;
+      await new Promise((resolve) => {
+        this.#waiting = resolve;
+        timer = setTimeout(resolve, seconds * 1000);
+      });
+      this.#waiting = null;
+      clearTimeout(timer);
+    }
+    return this.#arrived.shift() ?? null;
+  }
+}
+
 /** A simulator that is let in over a transport, which is closed where it is not. */
 export async function letIn(transport, name, options) {
   const sim = new Simulator(transport, name, options);
