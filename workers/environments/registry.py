@@ -6,6 +6,7 @@ In flow: an `EnvironmentConfig`. Out flow: the environment, or a ConfigurationEr
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -259,7 +260,9 @@ def _vectorised(config: EnvironmentConfig, made: Any, takes_mode: bool) -> Envir
 
 
 def _is_vectorised(made: Any) -> bool:
-    return isinstance(made, Environment) or hasattr(made, "single_observation_space") or hasattr(made, "num_envs")
+    vector = sys.modules.get("gymnasium.vector")  # whose class it may be, though it declares no spaces
+    kinds = (Environment,) if vector is None else (Environment, vector.VectorEnv)
+    return isinstance(made, kinds) or hasattr(made, "single_observation_space")
 
 
 def _parameters(function: Any) -> frozenset[str]:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 import zmq
 from hypothesis import given, settings
@@ -54,6 +55,25 @@ def test_a_header_that_is_remembered_says_what_it_would_say_decoded(afters: list
         ring = "/dev/shm/rookery-¥after" if i % 2 else "/dev/shm/rookery-plain"
         raw = encode(_header(after, resent=again, ring=ring))
         assert _open(opener, raw) == decode([raw])[0]
+
+
+@given(afters=st.lists(NUMBERS, min_size=2, max_size=4), data=st.data())
+@settings(max_examples=80, deadline=None)
+def test_headers_of_others_are_remembered_too_in_whatever_order_and_width(
+    afters: list[int], data: st.DataObject
+) -> None:
+    """As another language's MessagePack writes them; one that leaves the number out has it always the same."""
+    plain = msgpack.unpackb(encode(_header(ring="/dev/shm/rookery-x")))
+    names = data.draw(st.permutations([*plain]))
+    opener = HeaderDecoder()
+    for after in afters:
+        raw = msgpack.packb({name: after if name == "after" else plain[name] for name in names})
+        assert _open(opener, raw) == decode([raw])[0]
+    assert len(opener._known) == 1
+    del plain["after"]
+    for _ in range(2):
+        assert _open(opener, msgpack.packb(plain)).after == 0
+    assert len(opener._known) == 2
 
 
 @given(data=st.data())

@@ -180,3 +180,19 @@ def test_what_a_property_lacks_is_not_the_space() -> None:
 
     with raises(EnvironmentFault, "environment_creation_failed", function="look"):
         opened(type("World", (Single,), {"observation_space": property(look)})())
+
+
+def test_a_single_world_may_have_a_number_of_envs_and_a_vector_may_lack_it() -> None:
+    made.append(type("Counting", (Single,), {"num_envs": 7})())
+    single = make(EnvironmentConfig(id=f"{__name__}:function", copies=1))
+    assert single.copies == 1
+    single.close()
+    with raises(ConfigurationError, "space_missing", name="VectorEnv", field="single_observation_space"):
+        make(EnvironmentConfig(id=f"{__name__}:bare", copies=2))
+
+
+def bare(copies: int) -> Any:
+    """A vector that declares no spaces."""
+    vector: Any = gymnasium.vector.VectorEnv()
+    vector.num_envs = copies
+    return vector
