@@ -194,5 +194,5 @@ def test_a_single_world_may_have_a_number_of_envs_and_a_vector_may_lack_it() -> 
 def bare(copies: int) -> Any:
     """A vector that declares no spaces."""
     vector: Any = gymnasium.vector.VectorEnv()
-    vector.num_envs = copies
+    vector.num_envs, vector.metadata = copies, Vector.metadata
     return vector
