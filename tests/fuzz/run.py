@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 import resource
@@ -55,6 +56,7 @@ def fuzz(count: int, seed: int, progress: Callable[[int], None] = lambda _: None
     memory = Path("/dev/shm") if files and Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=memory) as folder, ExitStack() as stack:
         stack.callback(logging.disable, logging.NOTSET)
+        stack.callback(gc.unfreeze)
         if files:
             return _run(_reading(Documents(Path(folder), Mutator(seed))), count, seed, progress)
         ends = Ends(Path(folder))
@@ -84,6 +86,8 @@ def _reading(documents: Documents) -> Turns:
 
 
 def _run(turns: Turns, count: int, seed: int, progress: Callable[[int], None]) -> Result:
+    gc.collect()
+    gc.freeze()  # else a message may pay for a collection of all that this process ever made
     started, slowest, peak = time.perf_counter(), 0.0, 0
     for number, (turn, shown) in enumerate(itertools.islice(turns, count)):
         before = time.thread_time()
