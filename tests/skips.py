@@ -29,7 +29,6 @@ REASONS: dict[str, Reason] = {
     "futexes are missing": Reason("systems other than Linux"),
     "pidfds are missing": Reason("systems other than Linux, and sandboxes"),
     "needs a CUDA device": Reason("machines without an NVIDIA GPU", in_ci=False),
-    "there is a CUDA device": Reason("machines with an NVIDIA GPU, beside which none is simulated", in_ci=False),
     "no later Python": Reason("machines with one Python only", in_ci=False),
     # rights
     "needs root": Reason("runs of an ordinary user"),

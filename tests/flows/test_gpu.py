@@ -1,11 +1,12 @@
 """Runs whose learners, and actors, compute on a GPU; where there is none, on one that is not there (tests/late).
 
-The workers have it by the folder that Python looks into when it starts (tests/late/site).
+The workers have that by the folder that Python looks into when it starts (tests/late/site).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -15,16 +16,23 @@ from tests.flows import runs
 from tests.flows.test_lockstep import found_in, here, in_step, newest_checkpoints
 from tests.flows.test_replay import BOTH, made, orders
 from tests.forge import forging
-from tests.late.cuda import late_cuda
+from tests.late.cuda import begin_cuda, late_cuda
 
 SITE = Path(__file__).resolve().parents[1] / "late" / "site"
 RECURRENT = {"hidden": [16], "recurrent": "lstm", "recurrent_size": 8}
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+
+def in_this_process() -> AbstractContextManager[object]:
+    """Where there is one, nothing is to be done."""
+    return nullcontext() if torch.cuda.is_available() else late_cuda()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    if torch.cuda.is_available():
+        begin_cuda()
+        yield
+        return
     with pytest.MonkeyPatch.context() as patch:
         for name in ("EXTRA_PATH", "forged_path"):
             patch.setattr(runs, name, str(SITE))
@@ -65,7 +73,7 @@ def test_the_pipeline_gives_the_bits_of_the_sequential_reference_on_a_gpu_too_L1
         device="cuda",
         steps=1_600,
     )
-    with late_cuda():
+    with in_this_process():
         expected = here({**data, "actors": 1}, tmp_path / "sequential")
     (tmp_path / "workers").mkdir()
     result = runs.train({**data, "actors": 2}, tmp_path / "workers")
@@ -80,7 +88,7 @@ def test_what_a_gpu_learned_from_a_record_is_learned_again_there_to_the_same_bit
     result = runs.train(data, tmp_path, "--record")
     assert result.returncode == 0, result.stderr
     first, again = tmp_path / "run", tmp_path / "again"
-    with late_cuda():
+    with in_this_process():
         made({**data, "replay": str(first)}, again)
     assert orders(again, "replayed/*.jsonl") == orders(first, "datasets/*/order.jsonl")
     assert newest_checkpoints(again) == newest_checkpoints(first)

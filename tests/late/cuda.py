@@ -17,7 +17,7 @@ from tests.late.memory import machine_is, now, pin, pinned
 from tests.late.streams import Event, Machine
 from tests.late.tensor import DEVICE, HOST, There
 
-__all__ = ["late_cuda"]
+__all__ = ["begin_cuda", "late_cuda"]
 
 _COPIED = {"as_tensor", "asarray", "tensor"}
 """What is made in host memory first; all else is filled by the device itself."""
@@ -45,6 +45,14 @@ def late_cuda(hasty: bool = False) -> Iterator[Machine]:
     finally:
         torch.__future__.set_overwrite_module_params_on_conversion(converting)
         machine_is(None)
+
+
+def begin_cuda() -> None:
+    """Of the device that is there: what the driver and its libraries open once in a process; computes as workers do."""
+    torch.backends.cudnn.allow_tf32 = False
+    x = torch.ones(8, 8, device=DEVICE, requires_grad=True)
+    torch.nn.LSTM(8, 8, device=DEVICE)(x @ x)[0].sum().backward()
+    torch.cuda.synchronize(DEVICE)
 
 
 class _Graph:

@@ -7,8 +7,16 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.late.cuda import late_cuda
+from tests.late.cuda import begin_cuda, late_cuda
 from workers.learning.buffers.segment_check import SegmentCheck
+
+
+@pytest.fixture(scope="session", autouse=True)
+def begun_cuda() -> None:
+    """What the driver and its libraries open once in a process is no test's leak."""
+    if torch.cuda.is_available():
+        begin_cuda()
+
 
 _HASTY = pytest.param("hasty", marks=pytest.mark.slow)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from math import isqrt
 
 from torch import Tensor
 
@@ -18,17 +19,18 @@ __all__ = ["RunCapacity"]
 
 log = logging.getLogger(__name__)
 
-_SIZES = (2, 4, 8)
+_SIZES = (1.25, 1.5, 2, 3, 4, 6, 8)
 """With more than 8, less than an eighth of what is computed would be for anything."""
 _SPARE = 8
-"""Ends that a minibatch may have beside twice as many as the first had: small numbers vary the most."""
+"""Ends that a minibatch may have beside as many as the first had and four times the root of that, by which random
+numbers vary."""
 
 
 class RunCapacity:
     """Of one policy."""
 
     def __init__(self) -> None:
-        self.size: int | None = None
+        self.size: float | None = None
         """Runs of a segment, on average over a minibatch; 0: there are too many, and memories are unrolled row by
         row from now on; None: nothing is known yet."""
 
@@ -40,19 +42,19 @@ class RunCapacity:
         found = [(len(part), int(ends[part].sum())) for part in parts]
         if self.size is not None and _fit(found, self.size):
             return False
-        ample = [(segments, 2 * count + _SPARE) for segments, count in found]
+        ample = [(segments, count + 4 * isqrt(count) + _SPARE) for segments, count in found]
         most = _SIZES[-1]
         self.size = next((size for size in _SIZES if _fit(ample, size)), most) if _fit(found, most) else 0
         worst = max(count / segments for segments, count in found)
         way = "in_runs" if self.size else "row_by_row"
-        log.info("event=memory_unrolled way=%s room=%d ends_a_segment=%.1f", way, self.size, worst)
+        log.info("event=memory_unrolled way=%s room=%g ends_a_segment=%.1f", way, self.size, worst)
         return True
 
     def runs(self, segments: int) -> int:
         """Of a minibatch; 0: row by row."""
-        return (self.size or 0) * segments
+        return int((self.size or 0) * segments)
 
 
-def _fit(parts: Sequence[tuple[int, int]], size: int) -> bool:
+def _fit(parts: Sequence[tuple[int, int]], size: float) -> bool:
     """Whether `size` runs of a segment are enough for so many segments with so many ends."""
-    return all(segments + ends <= size * segments for segments, ends in parts)
+    return all(segments + ends <= int(size * segments) for segments, ends in parts)

@@ -104,6 +104,8 @@ class TimeMajorBatch:
     """[B, K, P]"""
     rows: int
     """Rows to train on."""
+    finals: int
+    """Entries of the side table that a segment uses at most."""
 
     def minibatch(
         self, index: Tensor, scratch: ScratchBuffers, importance: Tensor | None = None, members: int = 1
@@ -151,7 +153,9 @@ def to_time_major(segments: SegmentBatch) -> TimeMajorBatch:
     real = row < segments.valid[:, None]
     truncated = segments.truncated & ~segments.terminated & real
     final_row, used = _used(segments, truncated)
-    count, carried, due = torch.stack([real.sum(), used.sum(), truncated.sum()]).tolist()  # a device is waited for once
+    each = used.sum(1)
+    numbers = torch.stack([real.sum(), each.sum(), each.amax(), truncated.sum()])
+    count, carried, finals, due = numbers.tolist()  # a device is waited for once
     if count < real.numel():
         segments = _zero_padding(segments, real)
     if carried < due:
@@ -178,6 +182,7 @@ def to_time_major(segments: SegmentBatch) -> TimeMajorBatch:
         privileged=segments.privileged,
         final_privileged=segments.final_privileged,
         rows=count,
+        finals=finals,
     )
 
 

@@ -61,9 +61,10 @@ class GraphedAdam:
 
     def scatter(self, steps: Sequence[float]) -> None:
         """What has become of them, to all; `steps` [K] as read."""
-        for member, (one, made) in enumerate(zip(self._optimizers, steps, strict=True)):
-            one.first.copy_(self._first[member])
-            one.second.copy_(self._second[member])
+        theirs = [moment for one in self._optimizers for moment in (one.first, one.second)]
+        ours = [moment for pair in zip(self._first, self._second, strict=True) for moment in pair]
+        torch._foreach_copy_(theirs, ours)  # one call of the device
+        for one, made in zip(self._optimizers, steps, strict=True):
             one.steps = int(made)
 
     def step(self, loss: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ class GraphedPPO:
         if batch.rows < batch.mask.numel():
             return None
         if self._held is None or not self._held.fits(batch):
-            self._held = StaticBatch(batch, self._many)
+            self._held = StaticBatch(batch, self._many, grows=self._compiler is EAGER)
             self._targets, self._index = torch.empty_like(batch.reward), {}
             self.generation += 1
         self._held.load(batch)
@@ -136,8 +136,7 @@ class GraphedPPO:
         normalize(self._policy, self._algorithm, batch, self._first)
         for member, row in stopped.items():
             weights.row(member).copy_(row)
-        for member in range(self._many):
-            weights.store(member)
+        weights.store(*range(self._many))
         self._adam.scatter(made)
         names, rows = [*self._names, "weight_delta", "reward_mean"], float(batch.rows // self._many)
         return [

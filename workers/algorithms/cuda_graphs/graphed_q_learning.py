@@ -120,12 +120,13 @@ class GraphedQLearning:
         made, losses, norms, *numbers = facts.tolist()  # here the device is waited for
         faults = failed(losses, norms)
         self._adam.scatter(made)
+        if len(faults) < len(self.updates):
+            self._policy.weights.store(*(i for i in range(len(self.updates)) if i not in faults))
         outcomes: list[Outcome] = []
         for member, (update, row) in enumerate(zip(self.updates, zip(*numbers, strict=True), strict=True)):
             if member in faults:
                 outcomes.append(faults[member])
                 continue
-            self._policy.weights.store(member)
             update.errors = errors[member]
             said = dict(zip(self._names, row, strict=True))
             outcomes.append({**said, "learning_rate": self._rates[member], "rows": rows})

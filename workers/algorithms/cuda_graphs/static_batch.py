@@ -19,38 +19,59 @@ from workers.algorithms.common.time_major import COLUMNS, Minibatch, TimeMajorBa
 __all__ = ["StaticBatch"]
 
 
-class StaticBatch:
-    """Memory for batches like `alike` of `members` policies."""
+_FINALS = ("final_row", "final_observation", "final_privileged")
+_LEAST = 4
+"""Entries of a segment's side table that there is room for at least; where that is not enough, four times as many."""
 
-    def __init__(self, alike: TimeMajorBatch, members: int) -> None:
+
+class StaticBatch:
+    """Memory for batches like `alike` of `members` policies. Where it `grows`, it has room for little more of the side
+    table than `alike` uses, since each entry is as dear as a row, and more is another memory."""
+
+    def __init__(self, alike: TimeMajorBatch, members: int, grows: bool = True) -> None:
         self._members = members
-        held: dict[str, Any] = {
-            field.name: value.clone() if isinstance(value := getattr(alike, field.name), Tensor) else value
-            for field in fields(TimeMajorBatch)
-        }
-        self.batch = TimeMajorBatch(**held)
+        most, room = alike.final_row.shape[1], _LEAST
+        while grows and room < alike.finals:
+            room *= 4
+        self._finals = min(room, most) if grows else most
+        held: dict[str, Any] = {name: value.clone() for name, value in self._tensors(alike).items()}
+        self.batch = replace(alike, **held)
         self._time = torch.arange(alike.observation.shape[1], device=alike.mask.device)[:, None]
 
     def fits(self, batch: TimeMajorBatch) -> bool:
         """Whether `batch` can be loaded."""
+        if batch.finals > self._finals:
+            return False
         for field in fields(TimeMajorBatch):
             mine, other = getattr(self.batch, field.name), getattr(batch, field.name)
             if isinstance(mine, Tensor) != isinstance(other, Tensor):
                 return False
-            if isinstance(mine, Tensor) and (mine.shape != other.shape or mine.dtype != other.dtype):
+            axis = 2 if field.name in _FINALS else 0
+            if isinstance(mine, Tensor) and (mine.shape[axis:] != other.shape[axis:] or mine.dtype != other.dtype):
                 return False
         return True
 
     def load(self, batch: TimeMajorBatch) -> None:
         """Takes `batch` over. What nobody wrote in a side table becomes 0: a NaN there would reach every gradient."""
-        unused = batch.final_row < 0
-        for field in fields(TimeMajorBatch):
-            mine, other = getattr(self.batch, field.name), getattr(batch, field.name)
-            if isinstance(mine, Tensor):
-                mine.copy_(other)
-                if field.name in ("final_observation", "final_privileged"):
-                    mine.masked_fill_(unused.view(*unused.shape, *[1] * (mine.dim() - 2)), 0)
+        given = self._tensors(batch)
+        unused = given["final_row"] < 0
+        for name, other in given.items():
+            mine = getattr(self.batch, name)
+            mine.copy_(other)
+            if name in ("final_observation", "final_privileged"):
+                mine.masked_fill_(unused.view(*unused.shape, *[1] * (mine.dim() - 2)), 0)
         self.batch = replace(self.batch, rows=batch.rows)
+
+    def _tensors(self, batch: TimeMajorBatch) -> dict[str, Tensor]:
+        """Those of `batch`; of its side table the entries that are in use, and as many others as there is room for."""
+        given = {field.name: getattr(batch, field.name) for field in fields(TimeMajorBatch)}
+        given = {name: value for name, value in given.items() if isinstance(value, Tensor)}
+        if self._finals < batch.final_row.shape[1]:
+            first = (batch.final_row >= 0).sort(dim=1, descending=True, stable=True).indices[:, : self._finals]
+            for name in given.keys() & _FINALS:
+                index = first.view(*first.shape, *[1] * (given[name].dim() - 2))
+                given[name] = torch.take_along_dim(given[name], index, 1)
+        return given
 
     def minibatch(self, index: Tensor, runs: int = 0) -> Minibatch:
         """The segments `index` [b] int64, of each policy equally many, with at most so many `runs`, if not 0."""

@@ -73,7 +73,7 @@ class BatchAssembler:
         fields = {field.name: field for field in layout.fields}
         self._as_they_are = [name for name in (*_SCALARS, "final_row", "state") if name in fields]
         """Columns that are copied into the array of the same name."""
-        self._as_they_are += ["observation", "final_observation"] if self._shown.is_identity else []
+        self._as_they_are += ["observation"] if self._shown.is_identity else []
         self._as_they_are += ["action"] if self._actions.plain else []
         self._needs_conversion = not (self._shown.is_identity and self._actions.plain) or self._actions.masked
         """Whether anything is made of several columns."""
@@ -89,8 +89,8 @@ class BatchAssembler:
         """Where the memory that fills up is what an update reads, its views are made once."""
         self._sent: dict[str, torch.Tensor] | None = None
         """A full batch that is on its way to the device."""
-        self._origins: list[Origin] | None = None
-        """Of the batch that was taken, where the next one is assembled meanwhile."""
+        self._taken: tuple[NDArray[np.void], list[tuple[str, int]]] | None = None
+        """Records and actors of the batch that was taken, where the next one is assembled meanwhile."""
         self.count = self._judged = 0
         """Segments there are, and how many of them are known to be fit."""
 
@@ -127,7 +127,7 @@ class BatchAssembler:
     def take_batch(self) -> SegmentBatch:
         """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
         self.count = self._judged = 0
-        self._origins = None
+        self._taken = None
         if self._batch is not None:
             return self._batch
         sent, self._sent = self._sent or self._carrier.send(self._tensors), None
@@ -139,8 +139,8 @@ class BatchAssembler:
         to the device once it is whole. Where an update reads the memory that fills up, nothing."""
         if not self._carrier.overlaps or self._sent is not None:
             return
-        if self._origins is None:
-            self._origins = self.provenance()
+        if self._taken is None:
+            self._taken = self._records.copy(), [*self._actors]
         if self.fill(now):
             self._sent = self._carrier.send(self._tensors)
 
@@ -172,9 +172,8 @@ class BatchAssembler:
     def provenance(self) -> list[Origin]:
         """Where each segment of the batch that was taken last came from; to be asked before the next `fill`, except by
         `prepare`."""
-        if self._origins is not None:
-            return self._origins
-        return [Origin.of(actor, record) for actor, record in zip(self._actors, self._records, strict=True)]
+        records, actors = self._taken or (self._records, self._actors)
+        return [Origin.of(actor, record) for actor, record in zip(actors, records, strict=True)]
 
     def _shapes(self, segments: int, fields: Mapping[str, Field]) -> dict[str, tuple[tuple[int, ...], Any]]:
         """Shape and dtype of every array of a batch."""
@@ -221,6 +220,10 @@ class BatchAssembler:
                     self._arrays[name][at : at + n] = columns[name][source]
                 else:
                     np.take(columns[name], source, axis=0, out=self._arrays[name][at : at + n])
+            if self._shown.is_identity:  # the side table is as large as all rows, and of it little is in use
+                ended, entry = np.nonzero(self._arrays["final_row"][at : at + n] >= 0)
+                final = columns["final_observation"][records["slot"][ended], entry]
+                self._arrays["final_observation"][at + ended, entry] = final
             versions = columns["version"][records["slot"][mixed], : self._length] if np.count_nonzero(mixed) else None
             there = self._read(arrival, records, source, slice(at, at + n)) if self._needs_conversion else None
             intact = arrival.ring.intact(records)

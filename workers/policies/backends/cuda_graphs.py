@@ -71,7 +71,7 @@ class GraphCache:
                 self._branch(pieces)
         except RuntimeError as fault:
             self._broken = True
-            reason = str(fault).splitlines()[0]
+            reason = str(fault.__context__ or fault).splitlines()[0]  # what ends the capture only says that it failed
             log.warning("event=capture_failed reason=%s remedy=updates run one operation at a time", reason)
             return None
         self._graphs[key] = graph

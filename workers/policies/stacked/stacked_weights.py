@@ -52,9 +52,9 @@ class StackedWeights:
         """The weights of one, from `policy`, which is like it."""
         self._storage[member].copy_(flatten_(policy).storage)
 
-    def store(self, member: int) -> None:
-        """What has become of them, to one policy."""
-        self._flat[member].storage.copy_(self._storage[member])
+    def store(self, *members: int) -> None:
+        """What has become of them, to these policies, of which there is one at least."""
+        torch._foreach_copy_([self._flat[i].storage for i in members], [self._storage[i] for i in members])
 
     def span(self, prefix: str) -> Tensor:
         """[K, n]: the adjacent float32 entries of each whose names start with `prefix`."""

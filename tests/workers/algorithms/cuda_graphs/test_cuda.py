@@ -20,6 +20,7 @@ from tests.workers.policies.backends.test_cuda_recurrent import Asked
 from workers.algorithms.common import run_capacity
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch, concatenate
 from workers.algorithms.common.update import update_each
+from workers.algorithms.cuda_graphs import static_batch
 from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
 from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
 from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
@@ -84,6 +85,7 @@ def test_branches_are_equal_to_the_bit_to_graphs_in_turn_and_stacks_and_eager_up
 def test_branches_with_memories_of_unlike_kinds_are_equal_to_the_bit_while_the_room_of_one_grows(
     cuda: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(static_batch, "_LEAST", 64)  # of that nothing grows
     monkeypatch.setattr(run_capacity, "_SIZES", (2, 4))
     monkeypatch.setattr(run_capacity, "_SPARE", 0)
     kinds: list[Kind | None] = ["lstm", "gru", None]

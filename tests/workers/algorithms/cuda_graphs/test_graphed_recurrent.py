@@ -108,7 +108,7 @@ def test_room_is_the_policys_in_whatever_company_and_who_was_away_while_it_grew_
         stack.load([ending(noise, chance, STATE["lstm"])], [0.0])
         keys.append(stack.select_minibatch(0))
         sizes.append(member.room.size)
-    assert sizes == [2, 2, 8, 8, 8]
+    assert sizes == [1.25, 1.25, 8, 8, 8]
     assert keys[0] == keys[1] != keys[3] == keys[4]
 
 
