@@ -66,6 +66,7 @@ def test_learners_and_actors_record_what_they_do_and_a_run_on_a_gpu_comes_to_its
     assert all(summary["train_steps"][policy] > 10 for policy in ("agent_0", "agent_1"))
 
 
+@pytest.mark.slow
 def test_the_pipeline_gives_the_bits_of_the_sequential_reference_on_a_gpu_too_L1(tmp_path: Path) -> None:
     data = in_step(
         policies={"agent_0": {"network": RECURRENT}, "agent_1": {"algorithm": runs.IQN}},

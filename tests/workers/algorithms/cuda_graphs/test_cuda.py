@@ -82,6 +82,7 @@ def test_branches_are_equal_to_the_bit_to_graphs_in_turn_and_stacks_and_eager_up
     assert difference(eager, stacks) < 1e-4
 
 
+@pytest.mark.slow
 def test_branches_with_memories_of_unlike_kinds_are_equal_to_the_bit_while_the_room_of_one_grows(
     cuda: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
