@@ -47,8 +47,8 @@ def stacks_of(run: Run, plans: Sequence[TrainingPlan], device: str = "cpu") -> l
     turn. In lock-step all are, as the bits of a stack depend on who is in it. ConfigurationError for branches elsewhere
     than on CUDA.
 
-    `auto` on CUDA: what is stacked elsewhere is there, all else side by side. 64 recurrent policies took 11.4 ms side
-    by side and 14.5 ms stacked, 64 perceptrons 2.6 and 0.6 ms (one H200; workers/README.md#cohorts).
+    `auto` on CUDA: what is stacked elsewhere is there, all else side by side. A step of 16 recurrent policies took 6.1
+    ms side by side and 10.1 ms stacked, one of 64 perceptrons 7.7 and 2.1 ms (one H200; workers/README.md#cohorts).
     """
     if run.cohort == "in_turn" or run.lockstep:
         return [""] * len(plans)
