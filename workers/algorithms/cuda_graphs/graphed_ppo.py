@@ -50,7 +50,7 @@ class GraphedPPO:
         self.generation = self._width = 0
         alone = self._many == 1 and policies[0].core is not None
         self._room = updates[0].room if alone and compiler is EAGER else None
-        self._roomy: int | None = None
+        self._roomy: float | None = None
         """For so many runs of a segment steps are made."""
         self._parts: list[tuple[int, Tensor]] = []
         self._first: Tensor | None = None
