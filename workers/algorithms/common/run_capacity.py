@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 _SIZES = (1.25, 1.5, 2, 3, 4, 6, 8)
 """With more than 8, less than an eighth of what is computed would be for anything."""
 _SPARE = 8
-"""Ends that a minibatch may have beside as many as the first had and four times the root of that, by which random
-numbers vary."""
+"""Ends that a minibatch may have beside those of the first and four times their square root, by which random counts
+vary."""
 
 
 class RunCapacity:

@@ -120,8 +120,7 @@ class GraphedQLearning:
         made, losses, norms, *numbers = facts.tolist()  # here the device is waited for
         faults = failed(losses, norms)
         self._adam.scatter(made)
-        if len(faults) < len(self.updates):
-            self._policy.weights.store(*(i for i in range(len(self.updates)) if i not in faults))
+        self._policy.weights.store(*(i for i in range(len(self.updates)) if i not in faults))
         outcomes: list[Outcome] = []
         for member, (update, row) in enumerate(zip(self.updates, zip(*numbers, strict=True), strict=True)):
             if member in faults:

@@ -25,8 +25,9 @@ _LEAST = 4
 
 
 class StaticBatch:
-    """Memory for batches like `alike` of `members` policies. Where it `grows`, it has room for little more of the side
-    table than `alike` uses, since each entry is as dear as a row, and more is another memory."""
+    """Memory for batches like `alike` of `members` policies. An entry of the side table costs as much as a row, used or
+    not: there is room for the entries that `alike` uses, rounded up, and what has more does not fit. Unless `grows`,
+    there is room for all."""
 
     def __init__(self, alike: TimeMajorBatch, members: int, grows: bool = True) -> None:
         self._members = members

@@ -53,8 +53,9 @@ class StackedWeights:
         self._storage[member].copy_(flatten_(policy).storage)
 
     def store(self, *members: int) -> None:
-        """What has become of them, to these policies, of which there is one at least."""
-        torch._foreach_copy_([self._flat[i].storage for i in members], [self._storage[i] for i in members])
+        """What has become of them, to these policies."""
+        if members:
+            torch._foreach_copy_([self._flat[i].storage for i in members], [self._storage[i] for i in members])
 
     def span(self, prefix: str) -> Tensor:
         """[K, n]: the adjacent float32 entries of each whose names start with `prefix`."""

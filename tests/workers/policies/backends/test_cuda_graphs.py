@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
 import torch
@@ -79,5 +80,5 @@ def test_what_cannot_be_recorded_runs_as_it_is_and_the_log_says_so_once(
     assert piece.asked == 9, "once in vain"
     assert piece.total.item() == len(seen) == 8
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert "event=capture_failed" in record.getMessage()
-    assert "operation not permitted when stream is capturing" in record.getMessage()
+    reason = "event=capture_failed reason=(CUDA error: )?operation not permitted when stream is capturing"
+    assert re.match(reason, record.getMessage()), record.getMessage()
