@@ -16,7 +16,7 @@ from tests.tools import SHORT
 
 __all__ = ["MOST", "unit"]
 
-MOST = 600.0
+MOST = 500.0
 _BEFORE = pytest.StashKey[float]()
 _SAID = pytest.StashKey[str]()
 _PARTS = ("collectonly", "deselect", "ignore", "ignore_glob", "keyword", "lf", "passed", "seconds", "stepwise")
