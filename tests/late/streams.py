@@ -216,7 +216,10 @@ class Machine:
         capture = self._local.capture = Captured(stream)
         try:
             with self.using(stream):
-                yield
+                try:
+                    yield
+                except RuntimeError:  # torch ends the capture all the same, and that is what it tells
+                    raise RuntimeError("operation failed due to a previous error during capture")  # noqa: B904
             for other, end in capture.ends.items():
                 if other is not stream and capture.known.get(stream, {}).get(other, 0) < end:
                     raise RuntimeError("capturing stream has unjoined work")

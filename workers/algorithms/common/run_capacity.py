@@ -57,4 +57,4 @@ class RunCapacity:
 
 def _fit(parts: Sequence[tuple[int, int]], size: float) -> bool:
     """Whether `size` runs of a segment are enough for so many segments with so many ends."""
-    return all(segments + ends <= int(size * segments) for segments, ends in parts)
+    return all(segments + ends <= size * segments for segments, ends in parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,6 +46,26 @@ def test_a_batch_fills_from_partial_announcements_as_a_copy_and_carries_the_rest
     assert batch.valid.tolist() == [4, 4, 4]
     assert not stage.fill(NOW)
     assert (source.settled[-1], len(source.queue), counters["received.one"]) == ((4, 1), 0, 4)
+
+
+def test_true_last_observations_lie_where_their_segments_and_entries_are() -> None:
+    """Whatever lay there before, and in whichever order segments are announced."""
+    stage, source, _ = staged(4)
+    sender = scripted.acted(POLICY, 2, copies=2)
+    columns = sender.ring.columns
+    noise = np.random.default_rng(0).standard_normal(columns["final_observation"].shape)
+    columns["final_observation"][:], columns["final_row"][:] = noise, -1
+    for number, records in enumerate(sender.finished):
+        columns["final_row"][records["slot"][number], [1, 3]] = [0, 2]
+        source.arrive(sender.ring, records[::-1])
+    assert stage.fill(NOW)
+    batch = stage.take_batch()
+    places = [[1, 1], [1, 3], [2, 1], [2, 3]]
+    assert (batch.final_row >= 0).nonzero().tolist() == places
+    slots = np.concatenate([records["slot"][::-1] for records in sender.finished])
+    for segment, entry in places:
+        expected = columns["final_observation"][slots[segment], entry]
+        np.testing.assert_array_equal(batch.final_observation[segment, entry], expected)
 
 
 def test_a_recycled_slot_is_dropped_and_counted_and_the_others_close_the_gap_B13() -> None:
@@ -156,6 +177,7 @@ def test_where_a_device_computes_beside_the_host_the_next_batch_is_made_and_sent
     first, origins = stage.take_batch(), stage.provenance()
     asked.clear()
     source.arrive(sender.ring, sender.finished[1])
+    source.queue[-1] = replace(source.queue[-1], actor="another")
     stage.prepare(NOW)
     stage.prepare(NOW)
     assert asked == ["rest", "send"], "written once what was there had left, and sent once"
@@ -165,7 +187,7 @@ def test_where_a_device_computes_beside_the_host_the_next_batch_is_made_and_sent
     assert stage.fill(NOW), "full as it is"
     second = stage.take_batch()
     assert second.reward.tolist() == [[4, 5, 6, 7], [14, 15, 16, 17]]
-    assert stage.provenance() != origins
+    assert {origin.actor for origin in stage.provenance()} == {"another"} != {origin.actor for origin in origins}
     assert stage.fill(NOW)
     assert stage.take_batch().reward.tolist() == [[8, 9, 10, 11], [18, 19, 20, 21]]
     assert counters["received.one"] == 6
