@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -59,6 +60,9 @@ def test_views_come_once_there_is_a_run_and_the_page_is_that_of_its_coordinator(
 def test_who_asked_for_a_view_gets_it_once_and_another_when_it_is_told_anew(view: RemoteView, machine: Path) -> None:
     (machine / "my work" / "runs" / "one" / "token").write_text("abc\n")
     until(lambda: (view.newest() or {}).get("made") == 3, what="the last of the three")
+    view._again_at = math.inf
+    assert view.newest() is None
+    view._again_at = 0.0
     assert until(view.newest, what="it is asked again after its end")["made"] in (1, 2, 3)
     view.close()
 
