@@ -43,11 +43,17 @@ REASONS: dict[str, Reason] = {
     "ip is not installed": Reason("small images (apt-get install iproute2)"),
     "kubectl is not installed": Reason("machines that start no pods (.ci/kubectl.py build/bin)"),
     "kubectl is older than 1.21": Reason("old distributions: it knows no components (.ci/kubectl.py build/bin)"),
+    "libonnxruntime-dev is not installed": Reason(
+        "systems older than Debian 13, which have no such package", in_ci=False
+    ),
     "libzmq3-dev is not installed": Reason("machines that compile nothing with ZeroMQ (apt-get install libzmq3-dev)"),
     "node is not installed": Reason("machines without Node.js (apt-get install nodejs)"),
     "setpriv is not installed": Reason(_UTIL_LINUX),
     "the cluster is not built": Reason("whatever did not begin with `make test-cluster`"),
     "cmake is not installed": Reason("machines without CMake (apt-get install cmake)", in_ci=False),
+    "the npm package onnxruntime-web is not installed": Reason(
+        "fresh clones (npm ci --prefix protocol/clients/javascript)"
+    ),
     "the npm package typescript is not installed": Reason("fresh clones (npm ci --prefix protocol/clients/javascript)"),
     "the npm package zeromq is not installed": Reason("fresh clones (npm ci --prefix protocol/clients/javascript)"),
     "unshare is not installed": Reason(_UTIL_LINUX),

@@ -19,7 +19,18 @@ from tests.tools import ROOT
 from tests.waiting import until
 
 DOCUMENTS = ("README.md", "launch/README.md", "workers/README.md", "protocol/README.md")
-IGNORED = (".git", ".venv", ".*_cache", "__pycache__", "*.egg-info", "build", "dist", "runs", ".hypothesis")
+IGNORED = (
+    ".git",
+    ".venv",
+    ".*_cache",
+    "__pycache__",
+    "*.egg-info",
+    "build",
+    "dist",
+    "runs",
+    ".hypothesis",
+    "node_modules",
+)
 
 
 def runnable() -> list[object]:

@@ -30,14 +30,18 @@ int main() {
 }
 """
 RIGHT = """
+import * as ort from "onnxruntime-web";
 import { connect, RunOver, type Options } from "rookery-simulator";
+import { Policy } from "rookery-simulator/policy";
 const options: Options = { patience: 5 };
 const sim = await connect("tcp://127.0.0.1:5700", "game-0", options);
 const action: number[] | null = await sim.act(new Float32Array([1, 2]), 0.5, { mask: [true, false] });
 const all = await sim.actAll({ a: [1], b: [2] }, { a: 1 });
 if (all) console.log(all.a[0] + (action?.[0] ?? 0));
 await sim.endEpisode(1, { truncated: true, observation: [0, 1] });
-console.log(sim.admitted?.places[0].observation[0].dtype, await sim.ping(), RunOver.name);
+const policy = new Policy(ort, await ort.InferenceSession.create("game.onnx"));
+const moves: number[] = await policy.act([1, 2], { mask: [1, 0] });
+console.log(moves[0], sim.admitted?.places[0].observation[0].dtype, await sim.ping(), RunOver.name);
 """
 WRONG = """
 import { connect } from "rookery-simulator";
@@ -75,6 +79,9 @@ def test_typescript_knows_what_the_client_takes_and_gives(tmp_path: Path) -> Non
         skip_or_fail("the npm package typescript is not installed")
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules" / "rookery-simulator").symlink_to(CLIENTS / "javascript")
+    (tmp_path / "node_modules" / "onnxruntime-web").symlink_to(
+        CLIENTS / "javascript" / "node_modules" / "onnxruntime-web"
+    )
     (tmp_path / "package.json").write_text('{"type": "module"}')
     for name, code in (("right", RIGHT), ("wrong", WRONG)):
         (tmp_path / f"{name}.ts").write_text(code)
@@ -89,7 +96,7 @@ def test_typescript_knows_what_the_client_takes_and_gives(tmp_path: Path) -> Non
 def test_what_is_declared_for_typescript_is_what_there_is() -> None:
     """The package as others get it has the declarations of all that it exports."""
     package = json.loads((CLIENTS / "javascript" / "package.json").read_text())
-    for name in ("node", "simulator"):
+    for name in ("node", "simulator", "policy"):
         code, types = ((CLIENTS / "javascript" / f"{name}.{ending}").read_text() for ending in ("js", "d.ts"))
         classes = re.compile(r"^export (?:async )?(?:class|function) (\w+)", re.MULTILINE)
         assert set(classes.findall(code)) <= set(classes.findall(types)), name

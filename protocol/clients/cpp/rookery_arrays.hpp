@@ -114,10 +114,14 @@ struct Fault : Error {
 // Numbers of all columns, one column behind another, as they lie in a frame.
 inline void pack(std::string& frame, const Columns& columns, const Numbers& numbers, const std::string& whose) {
   std::size_t wanted = 0, at = 0;
-  for (const Column& column : columns) wanted += column.items();
+  std::string listed;
+  for (const Column& column : columns) {
+    wanted += column.items();
+    listed += (listed.empty() ? "" : ", ") + std::to_string(column.items()) + " of " + column.name;
+  }
   if (numbers.size() != wanted)
     throw Fault("size", whose + " should be " + std::to_string(wanted) + " numbers, not " +
-                            std::to_string(numbers.size()) + "; see places in admit");
+                            std::to_string(numbers.size()) + ": " + (listed.empty() ? "it has no columns" : listed));
   for (const Column& column : columns)
     for (std::size_t i = column.items(); i--;) column.put(frame, numbers[at++]);
 }

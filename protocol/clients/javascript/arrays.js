@@ -46,8 +46,10 @@ function checked(number, column, whose) {
 /** The `numbers` of all `columns`, one column behind another, as bytes; `whose` they are is for a Fault. */
 export function pack(columns, numbers, whose) {
   const wanted = columns.reduce((sum, column) => sum + itemsOf(column), 0);
-  if (numbers.length !== wanted)
-    throw new Fault("size", `${whose} should be ${wanted} numbers, not ${numbers.length}; see places in admit`);
+  if (numbers.length !== wanted) {
+    const listed = columns.map((column) => `${itemsOf(column)} of ${column.name}`).join(", ") || "it has no columns";
+    throw new Fault("size", `${whose} should be ${wanted} numbers, not ${numbers.length}: ${listed}`);
+  }
   const bytes = new Uint8Array(columns.reduce((sum, column) => sum + itemsOf(column) * kindOf(column)[0], 0));
   const view = new DataView(bytes.buffer);
   let at = 0, next = 0;

@@ -85,7 +85,8 @@ class ExportedModule(nn.Module):
         """The same by name."""
         given = {port.name: column for port, column in zip(self.inputs, columns, strict=True)}
         said = evaluate(self.policy, self._shown(given), given.get(STATE))
-        found = {**self._chosen(said, self._legal(given)), **self._amounts(said)}
+        told = {**self._chosen(said, self._legal(given)), **self._amounts(said)}
+        found = {name: told.pop(name) for name in self._held} | told  # the action as its space has it, then the rest
         if said.value is not None:
             found["value"] = said.value
         if said.state is not None:

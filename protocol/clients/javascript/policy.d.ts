@@ -1,0 +1,21 @@
+// Types of policy.js, for TypeScript and editors.
+
+import type { Mask, Numbers } from "./simulator.js";
+
+/** A runtime of ONNX: all of `onnxruntime-web` or `onnxruntime-node`. */
+export interface Runtime {
+  Tensor: new (type: any, numbers: any, shape: number[]) => unknown;
+}
+
+/** One that `InferenceSession.create` of the same runtime gave. */
+export interface Session {
+  readonly inputMetadata: readonly any[];
+  readonly outputNames: readonly string[];
+  run(shown: any): Promise<Record<string, any>>;
+}
+
+export class Policy {
+  constructor(ort: Runtime, session: Session);
+  act(observation: Numbers, more?: { mask?: Mask }): Promise<number[]>;
+  endEpisode(): void;
+}

@@ -1,0 +1,200 @@
+"""Exported policies inside a game: the clients' `Policy` and the guide's examples, over ONNX Runtime, without a run."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from protocol.config.run import PPO
+from protocol.spaces import Agent, Box, Dict, Discrete
+from tests.clients.languages import CLIENTS, LANGUAGES
+from tests.tools import require, skip_or_fail
+from tests.workers.policies.exports import CASES, Case, alone, case, made
+from workers.policies.export.onnx import write_onnx
+
+Write = Callable[[Case], Path]
+CART = Agent(name="cart", observation=Box(shape=(4,)), action=Discrete(n=2))
+MIXED = Agent(
+    name="mixed",
+    observation=Dict(spaces={"gear": Discrete(n=3), "sight": Box(shape=(2, 2), dtype="uint8")}),
+    action=Dict(spaces={"arm": Box(shape=(2,)), "go": Discrete(n=3, start=1)}),
+    action_mask=True,
+)
+PUSH = (0.1, 0.3, 2.0, 1.0)
+"""What each number of a cart-pole has to do with pushing it to the right, for it to stay up."""
+GAMES = {
+    "cpp": """#define main of_the_example
+#include "cartpole.cpp"
+#undef main
+struct Game {
+  CartPoleSimulator cart{"game"};
+  int steps = 0;
+  Game() { cart.reset(); }
+  bool over() const { return cart.fell() || cart.late(); }
+  rookery::Numbers seen() const { return cart.state; }
+  void step(const rookery::Numbers& action) { cart.step(action.at(0) == 1); ++steps; }
+};
+""",
+    "javascript": """import { CartPole } from "./cart.js";
+export class Game extends CartPole {
+  get over() { return this.fell || this.late; }
+  get seen() { return this.state; }
+  step([push]) { super.step(push === 1); }
+}
+""",
+}
+DRIVERS = {
+    "cpp": """#include <iostream>
+#include <sstream>
+#include "rookery_policy.hpp"
+int main(int, char** arguments) {
+  Ort::Env env;
+  Ort::Session session(env, arguments[1], Ort::SessionOptions());
+  rookery::Policy policy(session);
+  for (std::string line, seen, mask; std::getline(std::cin, line);) {
+    if (line == "end") { policy.end_episode(); continue; }
+    std::istringstream halves(line);
+    std::getline(halves, seen, '|');
+    std::getline(halves, mask, '|');
+    const auto numbers = [](const std::string& text) {
+      std::istringstream words(text);
+      return rookery::Numbers(std::istream_iterator<double>(words), {});
+    };
+    try {
+      for (double number : policy.act(numbers(seen), numbers(mask))) std::cout << number << " ";
+    } catch (const rookery::Fault& fault) { std::cout << fault.code; }
+    std::cout << std::endl;
+  }
+}
+""",
+    "javascript": """import { readFileSync } from "node:fs";
+import * as ort from "onnxruntime-web";
+import { Policy } from "rookery-simulator/policy";
+const policy = new Policy(ort, await ort.InferenceSession.create(readFileSync(process.argv[2])));
+for (const line of readFileSync(0, "utf8").trim().split("\\n")) {
+  if (line === "end") { policy.endEpisode(); continue; }
+  const [seen, mask] = line.split("|").map((half) => half.trim().split(" ").filter(Boolean).map(Number));
+  console.log(await policy.act(seen, { mask }).then((action) => action.join(" "), (fault) => fault.code));
+}
+""",
+}
+
+
+def program(language: str, code: str, folder: Path) -> list[str]:
+    """Runs `code` as a project of its own in `folder` has it; skipped where ONNX Runtime is missing."""
+    if language == "cpp":
+        (folder / "game.cpp").write_text(code)
+        flags = ["-std=c++17", "-Wall", "-Wextra", f"-I{CLIENTS / 'cpp'}", f"-I{folder}", "-I/usr/include/onnxruntime"]
+        command = [
+            require("g++"),
+            *flags,
+            str(folder / "game.cpp"),
+            "-o",
+            str(folder / "game"),
+            "-lzmq",
+            "-lonnxruntime",
+        ]
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        if "onnxruntime_cxx_api.h: No such file" in built.stderr:
+            skip_or_fail("libonnxruntime-dev is not installed")
+        assert built.returncode == 0, built.stderr
+        return [str(folder / "game")]
+    packages = CLIENTS / "javascript" / "node_modules"
+    if not (packages / "onnxruntime-web").is_dir():
+        skip_or_fail("the npm package onnxruntime-web is not installed")
+    (folder / "node_modules").mkdir()
+    (folder / "node_modules" / "onnxruntime-web").symlink_to(packages / "onnxruntime-web")
+    (folder / "node_modules" / "rookery-simulator").symlink_to(CLIENTS / "javascript")
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "play.js").write_text(code)
+    return [require("node"), str(folder / "play.js")]
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory: pytest.TempPathFactory) -> Write:
+    """The file of a policy, each written once."""
+    for package in ("onnx", "onnxscript"):
+        if importlib.util.find_spec(package) is None:
+            skip_or_fail(f"{package} is not installed")
+    folder = tmp_path_factory.mktemp("exports")
+
+    def write(one: Case) -> Path:
+        path = folder / f"{one.manifest.policy}.onnx"
+        if not path.exists():
+            write_onnx(path, one.manifest, one.deployed)
+        return path
+
+    return write
+
+
+def played(one: Case, turns: dict[str, NDArray], ends: int) -> list[NDArray]:
+    """The action's numbers, turn by turn, its memory emptied before turn `ends`."""
+    found, state = [], torch.zeros(1, one.config.network.state)
+    for i in range(len(next(iter(turns.values())))):
+        state = torch.zeros_like(state) if i == ends else state
+        given = [
+            state if p.name == "state" else torch.from_numpy(turns[p.name][i : i + 1]) for p in one.deployed.inputs
+        ]
+        with torch.no_grad():
+            said = one.deployed.describe(tuple(given))
+        state = said.get("next_state", state)
+        found.append(np.concatenate([said[leaf.name].ravel() for leaf in one.interface.place.acted.leaves]))
+    return found
+
+
+REMEMBERS = {"recurrent": "gru", "recurrent_size": 5, "hidden": []}
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("lstm", "iqn of frames", "sac", "dqn")]
+
+
+@pytest.mark.parametrize("name", ["mixed", *SLOW])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_policy_in_a_game_acts_as_the_live_one_does_and_remembers(
+    language: str, name: str, write: Write, tmp_path: Path
+) -> None:
+    one = case(name) if name in CASES else made("mixed", alone(MIXED), PPO(), REMEMBERS)
+    command, model = program(language, DRIVERS[language], tmp_path), write(one)
+    turns, lines = one.columns(8, 5), ["1 2"]
+    for i in range(8):
+        seen, mask = (
+            " ".join(str(float(x)) for key, column in turns.items() if key.startswith(role) for x in column[i].ravel())
+            for role in ("observation", "action_mask")
+        )
+        lines += ["end"] * (i == 5) + [f"{seen}|{mask}"]
+    ended = subprocess.run(
+        [*command, str(model)], input="\n".join(lines), capture_output=True, text=True, timeout=100, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    fault, *found = ended.stdout.splitlines()
+    assert fault == "size"
+    actions = np.array([line.split() for line in found], float)
+    np.testing.assert_allclose(actions, played(one, turns, 5), rtol=1e-4, atol=1e-4)
+    assert len(np.unique(actions, axis=0)) > 1, "turns that all do the same tell nothing"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_guides_example_plays_a_game_with_a_policy_that_can(language: str, write: Write, tmp_path: Path) -> None:
+    """A cart-pole that is kept up for all 500 steps: the policy pushes to where the pole falls."""
+    ending, kind = {"cpp": ("hpp", "cpp"), "javascript": ("js", "js")}[language]
+    guide = (CLIENTS / "README.md").read_text(encoding="utf-8").split("\n## The trained policy in your game\n")[1]
+    (code,) = re.findall(rf"```{kind}\n(.*?)```", guide.split("\n## ")[0], re.DOTALL)
+    (tmp_path / f"game.{ending}").write_text(GAMES[language])
+    if language == "javascript":
+        (tmp_path / "cart.js").write_bytes((CLIENTS / "javascript" / "cart.js").read_bytes())
+    command = program(language, code, tmp_path)
+    one = made("cart", alone(CART), PPO(), {"hidden": []})
+    with torch.no_grad():
+        weights = dict(one.policy.named_parameters())
+        weights["policy_weight"].zero_()
+        weights["policy_weight"][:, 1] = torch.tensor(PUSH)
+        weights["policy_bias"].zero_()
+    (tmp_path / "cartpole.onnx").write_bytes(write(one).read_bytes())
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    assert (ended.stdout, ended.returncode) == ("500 steps\n", 0), ended.stderr
