@@ -25,7 +25,7 @@ def test_one():
     ("most", "arguments", "code", "lines"),
     [
         (1e9, (), 0, 1),
-        (2.9, ("-n", "1"), 1, 1),
+        (29.0, ("-n", "1"), 1, 1),
         (0.0, ("test_one.py",), 0, 0),
         (0.0, ("-k", "one"), 0, 0),
         (0.0, ("--collect-only",), 0, 0),
@@ -35,8 +35,8 @@ def test_a_whole_run_beyond_its_processor_time_is_red(
     most: float, arguments: tuple[str, ...], code: int, lines: int, tmp_path: Path
 ) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\ntestpaths = .\nmarkers =\n    learning\n    slow\n    cluster\n")
-    (tmp_path / "conftest.py").write_text(f"from tests import total\ntotal.MOST = {most}\ntotal.unit = lambda: 1.0\n")
-    (tmp_path / "test_one.py").write_text(BURNS if most == 2.9 else "def test_one(): ...\n")
+    (tmp_path / "conftest.py").write_text(f"from tests import total\ntotal.MOST = {most}\ntotal.unit = lambda: 0.1\n")
+    (tmp_path / "test_one.py").write_text(BURNS if most == 29.0 else "def test_one(): ...\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.total", "-m", SHORT, *arguments]
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTEST_ADDOPTS", "ROOKERY_FORK")}
     environment["PYTHONPATH"] = str(ROOT)

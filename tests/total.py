@@ -1,6 +1,7 @@
 """What `make test` may cost: the processor time of all it runs, as a multiple of what an import of torch takes.
 
-A ratio, since processors differ; what shares one with others takes longer, and so does the import, though not as much.
+A ratio, since processors differ, and one that is shared takes longer for the same: the import is measured beside the
+tests, again and again, so that both meet the same load.
 Who adds a test makes something else cheaper by as much, or raises `MOST` by what his work may add: 20 s of the clock.
 """
 
@@ -9,16 +10,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from tests.tools import SHORT
 
-__all__ = ["MOST", "unit"]
+__all__ = ["MOST", "Total", "unit"]
 
 MOST = 500.0
-_BEFORE = pytest.StashKey[float]()
-_SAID = pytest.StashKey[str]()
+_EVERY = 60.0
+"""Seconds of the clock from one measure to the next."""
 _PARTS = ("collectonly", "deselect", "ignore", "ignore_glob", "keyword", "lf", "passed", "seconds", "stepwise")
 """Options with which not everything is run."""
 
@@ -39,26 +41,38 @@ def _is_whole(config: pytest.Config) -> bool:
     return forks and not named and not part and not hasattr(config, "workerinput")
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Takes the measure, before anything runs."""
-    if _is_whole(session.config):
-        session.config.stash[_BEFORE] = unit()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+class Total:
     """Judges a green run, when its processes have ended."""
-    config = session.config
-    if exitstatus or _BEFORE not in config.stash:
-        return
-    spent, one = sum(os.times()[:4]), max(config.stash[_BEFORE], unit())
-    config.stash[_SAID] = f"processor time {spent:.0f} s, {spent / one:.0f} imports of torch; {MOST:.0f} are allowed"
-    if spent > MOST * one:
-        config.stash[_SAID] += ": FAILED; make some test cheaper, or raise MOST in tests/total.py"
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def __init__(self) -> None:
+        self._units: list[float] = []
+        self._due = 0.0
+        self._said = ""
+
+    def pytest_runtest_logreport(self) -> None:
+        """Takes a measure where one is due; the processes of xdist test on meanwhile."""
+        if time.monotonic() >= self._due:
+            self._units.append(unit())
+            self._due = time.monotonic() + _EVERY
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Red beyond what is allowed."""
+        if exitstatus or not self._units:
+            return
+        spent, one = sum(os.times()[:4]) - sum(self._units), sum(self._units) / len(self._units)
+        self._said = f"processor time {spent:.0f} s, {spent / one:.0f} imports of torch; {MOST:.0f} are allowed"
+        if spent > MOST * one:
+            self._said += ": FAILED; make some test cheaper, or raise MOST in tests/total.py"
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """One line."""
+        if self._said:
+            terminalreporter.write_line(self._said)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """One line."""
-    if said := config.stash.get(_SAID, ""):
-        terminalreporter.write_line(said)
+def pytest_configure(config: pytest.Config) -> None:
+    """Only a whole run is judged."""
+    if _is_whole(config):
+        config.pluginmanager.register(Total(), "total")
