@@ -102,7 +102,7 @@ def test_a_project_trains_where_the_wheel_is_installed(installed: Path, tmp_path
     assert protocol.RELEASE in command(rookery, "--version", cwd=tmp_path)
     assert "cartpole" in command(rookery, "presets", cwd=tmp_path)
     command(rookery, "new", "my_env", cwd=tmp_path)
-    command(rookery, "train", "train.yaml", "--steps", 2000, "--run-dir", tmp_path / "run", cwd=tmp_path / "my_env")
+    command(rookery, "train", "train.yaml", "--steps", 5000, "--run-dir", tmp_path / "run", cwd=tmp_path / "my_env")
     assert (tmp_path / "run" / "summary.json").is_file()
 
 

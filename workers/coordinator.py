@@ -53,7 +53,7 @@ from workers.evaluation.episodes import environments_of
 from workers.league.league_state import LeagueState
 from workers.league.pool_server import serve_chunk
 from workers.metrics.history import History
-from workers.metrics.run_metrics import RunMetrics
+from workers.metrics.run_metrics import RunMetrics, check_trained
 from workers.metrics.segment_accounting import Pages, sum_counters
 from workers.planning.auxiliary_plan import plan_auxiliaries, plan_learners
 from workers.planning.cohorts import benefits_from_stacking, stacking_key
@@ -205,6 +205,7 @@ class Coordinator:
         summary |= self._baselines.summary(self._run.policy_of(self._world))  # and why not more were played
         self._books.write_summary(summary)
         self._baselines.close()
+        self._members.complete = summary["complete"]
         return summary
 
     def _summary(self) -> dict[str, Any]:
@@ -534,8 +535,10 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         _announce(folder, addresses[0], addresses[HTTP])
         complete = coordinator.serve()
         if not coordinator.left:
-            coordinator.finish()
+            summary = coordinator.finish()
             coordinator.linger(3.0, stay=resident and not until_end)
+            if complete:
+                check_trained(summary)
     return 0 if complete or coordinator.left else INCOMPLETE
 
 

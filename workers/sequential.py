@@ -45,7 +45,7 @@ from workers.learning.policy_learner import PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
 from workers.metrics.episode_returns import PARTS, WINDOWS
-from workers.metrics.run_metrics import RunMetrics
+from workers.metrics.run_metrics import RunMetrics, check_trained
 from workers.metrics.step_time import StepClock
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
@@ -256,7 +256,7 @@ class Sequential:
 
     def finish(self, complete: bool, lock: int | None = None) -> None:
         """The summary; checkpoints are on disk before it, and baselines in it when those are played, as a process that
-        may end as it likes does now, without the `lock` on the run's folder."""
+        may end as it likes does now, without the `lock` on the run's folder. TrainingFault if nothing was trained."""
         for member in self._members:
             member.close()
         summary = self._summary(complete)
@@ -273,7 +273,9 @@ class Sequential:
                 baselines.look(_OBSERVE_EVERY)
             baselines.close()
             self._books.write_summary(summary | baselines.summary(self._run.policy_of(self._environment.world)))
-        self._books.close(complete)
+        self._books.close(summary["complete"])
+        if complete:
+            check_trained(summary)
 
     @property
     def _over(self) -> bool:

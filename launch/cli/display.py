@@ -166,6 +166,8 @@ def tell_summary(console: Console, summary: dict[str, Any]) -> None:
     """How a run went, when it is over."""
     console.print(summary_table(summary))
     console.print(baselines_line(summary), highlight=False, markup=False)
+    if untrained := ", ".join(summary["untrained"]):
+        console.print(f"never trained, as there was no batch for it: {untrained}", highlight=False, markup=False)
     if (by_environment := environments_table(summary)) is not None:
         console.print(by_environment)
 

@@ -151,7 +151,8 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
     if refused is not None and fresh:
         remove(folder)
     kept = "; what it had trained is kept, with a summary" if summary else ""
-    raise refused or RunFailed("sequential_run_failed", reason=why, kept=kept, file=output)
+    fault = RunFailed("sequential_run_failed", reason=why, kept=kept, file=output)
+    raise refused or _untrained(process) or fault
 
 
 def _follow(
@@ -211,7 +212,8 @@ def _supervise(
         if coordinator.code is not None and (asked or coordinator.code >= 0):
             if coordinator.code not in (0, INCOMPLETE):
                 revival.show(coordinator)
-                raise RunFailed("coordinator_failed", reason=coordinator.why(), file=coordinator.output)
+                fault = RunFailed("coordinator_failed", reason=coordinator.why(), file=coordinator.output)
+                raise _untrained(coordinator) or fault
             return
         if asked > 1 or (asked and now > end):
             return
@@ -312,6 +314,12 @@ def _refused(process: Process, tell: Callable[[str], None]) -> ConfigurationErro
     if process.code == ConfigurationError.exit_code:
         return ConfigurationError.heard(process.last_words(1).removeprefix(f"{process.role}: "))
     return None
+
+
+def _untrained(process: Process) -> RunFailed | None:
+    """What it said of a run that reached its end and trained nothing."""
+    told = RunFailed.heard(process.own_words())
+    return told if told.kind.startswith("nothing_trained") else None
 
 
 def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Callable[[str], None]) -> str:

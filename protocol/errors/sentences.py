@@ -749,6 +749,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "lockstep_stream_repeated": "policy {policy!r}: a stream came twice in round {round} of a run in lock-step; let no two actors have the same number",
         "measured_run_ended": "the run that was to be measured ended: {reason}",
         "no_weights_to_go_back_to": "policy {policy!r} has nothing to go back to; lower learning_rate",
+        "nothing_trained": "the run reached its end after {steps} steps and trained nothing: its {segments} segments made no batch for {policies}; give it more steps, or lower policy.segment_length, environment.copies or what the algorithm waits for",
+        "nothing_trained_before_crashes": "the run reached its end after {steps} steps and trained nothing: its workers ended {count} times before there was a batch for {policies}; correct what ended them, as `errors` in summary.json says it, or lower policy.segment_length",
         "observation_not_finite": "an observation is not finite; look at what the world's step returns",
         "rank_refused_batch": "rank {rank} could not use its part of the batch; see its log",
         "segments_exhausted": "policy {policy!r} found no room for segments; raise credits",

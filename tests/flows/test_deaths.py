@@ -135,6 +135,16 @@ def test_a_worker_that_dies_again_and_again_ends_the_run_with_its_last_words_G5_
     assert runs.files(memory_dir) == []
 
 
+@pytest.mark.parametrize("how", [(), ("--sequential",)], ids=["workers", "sequential"])
+def test_a_run_that_trained_nothing_is_no_success(tmp_path: Path, memory_dir: Path, how: tuple[str, ...]) -> None:
+    result = runs.train(runs.config(steps=64), tmp_path, *how)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert kinds_in(result.stderr) == ["nothing_trained"]
+    summary = runs.summary_of(tmp_path)
+    assert (summary["complete"], summary["untrained"]) == (False, ["agent_0", "agent_1"])
+    assert runs.files(memory_dir) == []
+
+
 def test_a_worker_that_cannot_even_be_imported_ends_the_run_bounded_G5_U13(
     tmp_path: Path, memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

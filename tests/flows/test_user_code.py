@@ -130,7 +130,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "path", [*sys.path])
-        make_run(parse_run(runs.config(steps=64, environment={"id": "crashes:World", "copies": 8})), folder / "run")
+        make_run(parse_run(runs.config(steps=128, environment={"id": "crashes:World", "copies": 8})), folder / "run")
     return folder
 
 
@@ -199,7 +199,7 @@ class World(gymnasium.Env):
 def test_what_a_world_closes_or_leaves_behind_keeps_no_run_from_its_end(tmp_path: Path, what: str) -> None:
     (tmp_path / "left_worlds.py").write_text(LEFT)
     world = {"id": "left_worlds:World", "copies": 8, "settings": {"what": what}}
-    result = runs.train(runs.config(steps=64, environment=world), tmp_path, "--sequential")
+    result = runs.train(runs.config(steps=128, environment=world), tmp_path, "--sequential")
     assert result.returncode == 0, result.stderr
     assert runs.summary_of(tmp_path)["complete"] is True
     begun = [] if what == "streams" else [int(pid) for pid in (tmp_path / "pids").read_text().split()]

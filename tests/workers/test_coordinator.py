@@ -35,6 +35,7 @@ from tests.workers.coordination.test_membership import join
 from workers.coordination import departures
 from workers.coordinator import Coordinator, _announce
 from workers.environments.registry import describe
+from workers.learning.report import LearnerReport
 from workers.metrics import run_metrics
 from workers.metrics.run_metrics import RunMetrics
 from workers.rollout.report import ActorReport
@@ -398,6 +399,8 @@ def test_the_summary_is_there_before_baselines_and_complete_with_them(tmp_path: 
         return str(json.loads(file.read_text())["baselines_missing"])
 
     with serving(tmp_path, free_port_block, resident=False, baselines=baselines) as (coordinator, client, _):
+        learner = Counters(tmp_path / "counters" / "learner-0.1", *LearnerReport.names(["agent_0"]))
+        learner.set("steps_made.agent_0", 1)
         coordinator.stop()
         until(lambda: client.command == "drain")
         client.leave()
@@ -450,6 +453,14 @@ def test_what_earlier_coordinators_refused_is_counted_on(tmp_path: Path, server:
     second = coordinator_of(tmp_path, server)
     assert second.finish()["refused"]["requests"] == 3
     second.close()
+
+
+def test_a_run_that_reached_its_end_untrained_is_not_complete(tmp_path: Path, server: Any) -> None:
+    made = coordinator_of(tmp_path, server)
+    made._members.complete = True
+    assert made.finish()["complete"] is made._members.complete is False
+    assert json.loads((tmp_path / "summary.json").read_text())["untrained"] == ["agent_0", "agent_1"]
+    made.close()
 
 
 def test_beats_of_no_member_are_not_read_and_who_sends_too_much_waits(

@@ -18,6 +18,7 @@ from typing import Any
 
 from protocol.config.run import Run
 from protocol.control.verdicts import verdict_line
+from protocol.errors import TrainingFault
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import read_counters
 from workers.metrics.bottleneck import bottleneck
@@ -32,7 +33,7 @@ from workers.planning.data_parallel import ledger_path
 from workers.planning.fixed_policy_plan import FixedPolicyPlan
 from workers.runtime.files import SafeWriter
 
-__all__ = ["RunMetrics"]
+__all__ = ["RunMetrics", "check_trained"]
 
 _RATE_SECONDS = 0.5
 """Over which a rate of now is taken at least."""
@@ -167,7 +168,8 @@ class RunMetrics:
         complete: bool,
         gave_up: Collection[tuple[str, int]] = (),
     ) -> dict[str, Any]:
-        """What `summary.json` says; `baselines`: its parts that tell of them."""
+        """What `summary.json` says; `baselines`: its parts that tell of them. A run is `complete` that has reached its
+        end, and trained some policy if there are any to be trained."""
         self._measure(actors if self._run.actors else learners)
         env_steps, agent_steps = (
             sum_counters(actors.values(), "env_steps"),
@@ -175,8 +177,10 @@ class RunMetrics:
         )
         pages = learners.values()
         rows_read = sum_counters(pages, *(f"rows_read.{p}" for p in self._policies))
+        untrained = [p for p in self._policies if not sum_counters(pages, f"steps_made.{p}")]
         return {
-            "complete": complete,
+            "complete": complete and (not untrained or len(untrained) < len(self._policies)),
+            "untrained": untrained,
             "env_steps": env_steps,
             "agent_steps": agent_steps,
             "fixed_steps": sum_counters(actors.values(), "fixed_steps"),
@@ -355,6 +359,16 @@ class RunMetrics:
                 found[f"return/{member}"] = (returns - before[1]) / (count - before[0])
                 self._seen[place] = (count, returns)
         return found
+
+
+def check_trained(summary: Mapping[str, Any]) -> None:
+    """TrainingFault if a run that has reached its end trained none of the policies that it was to train."""
+    if summary["complete"]:
+        return
+    facts = {"steps": summary["agent_steps"], "policies": summary["untrained"]}
+    if count := sum(summary["restarts"].values()):
+        raise TrainingFault("nothing_trained_before_crashes", count=count, **facts)
+    raise TrainingFault("nothing_trained", segments=summary["segments"]["produced"], **facts)
 
 
 def _evaluated(policy: str, measured: Mapping[str, float]) -> dict[str, float]:

@@ -135,7 +135,7 @@ def test_the_command_that_goes_on_with_a_stopped_run_is_one_that_a_shell_underst
     folder = tmp_path / "my [first] run"
     folder.mkdir()
     (folder / "state.json").touch()
-    books = {"returns": {}, "baselines": {}, "baselines_missing": "", "environments": {}}
+    books = {"returns": {}, "untrained": [], "baselines": {}, "baselines_missing": "", "environments": {}}
     monkeypatch.setattr(supervisor, "train", lambda *_, **__: supervisor.RunOutcome(False, books))
     result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(folder)])
     (offer,) = [line.removeprefix("to go on: ") for line in result.output.splitlines() if line.startswith("to go on")]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protocol.config.run import EnvironmentConfig, Run
+from protocol.errors import TrainingFault
 from protocol.memory.counters import Counters
 from tests.flows.runs import SUMMARY
 from workers.learning.report import LearnerReport
 from workers.metrics import run_metrics as module
-from workers.metrics.run_metrics import RunMetrics
+from workers.metrics.run_metrics import RunMetrics, check_trained
 from workers.metrics.step_time import STAMPS
 from workers.rollout.report import ActorReport
 
@@ -134,6 +135,38 @@ def test_the_rate_of_a_world_that_has_stopped_falls(opened: Opener, clock: Clock
         observe(books, made, (begun, clock.now))
         clock.now += 0.5
     assert 0 <= books.view["agent_steps_per_second"] < 0.05 * 16
+
+
+@pytest.mark.parametrize(
+    ("policies", "trained", "complete", "untrained"),
+    [
+        (["p"], {"p": 1}, True, []),
+        (["p"], {}, False, ["p"]),
+        (["p", "q"], {"q": 3}, True, ["p"]),
+        (["p", "q"], {"a": 9}, False, ["p", "q"]),
+        ([], {}, True, []),
+    ],
+)
+def test_a_run_that_trained_none_of_its_policies_is_not_complete(
+    run_dir: Path, policies: list[str], trained: dict[str, int], complete: bool, untrained: list[str]
+) -> None:
+    """Of one whose policies all play by rules nothing is to be trained, and an auxiliary alone makes no policy."""
+    run_dir.mkdir()
+    with closing(RunMetrics(RUN, policies, run_dir, ["a"])) as books:
+        page = {f"steps_made.{name}": count for name, count in trained.items()}
+        found = summary(books, learners={("learner-p", 1): page})
+        assert (found["complete"], found["untrained"]) == (complete, untrained)
+        assert summary(books, learners={("learner-p", 1): page}, complete=False)["complete"] is False
+
+
+def test_why_nothing_was_trained_is_told_by_what_became_of_the_workers(opened: Opener) -> None:
+    books = opened()
+    check_trained(summary(books))
+    for restarts, kind in (({}, "nothing_trained"), ({"actor-0": 2, "p": 1}, "nothing_trained_before_crashes")):
+        with pytest.raises(TrainingFault) as raised:
+            check_trained(summary(books, learners={}, restarts=restarts))
+        assert (raised.value.kind, raised.value.steps, raised.value.policies) == (kind, 2_000, ["p"])
+        assert raised.value.facts.get("count", 0) == sum(restarts.values())
 
 
 def test_a_run_that_made_no_step_has_no_rate(opened: Opener) -> None:
