@@ -18,7 +18,7 @@ from protocol.config.run import Run
 from protocol.config.yaml_file import check_same_run, read_summary
 from protocol.errors import ConfigurationError, disk_fault
 
-__all__ = ["folder_for", "left_as_found", "make_folder", "remove", "take_checkpoints", "write_config"]
+__all__ = ["can_go_on", "folder_for", "left_as_found", "make_folder", "remove", "take_checkpoints", "write_config"]
 
 
 _LIBRARIES = ("gymnasium", "gymnasium_multi", "openspiel", "pettingzoo")
@@ -40,15 +40,21 @@ def folder_for(source: str, run_dir: Path | None, alone: bool = False) -> Path:
     folder = run_dir or Path("runs") / f"{_name_of(source)}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     if folder.exists() and not folder.is_dir():
         raise ConfigurationError("folder_not_made", file=folder, reason="it is no folder")
-    summary, of_workers = read_summary(folder), (folder / "state.json").exists()
-    if summary is not None:
-        if summary.get("complete", True):
-            raise ConfigurationError("run_already_finished", file=folder)
-        if not of_workers:
-            raise ConfigurationError("sequential_run_stopped", file=folder)
-    if of_workers and alone:
+    summary = read_summary(folder)
+    if summary is not None and summary.get("complete", True):
+        raise ConfigurationError("run_already_finished", file=folder)
+    if not can_go_on(folder) and not _in_use(folder):  # of one that lives `make_folder` says so
+        raise ConfigurationError("sequential_run_stopped", file=folder)
+    if alone and (folder / "state.json").exists():
         raise ConfigurationError("run_of_workers_stopped", file=folder)
     return folder.resolve()
+
+
+def can_go_on(folder: Path) -> bool:
+    """Whether nothing has begun in `folder`, or workers know there how far they came. Whoever begins has a page of
+    counters first of all: those of a run that died would be taken for the new one's."""
+    begun = (folder / "counters").exists() or (folder / "summary.json").exists()
+    return not begun or (folder / "state.json").exists()
 
 
 def make_folder(folder: Path) -> bool:

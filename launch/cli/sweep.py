@@ -22,7 +22,7 @@ from rich.table import Column, Table
 
 from launch.cli.plot import draw
 from launch.local.signals import Interrupt
-from launch.run_dir import remove, take_checkpoints
+from launch.run_dir import can_go_on, remove, take_checkpoints
 from launch.sweeps.curves import groups_of, read_run
 from launch.sweeps.executors import HERE, Machines, Running, end_all
 from launch.sweeps.grid import Trial, read_sweep, trials_of
@@ -127,7 +127,7 @@ def told_first(trials: list[Trial], machines: Machines) -> str:
 
 def _begin(trial: Trial, where: str, machines: Machines, sequential: bool) -> Running:
     """Starts a run anew, or goes on with one that was killed."""
-    if (trial.folder / "summary.json").exists():  # it was told to stop, and left in order
+    if (trial.folder / "summary.json").exists() or not can_go_on(trial.folder):  # told to stop, or one process alone
         remove(trial.folder)
     trial.folder.parent.mkdir(parents=True, exist_ok=True)
     if trial.begin is not None:

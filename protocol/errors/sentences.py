@@ -354,7 +354,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "script_takes_no_settings": "policy {policy!r}: {entry} takes no settings; remove algorithm.settings",
         "seed_repeated": "seeds {value} names one twice; make all seeds different",
         "segments_shorter_than_frames": "policy {policy!r}: {frames} frames need a segment_length of at least {expected}; raise it",
-        "sequential_run_stopped": "{file} holds a run in one process that was stopped, and such a run does not go on; give another --run-dir",
+        "sequential_run_stopped": "{file} holds a run in one process that was stopped or died (or one whose state.json is gone), and such a run does not go on; give another --run-dir",
         "sequential_with_compile": "policy {policy!r} has compile, and this run is the reference, made one operation at a time; leave --sequential out, or set compile: false",
         "sequential_with_ranks": "policy {policy!r} has {value} ranks, and this run is of one process; leave --sequential out, or set ranks: 1",
         "setting_is_environment_key": "environment.settings has {field!r}, which is a key of environment itself; write environment.{field} instead",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -12,10 +13,11 @@ from click.testing import CliRunner
 from launch.cli.main import _SECTIONS, main
 from launch.config_loader import load
 from launch.local import supervisor
-from launch.run_dir import folder_for
+from launch.run_dir import folder_for, make_folder
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
-from tests.faults import kinds_in
+from tests.faults import kinds_in, raises
+from workers.runtime.process import lock_run_folder
 
 
 def test_presets_are_listed_with_their_sentence() -> None:
@@ -100,10 +102,11 @@ def test_the_doctor_looks_at_an_environment_that_is_named_alone(
     assert (environment, folder.parent, folder.name[:2]) == ("w:World", tmp_path / "runs", "w-")
 
 
-ENDED, STOPPED, STATE = (
+ENDED, STOPPED, STATE, PAGE = (
     ("summary.json", '{"complete": true}'),
     ("summary.json", '{"complete": false}'),
     ("state.json", ""),
+    ("counters/actor-0.1", ""),
 )
 ALONE = "train --sequential", "train --set multiprocessing.enabled=false", "doctor --set multiprocessing.enabled=false"
 
@@ -115,18 +118,38 @@ ALONE = "train --sequential", "train --set multiprocessing.enabled=false", "doct
         *((command, [STOPPED], "sequential_run_stopped") for command in ("train", "coordinator", *ALONE)),
         *((command, [STOPPED, STATE], "run_of_workers_stopped") for command in ALONE),
         (ALONE[0], [STATE], "run_of_workers_stopped"),
+        *((command, [PAGE], "sequential_run_stopped") for command in ("train", "coordinator", *ALONE)),
+        (ALONE[0], [PAGE, STATE], "run_of_workers_stopped"),
     ],
 )
 def test_a_folder_whose_run_cannot_go_on_is_not_written_into(
     tmp_path: Path, command: str, files: list[tuple[str, str]], kind: str
 ) -> None:
     for name, content in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
     verb, *options = command.split()
     result = CliRunner().invoke(main, [verb, "cartpole", *options, "--run-dir", str(tmp_path)])
     assert result.exit_code == 2
     assert kinds_in(result.output) == [kind]
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict(files)
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {str(path.relative_to(tmp_path)): path.read_text() for path in left} == dict(files)
+
+
+@pytest.mark.parametrize("files", [[], [PAGE, STATE], [("checkpoints", "")], [("config.yaml", ""), ("logs", "")]])
+def test_workers_go_on_where_their_state_is_or_nothing_has_begun(tmp_path: Path, files: list[tuple[str, str]]) -> None:
+    for name, content in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    assert folder_for("", tmp_path) == tmp_path
+
+
+def test_the_folder_of_a_living_run_in_one_process_is_in_use_and_not_called_dead(tmp_path: Path) -> None:
+    (tmp_path / "counters").mkdir()
+    lock = lock_run_folder(Run(), tmp_path)
+    with raises(ConfigurationError, "folder_in_use", file=tmp_path):
+        make_folder(folder_for("", tmp_path, alone=True))
+    os.close(lock)
 
 
 def test_the_command_that_goes_on_with_a_stopped_run_is_one_that_a_shell_understands(

@@ -66,6 +66,17 @@ def test_runs_are_shared_out_to_machines_by_their_cores_J6(tmp_path: Path, two: 
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs"]
 
 
+@pytest.mark.parametrize("left", ["counters/actor-0.1", "counters/learner-0.1", "summary.json"])
+def test_a_run_in_one_process_that_was_stopped_or_died_begins_anew(
+    tmp_path: Path, two: dict[str, Any], left: str
+) -> None:
+    (one,), machines = trials(tmp_path, seeds=[0], hosts=two, sequential=True)
+    (one.folder / left).parent.mkdir(parents=True)
+    (one.folder / left).write_text('{"complete": false}')
+    assert run_all([one], machines, True, lambda _: None) == []
+    assert not (one.folder / "counters").exists()
+
+
 def test_what_fails_on_a_machine_is_told_with_its_last_words(tmp_path: Path, two: dict[str, Any]) -> None:
     found, machines = trials(tmp_path, seeds=[0], hosts=two)
     told: list[str] = []
