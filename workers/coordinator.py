@@ -412,10 +412,10 @@ class Coordinator:
         self._end_due = True
 
     def _take_episodes(self, member: WorkerRecord, message: Heartbeat | Leave) -> None:
-        for policy, steps, count, returns in self._members.new_episodes(member, message.episodes):
+        for policy, steps, count, returns, length in self._members.new_episodes(member, message.episodes):
             if count:
                 at = (member.steps_before + steps) * self._run.actors
-                self._books.episodes(policy, at, count, returns)
+                self._books.episodes(policy, at, count, returns, length)
 
     def _advance(self, now: float) -> None:
         """To the next stage, when it is time."""

@@ -63,7 +63,13 @@ from workers.rollout.build import (
 from workers.rollout.in_process_queue import InProcessQueue
 from workers.rollout.inference import act_turn
 from workers.rollout.lockstep import LockstepSchedule
-from workers.rollout.report import ActorReport, BoundsReport, tell_first_episodes, update_environment_counters
+from workers.rollout.report import (
+    ActorReport,
+    BoundsReport,
+    take_episodes,
+    tell_first_episodes,
+    update_environment_counters,
+)
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import run_to_end, tell_end, tell_failure, watch_user_code
@@ -343,10 +349,8 @@ class Sequential:
     def _count_episodes(self, agent_steps: int) -> None:
         """In the part of the run that they ended in, however fast this machine makes its steps."""
         tell_first_episodes(self._actor_page, self._table.of)
-        for policy, seats in self._table.of.items():
-            told = [seat.take_episodes() for seat in seats]
-            if count := sum(episodes for episodes, _ in told):
-                self._books.episodes(policy, agent_steps, count, sum(total for _, total in told))
+        for policy, told in take_episodes(self._table.of).items():
+            self._books.episodes(policy, agent_steps, *told)
         self._books.settle(agent_steps, {_NAME: self._actor_page.snapshot()})
 
     def _observe(self, agent_steps: int, last: bool = False) -> None:

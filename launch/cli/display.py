@@ -6,8 +6,9 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
+from rich.measure import Measurement
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -32,8 +33,8 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY = 5.0
 _FINDING = ("level", "layer", "says", "remedy")
 """What is told once of all policies of which it holds."""
-_HISTORY = 24
-"""Blocks of a sparkline."""
+_LEAST, _HISTORY = 4, 60
+"""Blocks of a sparkline, at least and at most: as there is room."""
 _WAITS = 6
 """That are shown."""
 _STYLES = {"fault": "bold red", "note": "yellow"}
@@ -114,7 +115,8 @@ class Display(Silent):
 
 
 def render(view: dict[str, Any], over: bool = False) -> Group:
-    """The whole picture of `view`, in 80 columns; of a run that is `over` without workers and what they wait for."""
+    """The whole picture of `view`, in 80 columns or more; of a run that is `over` without workers and what they
+    wait for."""
     policies_of: dict[tuple[str, ...], list[str]] = {}
     for one in view["health"]:
         policies_of.setdefault(tuple(one[key] for key in _FINDING), []).append(one["policy"])
@@ -134,9 +136,9 @@ def health_line(finding: dict[str, Any]) -> str:
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
-    """Returns beside the baselines, one row a policy."""
-    table = Table(title="mean return of an episode", title_justify="left")
-    for column in ("policy", "random", "scripted", "first 5 %", "last 5 %", "best 5 %"):
+    """Returns beside the baselines, and the steps of an episode in the last 5 %, one row a policy."""
+    table = Table(title="mean return of an episode, and its length in the end", title_justify="left")
+    for column in ("policy", "random", "scripted", "first 5 %", "last 5 %", "best 5 %", "length"):
         table.add_column(column, justify="left" if column == "policy" else "right")
     for name, curve in summary["returns"].items():
         known = summary["baselines"].get(name, {})
@@ -144,6 +146,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
             name,
             *(shown(known.get(k)) for k in ("random", "scripted")),
             *(shown(curve[k]) for k in ("first", "last", "best")),
+            shown(summary.get("episode_length", {}).get(name)),
         )
     return table
 
@@ -223,19 +226,31 @@ def _left(view: dict[str, Any]) -> str:
 def _policies(view: dict[str, Any]) -> Table:
     table, evaluations = Table(box=None, pad_edge=False), view["evaluations"]
     evaluated = ["evaluation"] if evaluations else []
-    for column in ("policy", "return", *evaluated, "history", "lag", "queue", "starved", "blocked"):
-        table.add_column(column, justify="left" if column in ("policy", "history") else "right")
-    width = _HISTORY - 12 * len(evaluated)
+    for column in ("policy", "return", *evaluated, "length", "history", "lag", "queue", "starved", "blocked"):
+        left = column in ("policy", "history")
+        table.add_column(column, justify="left" if left else "right", no_wrap=column != "history")
     for name, policy in view["policies"].items():
         lag = "fixed" if policy["version"] is None else shown(policy["lag"], 3)
         found = evaluations.get(name)
         told = [shown(sum(found.values()) / len(found)) if found else "–"] if evaluated else []
-        table.add_row(
-            name, shown(policy["return"]), *told, sparkline(policy["history"], width), lag, *_flow(view, name)
-        )
+        length, history = shown(policy["episode_length"]), _History(policy["history"])
+        table.add_row(name, shown(policy["return"]), *told, length, history, lag, *_flow(view, name))
     for name in view["auxiliaries"]:
-        table.add_row(name, "", *[""] * len(evaluated), "", "", *_flow(view, name))
+        table.add_row(name, "", *[""] * len(evaluated), "", "", "", *_flow(view, name))
     return table
+
+
+class _History:
+    """A sparkline of `values`, as long as the table has room for."""
+
+    def __init__(self, values: list[float]) -> None:
+        self._values = values
+
+    def __rich_measure__(self, _console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(_LEAST, min(_HISTORY, len(self._values))).with_maximum(options.max_width)
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(sparkline(self._values, options.max_width))
 
 
 def _flow(view: dict[str, Any], name: str) -> tuple[str, str, str]:

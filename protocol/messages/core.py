@@ -47,8 +47,9 @@ Publication = Annotated[int, Field(ge=0, lt=2**40)]
 """The version of weights."""
 Seconds = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Episodes = Annotated[tuple[Name, Count, Count, Finite], Strict(False)]
-"""(policy, agent steps made so far, episodes, sum of returns). Arrives as a list; what is in it is strict."""
+Episodes = Annotated[tuple[Name, Count, Count, Finite, Count], Strict(False)]
+"""(policy, agent steps made so far, episodes, sum of returns, sum of lengths). Arrives as a list; what is in it is
+strict."""
 Span = Annotated[tuple[Count, Count], Strict(False)]
 Actor = Annotated[tuple[Name, Incarnation], Strict(False)]
 """(name, incarnation)."""

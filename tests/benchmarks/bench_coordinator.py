@@ -148,7 +148,7 @@ class _Herd:
             routes=[] if at else [_route(policy) for policy in _POLICIES],
             counters=page.snapshot(),
             metrics={f"adoption_lag.{policy}": 1.0 for policy in _POLICIES} if at else {},
-            episodes=[(policy, int(page["agent_steps"]), 2, 1.5) for policy in _POLICIES] if at else [],
+            episodes=[(policy, int(page["agent_steps"]), 2, 1.5, 8) for policy in _POLICIES] if at else [],
         )
 
 

@@ -323,7 +323,7 @@ def future(target: Target) -> Sent:
 
 def beats(target: Target) -> Sent:
     """Heartbeats of two megabytes, from nobody and from a member."""
-    episodes = [["x" * 100, 1, 1, 0.5]] * 19_000
+    episodes = [["x" * 100, 1, 1, 0.5, 1]] * 19_000
     large = [
         _beat(target, "nobody", episodes=episodes),
         _beat(target, episodes=episodes),
@@ -354,9 +354,9 @@ def lies(target: Target) -> Sent:
         {"counters": {"agent_steps": 2**63 - 1, f"produced.{policy}": 2**63 - 1}},
         {"counters": {f"produced.{policy}": 1e15, f"dropped.overwritten.{policy}": -1e15}},
         {"counters": {f"produced.{target.policy}": 0.0, f"waits.credit.{policy}": 1e18}},
-        {"episodes": [[policy, 10, 1, 1e300]]},
-        {"episodes": [[policy, 2**62, 10**15, 1.0]]},
-        {"episodes": [["no-policy", 10, 1, 1.0]]},
+        {"episodes": [[policy, 10, 1, 1e300, 1]]},
+        {"episodes": [[policy, 2**62, 10**15, 1.0, 1]]},
+        {"episodes": [["no-policy", 10, 1, 1.0, 1]]},
         {"state": "dreaming"},
         {"metrics": {f"adopted.{policy}": 1e300, "x" * 100: float("nan")}},
         {"routes": [_route(policy)]},

@@ -256,7 +256,7 @@ class Actor:
         self.learner: Learner  # from the welcome on
         self.steps, self.waited, self.adopted, self.heard, self.due = 0, 0.0, 0, time.monotonic(), 0.0
         self.returns, self.told = list[float](), 0  # of all episodes; how many were told
-        self.untold, self.sent = list[tuple[str, int, int, float]](), 0  # `episodes` not answered; sent of them
+        self.untold, self.sent = list[tuple[str, int, int, float, int]](), 0  # `episodes` not answered; sent of them
 
     def serve(self, wait: float = 0.0) -> None:
         """Hears and answers everybody; waits for the first of them no longer than this."""
@@ -304,7 +304,8 @@ class Actor:
 
     def _totals(self) -> Map:
         policy, way, ended = self.learner.policy, self.learner, self.returns[self.told :]
-        self.untold += [(policy, self.steps, len(ended), sum(ended))] if ended else []
+        length = int(sum(ended))  # CartPole pays 1 a step
+        self.untold += [(policy, self.steps, len(ended), sum(ended), length)] if ended else []
         self.told, self.sent = len(self.returns), len(self.untold)
         counters = {"agent_steps": self.steps, "env_steps": self.steps, "refused_acks": way.refused}
         counters |= {f"produced.{policy}": way.produced, f"backlog.{policy}": way.produced - way.announced}

@@ -42,6 +42,7 @@ SUMMARY = {
     "train_steps",
     "versions",
     "returns",
+    "episode_length",
     "baselines",
     "segments",
     "lag",

@@ -101,9 +101,9 @@ class Mutator:
         rng = self._random
         if rng.random() < 0.4:
             header = self._seed("heartbeat")[0] | {rng.choice(("counters", "metrics")): {_COUNTER: rng.choice(_LIES)}}
-            header["episodes"] = [[POLICY, rng.choice((1, 2**62)), rng.choice((1, 10**15)), rng.choice(_LIES)]]
+            header["episodes"] = [[POLICY, rng.choice((1, 2**62)), rng.choice((1, 10**15)), rng.choice(_LIES), 2]]
             if rng.random() < 0.03:
-                header["episodes"] = [["x" * 100, 1, 1, 0.5]] * 19_000
+                header["episodes"] = [["x" * 100, 1, 1, 0.5, 1]] * 19_000
             return [bytes(msgpack.packb(header))]
         header, frames = self._seed("segments")
         record = np.frombuffer(frames[0], RECORD).copy()

@@ -182,7 +182,7 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
                 state="acting",
                 counters={"agent_steps": 128.0, "env_steps": 128.0},
                 metrics={"adopted.gem": 5.0},
-                episodes=[(POLICY, 128, 2, -1.5)],
+                episodes=[(POLICY, 128, 2, -1.5, 40)],
             ),
             [],
         ),

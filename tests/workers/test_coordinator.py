@@ -474,7 +474,7 @@ def test_beats_of_no_member_are_not_read_and_who_sends_too_much_waits(
         return decode(frames)
 
     monkeypatch.setattr(control_server, "decode", reading)
-    episodes = [("x" * 100, 1, 1, 0.5)] * 1000
+    episodes = [("x" * 100, 1, 1, 0.5, 1)] * 1000
     with serving(tmp_path, free_port_block, resident=False) as (coordinator, client, server):
         context = zmq.Context(1)
         stranger = connect(context, zmq.DEALER, f"tcp://127.0.0.1:{free_port_block}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 
+from protocol.messages.core import Episodes
 from protocol.refusal_log import RefusalLog
 from workers.coordination.member_store import WorkerRecord
 from workers.metrics.segment_accounting import Page
@@ -54,12 +55,10 @@ class Claims:
         self._doubt(worker, *fault)
         return before
 
-    def episodes(
-        self, member: WorkerRecord, entry: tuple[str, int, int, float], before: int, taken: bool
-    ) -> tuple[str, int, int, float] | None:
-        """The entry (policy, steps, episodes, sum of returns), or None where it cannot be. `before`: steps in the last
-        one of its policy; `taken`: whether it is that one, told again."""
-        policy, steps, count, returns = entry
+    def episodes(self, member: WorkerRecord, entry: Episodes, before: int, taken: bool) -> Episodes | None:
+        """The entry, or None where it cannot be. `before`: steps in the last one of its policy; `taken`: whether it is
+        that one, told again."""
+        policy, steps, count, returns, length = entry
         who = member.name, member.incarnation
         if policy not in self._played:
             self._doubt(who, "policy_unknown", f"episodes of {policy!r}, which nobody plays")
@@ -71,6 +70,8 @@ class Claims:
             self._doubt(who, "more_episodes_than_steps", f"{count} episodes of {policy!r} in {steps - before} steps")
         elif abs(returns) > _STEP_REWARD * max(1, steps):
             self._doubt(who, "return_too_large", f"returns of {policy!r} that sum to {returns:g} in {steps} steps")
+        elif length > 2 * (member.steps_before + steps) + 1_000:
+            self._doubt(who, "episodes_too_long", f"{length} steps in episodes of {policy!r}, of {steps} in all")
         else:
             return entry
         return None

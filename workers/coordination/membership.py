@@ -13,7 +13,7 @@ from protocol.config.run import Run
 from protocol.control.server import check_schemas, refusal
 from protocol.errors import Refused
 from protocol.experience.proof import proof_of
-from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Role, Route
+from protocol.messages.core import Episodes, Heartbeat, Join, Leave, Refusal, Role, Route
 from protocol.refusal_log import RefusalLog
 from workers.coordination.assignments import Assignments, Steps, StepsOf
 from workers.coordination.claims import Claims
@@ -139,9 +139,7 @@ class Membership:
             del self._register.tokens[member.name]
         return member
 
-    def new_episodes(
-        self, member: WorkerRecord, episodes: list[tuple[str, int, int, float]]
-    ) -> list[tuple[str, int, int, float]]:
+    def new_episodes(self, member: WorkerRecord, episodes: list[Episodes]) -> list[Episodes]:
         """Those of `episodes` that the member did not tell before: it repeats what was not answered, and the steps of
         each policy's entries grow."""
         fresh = []

@@ -1,4 +1,4 @@
-"""The returns of one policy over a run: episodes in, means over parts of the run, and of the newest, out."""
+"""The returns and lengths of one policy's episodes: episodes in, means over parts of the run and of the newest out."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ class ReturnsCurve:
     def __init__(self, steps: int, copies: int = 1) -> None:
         self._steps, self._copies = steps, copies
         self._parts: dict[int, list[float]] = {}
-        """part -> [episodes, sum of returns], where any ended."""
+        """part -> [episodes, sum of returns, sum of lengths], where any ended."""
         self._settled: int | None = None
         """The part in which the last of the first episodes ended."""
 
-    def add(self, at: int, count: int, total_return: float) -> None:
+    def add(self, at: int, count: int, total_return: float, total_length: int) -> None:
         """`count` episodes ended when the run had made about `at` agent steps."""
-        entry = self._parts.setdefault(self._part(at), [0, 0.0])
+        entry = self._parts.setdefault(self._part(at), [0, 0.0, 0])
         entry[0] += count
         entry[1] += total_return
+        entry[2] += total_length
 
     @property
     def history(self) -> list[float]:
@@ -72,6 +73,11 @@ class ReturnsCurve:
         windows = [first, last, *(self._mean(start, self._copies) for start in range(begin, end))]
         return {"first": first, "last": last, "best": max(mean for mean in windows if mean is not None)}
 
+    @property
+    def length(self) -> float | None:
+        """Mean steps of the episodes of the last 5 % of the run, those of `summary`."""
+        return self._mean(max(self._parts) - _WINDOW + 1, of=2) if self._parts else None
+
     def whole(self) -> dict[str, float | None]:
         """`episodes` of the whole run and their `return_mean`."""
         episodes, returns = (sum(entry[k] for entry in self._parts.values()) for k in (0, 1))
@@ -89,15 +95,15 @@ class ReturnsCurve:
     def _part(self, at: int) -> int:
         return min(PARTS - 1, at * PARTS // self._steps)
 
-    def _mean(self, start: int, least: int = 0) -> float | None:
-        """Over the window that begins with part `start`, or over more until `least` episodes have ended; None if they
-        have not."""
+    def _mean(self, start: int, least: int = 0, of: int = 1) -> float | None:
+        """Of the returns, or `of` another of the sums, over the window that begins with part `start`, or over more
+        until `least` episodes have ended; None if they have not."""
         count, total = 0.0, 0.0
         for part in range(start, PARTS):
             if part >= start + _WINDOW and count >= least:
                 break
-            episodes, returns = self._parts.get(part, (0.0, 0.0))
-            count, total = count + episodes, total + returns
+            if part in self._parts:
+                count, total = count + self._parts[part][0], total + self._parts[part][of]
         return total / count if count >= max(1, least) else None
 
 

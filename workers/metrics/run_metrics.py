@@ -57,7 +57,8 @@ class RunMetrics:
         self._flow = Throughput(self._learned, credits)
         copies = run.environment.copies * max(1, run.actors)
         self._returns = {policy: ReturnsCurve(run.end, copies) for policy in self._played}
-        self._recent: dict[str, list[float]] = {p: [] for p in self._played}
+        self._recent = dict.fromkeys(self._played, (0, 0.0, 0))
+        """Since the last look: episodes, the sum of their returns, and of their lengths."""
         self._newest = {policy: RecentReturns() for policy in self._played}
         self._members = list(run.environment.members or ())
         self._seen: dict[str, tuple[float, float]] = {}
@@ -82,10 +83,11 @@ class RunMetrics:
         """The curves so far."""
         return self._measurements.history
 
-    def episodes(self, policy: str, at: int, count: int, total_return: float) -> None:
+    def episodes(self, policy: str, at: int, count: int, total_return: float, total_length: int) -> None:
         """`count` episodes of `policy` ended when the run had made about `at` agent steps."""
-        self._returns[policy].add(at, count, total_return)
-        self._recent[policy].append(total_return / count)
+        self._returns[policy].add(at, count, total_return, total_length)
+        episodes, returns, length = self._recent[policy]
+        self._recent[policy] = episodes + count, returns + total_return, length + total_length
         self._newest[policy].add(count, total_return)
 
     def settle(self, made: int, actors: Pages) -> None:
@@ -197,6 +199,7 @@ class RunMetrics:
             },
             "versions": {p: _newest(learners, f"version.{p}") for p in self._learned},
             "returns": {policy: curve.summary(first_cohort(policy, actors)) for policy, curve in self._returns.items()},
+            "episode_length": {policy: curve.length for policy, curve in self._returns.items()},
             "environments": environment_books(self._played, self._members, actors),
             **baselines,
             "segments": segment_balance(self._learned, actors, learners, self._ledgers(), clean, gave_up),
@@ -336,12 +339,14 @@ class RunMetrics:
         self.seconds = span(told, self._began, time.time())
 
     def _policy_view(self, policy: str, actors: Page, learners: Pages) -> dict[str, Any]:
-        recent = self._recent[policy]
-        self._recent[policy] = []
-        previous = self.view.get("policies", {}).get(policy, {}).get("return")
+        count, *sums = self._recent[policy]
+        self._recent[policy] = (0, 0.0, 0)
+        told = self.view.get("policies", {}).get(policy, {})
+        means = [total / count for total in sums] if count else [told.get(key) for key in ("return", "episode_length")]
         learns = policy not in self._fixed
         return {
-            "return": sum(recent) / len(recent) if recent else previous,
+            "return": means[0],
+            "episode_length": means[1],
             "history": self._returns[policy].history,
             **(_learned(policy, learners) if learns else {"version": None, "train_steps": None}),
             "lag": _lag(learners.values(), [policy])["mean"] if learns else None,

@@ -160,6 +160,7 @@ class AgentCollector:
         if self._memory is not None:
             self._memory.keep(streams, acted["state"])
         block.open(streams)
+        self.episodes.act(streams)
         block.version_max = self.performer.packed_version
 
     def add_outcome(self, outcome: AgentOutcome, on_wait: Callable[[], None]) -> None:
@@ -178,8 +179,8 @@ class AgentCollector:
         if np.count_nonzero(done):
             block.close(streams[done])
 
-    def take_episodes(self) -> tuple[int, float]:
-        """(episodes, sum of their returns) since the last call."""
+    def take_episodes(self) -> tuple[int, float, int]:
+        """(episodes, sum of their returns, and of their lengths) since the last call."""
         return self.episodes.take()
 
     def get_state(self) -> State:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from protocol.control.heartbeat import Report
 from protocol.memory.counters import Counters
 from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
-from protocol.messages.core import State
+from protocol.messages.core import Episodes, State
 from protocol.spaces import World
 from protocol.weights.publisher import WeightSubscriber
 from workers.environments.base import Environment, Turn
@@ -55,7 +55,7 @@ class ActorReport:
         self._performers, self._subscribers, self._seats = performers, subscribers, seats
         self._fixed = idle
         self._lock = threading.Lock()
-        self._episodes: list[tuple[str, int, int, float]] = []
+        self._episodes: list[Episodes] = []
         self._agent_steps = self._collected_at = 0
         self.environment: dict[str, float] = {}
         """What the world measured last."""
@@ -129,15 +129,10 @@ class ActorReport:
         """Moves finished episodes from the seats to the next heartbeat; called by the acting thread only. Of each
         policy one entry, with more steps than the last, by which the coordinator knows what it was told before."""
         tell_first_episodes(self._counters, self._seats)
-        found: dict[str, tuple[int, float]] = {}
-        for policy, seats in self._seats.items():
-            told = [seat.take_episodes() for seat in seats]
-            if episodes := sum(count for count, _ in told):
-                found[policy] = (episodes, sum(total for _, total in told))
-        if found:
+        if found := take_episodes(self._seats):
             at = self._collected_at = max(self._agent_steps, self._collected_at + 1)
             with self._lock:
-                self._episodes += [(policy, at, count, returns) for policy, (count, returns) in found.items()]
+                self._episodes += [(policy, at, *told) for policy, told in found.items()]
 
     def _close_opening(self) -> None:
         self._opening = math.inf
@@ -196,6 +191,17 @@ class BoundsReport:
             text = "event=observation_outside agent=%s field=%s value=%g low=%g high=%g step=%d"
             field = excess.field or "observation"
             log.warning(text, excess.name, field, excess.value, excess.low, excess.high, excess.step)
+
+
+def take_episodes(seats: _Seats) -> dict[str, tuple[int, float, int]]:
+    """Policy -> episodes that have ended since the last call, if any have, the sum of their returns, and of their
+    lengths."""
+    found = {}
+    for policy, of_policy in seats.items():
+        counts, returns, steps = zip(*(seat.take_episodes() for seat in of_policy), strict=True)
+        if any(counts):
+            found[policy] = (sum(counts), sum(returns), sum(steps))
+    return found
 
 
 def tell_first_episodes(counters: Counters, seats: _Seats) -> None:

@@ -2,7 +2,7 @@
 observations its rows refer to.
 
 In flows: states after each turn; rewards and ends; blocks that begin and end. Out flows: states before a turn and
-before the first row of a segment; how many episodes ended, and the sum of their returns; shared observations
+before the first row of a segment; how many episodes ended, the sums of their returns and lengths; shared observations
 (protocol/experience/shared_obs.py) that are kept as long as a block refers to them.
 
 Legend: `E` streams, `n` of them, `S` numbers of a state, `R` rows of a slot.
@@ -54,13 +54,22 @@ class EpisodeReturns:
     def __init__(self, streams: int) -> None:
         self._returns = np.zeros(streams)
         self._everyone: NDArray[np.int64] = np.arange(streams)
-        self._episodes, self._sum = 0, 0.0
+        self._turns, self._lengths = 0, np.zeros(streams, np.int64)
+        """Steps of all streams together, and [E] how many more each has made in its present episode."""
+        self._episodes, self._sum, self._steps = 0, 0.0, 0
         self.ended: NDArray[np.uint32] = np.zeros(streams, np.uint32)
         """[E]: episodes of each stream that have ended so far."""
         self._opening = True
         self._early = np.zeros(streams, np.bool_)
         """[E]: whether its present episode began in the opening."""
         self._first_episodes, self._first_sum = 0, 0.0
+
+    def act(self, streams: Index) -> None:
+        """`streams` make a step each."""
+        if isinstance(streams, slice):
+            self._turns += 1  # all of them
+        else:
+            self._lengths[streams] += 1
 
     def add(self, streams: Index, reward: NDArray[np.float32], done: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Enters rewards; the streams whose episode ended with them."""
@@ -73,6 +82,8 @@ class EpisodeReturns:
         self._episodes += len(ended)
         self.ended[ended] += np.uint32(1)
         self._sum += float(self._returns[ended].sum())
+        self._steps += self._turns * len(ended) + int(self._lengths[ended].sum())
+        self._lengths[ended] = -self._turns
         first = ended[self._early[ended]]
         self._first_episodes += len(first)
         self._first_sum += float(self._returns[first].sum())
@@ -80,10 +91,10 @@ class EpisodeReturns:
         self._returns[ended] = 0.0
         return ended
 
-    def take(self) -> tuple[int, float]:
-        """(episodes, sum of their returns) since the last call."""
-        taken = (self._episodes, self._sum)
-        self._episodes, self._sum = 0, 0.0
+    def take(self) -> tuple[int, float, int]:
+        """(episodes, sum of their returns, and of their lengths) since the last call."""
+        taken = (self._episodes, self._sum, self._steps)
+        self._episodes, self._sum, self._steps = 0, 0.0, 0
         return taken
 
     def close_opening(self) -> None:

@@ -128,6 +128,7 @@ RUN: dict[str, Metric] = {
     "agent_steps": _grows("run_agent_steps", "actions taken, of all actors"),
     "seconds": _grows("run_seconds", "from the first step to the newest"),
     "return": _level("run_return", "mean return of the episodes that ended lately", "policy"),
+    "episode_length": _level("run_episode_length", "mean steps of the episodes that ended lately", "policy"),
     "lag": _level("run_lag", "mean number of versions between the making of a step and its use", "policy"),
     "version": _level("run_version", "newest publication", "policy"),
     "train_steps": _grows("run_train_steps", "updates made", "policy"),

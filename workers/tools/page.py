@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from workers.runtime.http_server import HttpServer
 
 __all__ = ["main", "view_of"]
 
-_COLUMNS = ("return", "version", "train_steps", "lag")
+_COLUMNS = ("return", "episode_length", "version", "lag")
 
 
 def view_of(folder: Path, history: History, apart: bool = False) -> dict[str, Any] | None:
@@ -56,6 +57,7 @@ def view_of(folder: Path, history: History, apart: bool = False) -> dict[str, An
         "seconds": summary.get("seconds", 0.0),
         "policies": {name: {key: newest.get(f"{name}/{key}") for key in _COLUMNS} for name in names},
         "auxiliaries": {},
+        "evaluations": _evaluations(history, names),
         "flow": {},
         "workers": [],
         "restarts": {},
@@ -63,6 +65,17 @@ def view_of(folder: Path, history: History, apart: bool = False) -> dict[str, An
         "advice": verdict_line(summary.get("verdict", "–")),
         "health": [{**one, "policy": called(one["policy"], of, len(names))} for one in health],
     }
+
+
+def _evaluations(history: History, names: Iterable[str]) -> dict[str, dict[str, float]]:
+    """The newest of each policy and environment."""
+    found: dict[str, dict[str, float]] = {name: {} for name in names}
+    for measure in history.measures():
+        if measure.startswith("evaluation/"):
+            for name, (_, values) in history.curves(measure).items():
+                if name in found and values:
+                    found[name][measure] = values[-1]
+    return found
 
 
 def _together(views: list[dict[str, Any]]) -> dict[str, Any]:
@@ -75,6 +88,7 @@ def _together(views: list[dict[str, Any]]) -> dict[str, Any]:
         "steps": sum(view["steps"] for view in views),
         "made": sum(view["made"] for view in views),
         "policies": {name: policy for view in views for name, policy in view["policies"].items()},
+        "evaluations": {name: told for view in views for name, told in view["evaluations"].items()},
         "waits": {},
         "advice": advice[0] if len(advice) == 1 else "–",
         "health": [one for view in views for one in view["health"]],

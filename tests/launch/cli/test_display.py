@@ -26,7 +26,7 @@ def views(folder: Path) -> list[dict[str, Any]]:
     with closing(RunMetrics(Run(steps=1_000), ["agent_[0]", "b"], folder, ["novelty"])) as books:
         for steps in (0, 500, 1_008):
             if steps:
-                books.episodes("agent_[0]", steps, 2, 31.0)
+                books.episodes("agent_[0]", steps, 2, 31.0, 25)
             books.observe(
                 {("actor-0", 1): {"env_steps": steps, "agent_steps": steps}},
                 {("learner-b", 1): {"train_steps.b": 3, "version.b": 2, "version.novelty": 4711}},
@@ -66,33 +66,36 @@ def test_the_live_table_shows_policies_workers_and_progress(run_dir: Path) -> No
     assert "actor-0" not in left, "it has ended"
 
 
-def test_a_row_of_a_long_run_fits_into_80_columns(run_dir: Path) -> None:
-    view = views(run_dir)[-1]
+def long_run(folder: Path) -> dict[str, Any]:
+    """The view of one whose numbers are as wide as they come."""
+    view = views(folder)[-1]
     view |= {"steps": 40_000_000, "made": 12_345_678, "made_per_second": 123_456.7, "seconds": 100.0}
-    view["policies"]["b"] |= {"history": [float(i) for i in range(99)], "return": -1234.5, "lag": 0.123}
+    row = {"history": [float(i) for i in range(99)], "return": -1234.5, "episode_length": 12_345.6, "lag": 0.123}
+    view["policies"]["b"] |= row
     view["flow"]["b"] |= {"queue_fill": 0.5, "starvation": 0.25, "blocked": 0.75}
-    console, stream = on(terminal=False)
-    console.width = 80
-    console.print(render(view))
-    lines = stream.getvalue().splitlines()
-    assert "12,345,678 of 40,000,000 agent steps  123,457/s  3:44 left" in lines[0]
-    (row,) = [line for line in lines if line.startswith("b ")]
-    assert row.split() == ["b", "-1,234", sparkline(view["policies"]["b"]["history"]), "0.123", "50%", "25%", "75%"]
+    return view
 
 
-def test_a_run_that_evaluates_itself_shows_that_beside_the_returns_of_training(run_dir: Path) -> None:
-    view = views(run_dir)[-1]
-    view["policies"]["b"] |= {"history": [float(i) for i in range(99)], "return": -1234.5, "lag": 0.123}
-    view["evaluations"] = {"b": {"maze": 10.0, "hall": 21.0}}
-    console, stream = on(terminal=False)
-    console.width = 80
-    console.print(render(view))
-    lines = stream.getvalue().splitlines()
-    (head,) = [line for line in lines if line.startswith("policy")]
-    assert head.split()[:4] == ["policy", "return", "evaluation", "history"]
-    (row,) = [line for line in lines if line.startswith("b ")]
-    assert row.split()[:3] == ["b", "-1,234", "15.5"]
-    assert max(map(len, lines)) <= 80
+@pytest.mark.parametrize(("columns", "blocks"), [(80, (21, 9)), (130, (60, 59))])
+def test_a_row_is_as_wide_as_the_terminal_and_only_the_history_gives_way(
+    run_dir: Path, columns: int, blocks: tuple[int, int]
+) -> None:
+    """With and without evaluations, of which there is one of two policies."""
+    view = long_run(run_dir)
+    for evaluations, room in zip(({}, {"b": {"maze": 10.0, "hall": 21.0}}), blocks, strict=True):
+        console, stream = on(terminal=False)
+        console.width = columns
+        console.print(render({**view, "evaluations": evaluations}))
+        lines = stream.getvalue().splitlines()
+        told = ["evaluation"] if evaluations else []
+        (head,) = [line for line in lines if line.startswith("policy")]
+        assert head.split() == [*("policy", "return", *told, "length", "history", "lag", "queue", "starved", "blocked")]
+        (row,) = [line for line in lines if line.startswith("b ")]
+        history = sparkline(view["policies"]["b"]["history"], room)
+        mean = ["15.5"] if evaluations else []
+        assert row.split() == ["b", "-1,234", *mean, "12,346", history, "0.123", "50%", "25%", "75%"]
+        assert max(map(len, lines)) <= columns
+        assert "12,345,678 of 40,000,000 agent steps  123,457/s  3:44 left" in lines[0]
 
 
 def test_until_the_first_step_it_says_who_has_joined(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,10 +187,11 @@ def test_a_sparkline_spans_lowest_to_highest() -> None:
 
 def test_the_summary_table_shows_unknown_numbers_as_dashes() -> None:
     console, stream = on(terminal=False)
-    curve = {"first": None, "last": 0.03, "best": 1234.4}
-    console.print(summary_table({"returns": {"a": curve, "b": curve}, "baselines": {"a": {"random": 0.0021}}}))
+    curve, lengths = {"first": None, "last": 0.03, "best": 1234.4}, {"a": 24.75, "b": None}
+    told = {"returns": {"a": curve, "b": curve}, "baselines": {"a": {"random": 0.0021}}, "episode_length": lengths}
+    console.print(summary_table(told))
     (row,) = [line.replace("│", " ").split() for line in stream.getvalue().splitlines() if " a " in line]
-    assert row == ["a", "0.0021", "–", "–", "0.03", "1,234"]
+    assert row == ["a", "0.0021", "–", "–", "0.03", "1,234", "24.75"]
 
 
 @pytest.mark.parametrize(

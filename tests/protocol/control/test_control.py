@@ -150,7 +150,7 @@ def test_a_worker_joins_beats_and_leaves(worker: Worker, free_port_block: int) -
         assert (told.name, told.incarnation, told.policies) == ("actor-0", 3, ["gem"])
         assert worker.client.command == "go"
         worker.report.routes = [route]
-        worker.report.episodes = [("gem", 10, 1, 2.5)]
+        worker.report.episodes = [("gem", 10, 1, 2.5, 5)]
         worker.client.start(worker.take)
         until(lambda: worker.client.status)
         assert worker.client.changed.wait(60)
@@ -161,7 +161,7 @@ def test_a_worker_joins_beats_and_leaves(worker: Worker, free_port_block: int) -
         now = time.monotonic()
         until(lambda: worker.client.heard_at > now)
         until(lambda: len(server.of(Heartbeat)) >= 3)
-        worker.report.episodes = [("gem", 20, 1, 3.5)]
+        worker.report.episodes = [("gem", 20, 1, 3.5, 5)]
         worker.client.leave("it broke")
         join, first, leave = server.of(Join)[0], server.of(Heartbeat)[0], server.of(Leave)[0]
         assert (join.role, join.release, join.pid, join.name, join.incarnation) == (
@@ -176,7 +176,7 @@ def test_a_worker_joins_beats_and_leaves(worker: Worker, free_port_block: int) -
         told_episodes = [
             episode for heartbeat in server.of(Heartbeat) for episode in heartbeat.episodes
         ] + leave.episodes
-        assert list(dict.fromkeys(told_episodes)) == [("gem", 10, 1, 2.5), ("gem", 20, 1, 3.5)]
+        assert list(dict.fromkeys(told_episodes)) == [("gem", 10, 1, 2.5, 5), ("gem", 20, 1, 3.5, 5)]
         assert (leave.error, leave.token) == ("it broke", join.token)
         heartbeats = len(server.of(Heartbeat))
         time.sleep(0.2)
@@ -340,7 +340,7 @@ def test_when_the_coordinator_returns_its_workers_rejoin_as_who_they_were(worker
         worker.start()
         until(lambda: len(server.of(Heartbeat)) >= 2)
         token = server.of(Join)[0].token
-    worker.report.episodes = [("gem", 30, 2, 1.5)]
+    worker.report.episodes = [("gem", 30, 2, 1.5, 5)]
     time.sleep(0.5)
     assert worker.client.command == "go"  # it goes on alone
     with coordinator(free_port_block, forgetful) as server:
@@ -352,7 +352,7 @@ def test_when_the_coordinator_returns_its_workers_rejoin_as_who_they_were(worker
         episodes = [
             episode for heartbeat in after if isinstance(heartbeat, Heartbeat) for episode in heartbeat.episodes
         ]
-        assert set(episodes) == {("gem", 30, 2, 1.5)}
+        assert set(episodes) == {("gem", 30, 2, 1.5, 5)}
         assert worker.client.command == "go"
 
 
@@ -363,15 +363,15 @@ def test_episodes_are_told_until_a_coordinator_answers(worker: Worker, free_port
         return None if isinstance(message, Heartbeat) else polite(message)
 
     with coordinator(free_port_block, silent) as server:
-        worker.report.episodes = [("gem", 30, 2, 1.5)]
+        worker.report.episodes = [("gem", 30, 2, 1.5, 5)]
         worker.start()
         until(lambda: len(server.of(Heartbeat)) >= 2)
-        assert all(heartbeat.episodes == [("gem", 30, 2, 1.5)] for heartbeat in server.of(Heartbeat))
-        worker.report.episodes = [("gem", 40, 1, 0.5)]
+        assert all(heartbeat.episodes == [("gem", 30, 2, 1.5, 5)] for heartbeat in server.of(Heartbeat))
+        worker.report.episodes = [("gem", 40, 1, 0.5, 5)]
         until(lambda: len(server.of(Heartbeat)[-1].episodes) == 2)
     with coordinator(free_port_block) as server:
         until(lambda: server.of(Heartbeat) and not server.of(Heartbeat)[-1].episodes)
-        assert server.of(Heartbeat)[0].episodes == [("gem", 30, 2, 1.5), ("gem", 40, 1, 0.5)]
+        assert server.of(Heartbeat)[0].episodes == [("gem", 30, 2, 1.5, 5), ("gem", 40, 1, 0.5, 5)]
 
 
 def test_an_answer_that_nobody_asked_for_acknowledges_no_episodes(worker: Worker, free_port_block: int) -> None:
@@ -384,10 +384,10 @@ def test_an_answer_that_nobody_asked_for_acknowledges_no_episodes(worker: Worker
     with coordinator(free_port_block, answer) as server:
         worker.start()
         until(lambda: worker.client.status)
-        worker.report.episodes = [("gem", 30, 2, 1.5)]
+        worker.report.episodes = [("gem", 30, 2, 1.5, 5)]
         until(lambda: worker.client.command == "pause" and not server.of(Heartbeat)[-1].episodes)
         told = [heartbeat.episodes for heartbeat in server.of(Heartbeat) if heartbeat.episodes]
-        assert told == [[("gem", 30, 2, 1.5)]] * 2
+        assert told == [[("gem", 30, 2, 1.5, 5)]] * 2
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocol.control import heartbeat
 from protocol.control.heartbeat import UnackedEpisodes, introduction
 
-ONE, TWO, THREE = (("gem", steps, 1, 0.5) for steps in (10, 20, 30))
+ONE, TWO, THREE = (("gem", steps, 1, 0.5, 5) for steps in (10, 20, 30))
 
 
 def test_what_was_not_sent_is_not_taken_for_heard_when_an_older_answer_comes() -> None:
@@ -37,8 +37,8 @@ def test_a_coordinator_that_does_not_know_the_worker_has_heard_nothing() -> None
 
 def test_the_oldest_are_forgotten_while_nobody_listens_and_a_heartbeat_tells_a_bounded_number() -> None:
     unheard = UnackedEpisodes()
-    many = [("gem", steps, 1, 0.5) for steps in range(heartbeat._KEPT + 5)]
-    told = list[tuple[str, int, int, float]]()
+    many = [("gem", steps, 1, 0.5, 5) for steps in range(heartbeat._KEPT + 5)]
+    told = list[tuple[str, int, int, float, int]]()
     new = many
     while beat := unheard.with_new(new):
         assert len(beat) <= heartbeat.EPISODES

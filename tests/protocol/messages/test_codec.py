@@ -39,7 +39,7 @@ _EXAMPLES: dict[type[Message], dict[str, Any]] = {
         "incarnation": 1,
         "state": "acting",
         "metrics": {"m": 1.5},
-        "episodes": [("p", 1, 1, 2.0)],
+        "episodes": [("p", 1, 1, 2.0, 1)],
     },
     Status: {"command": "go", "actors": [("a", 1)], "view": {"deep": [{"x": None}]}},
 }
@@ -201,7 +201,7 @@ WRONG: list[tuple[Message, Mapping[str, object], str]] = [
     (EXAMPLES[0], {"secret": 1}, "secret"),
     (EXAMPLES[2], {"routes": [{"policy": "p"}]}, "routes.0.learner"),
     (EXAMPLES[2], {"counters": {"agent_steps": float("nan")}}, "counters.agent_steps"),
-    (EXAMPLES[2], {"episodes": [["p", 1, 1, float("nan")]]}, "episodes.0.3"),
+    (EXAMPLES[2], {"episodes": [["p", 1, 1, float("nan"), 1]]}, "episodes.0.3"),
     (EXAMPLES[2], {"episodes": ["abcd"]}, "episodes.0"),
     (EXAMPLES[2], {"episodes": [{"p": 1}]}, "episodes.0"),
     (EXAMPLES[2], {"metrics": {"x" * 100_000: 1.0}}, "metrics." + "x" * 72),
@@ -221,7 +221,7 @@ def test_a_field_of_the_wrong_type_or_size_is_named(message: Message, changes: d
 
 WORST: dict[str, bytes] = {
     "empty lists, one fewer than too many": _packed(_fields(EXAMPLES[2], episodes=[[]] * (MAX_ELEMENTS // 2))),
-    "right episodes": _packed(_fields(EXAMPLES[2], episodes=[("p", 1, 1, 0.5)] * 10_000)),
+    "right episodes": _packed(_fields(EXAMPLES[2], episodes=[("p", 1, 1, 0.5, 1)] * 10_000)),
     "wrong metrics": _packed(_fields(EXAMPLES[2], metrics={f"k{i}": "x" for i in range(MAX_ELEMENTS // 4)})),
     "metrics with long names": _packed(_fields(EXAMPLES[2], metrics={f"k{i:0250}": 1.0 for i in range(15_900)})),
     "unknown fields": _packed(_fields(EXAMPLES[2], **{f"k{i}": 1 for i in range(16_000)})),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.core import Heartbeat, Leave
+from protocol.messages.core import Episodes, Heartbeat, Leave
 from protocol.refusal_log import RefusalLog
 from tests.workers.coordination.test_membership import admitted, join, members_of
 from workers.coordination.claims import Claims
@@ -49,20 +49,22 @@ def test_counters_that_cannot_be_leave_the_books_as_they_were(
 @pytest.mark.parametrize(
     ("entry", "kind"),
     [
-        (("b", 60, 1, 1.0), "policy_unknown"),
-        (("a", 10**15, 1, 1.0), "steps_beyond_quota"),
-        (("a", 2**62, 1, 1.0), "steps_beyond_quota"),
-        (("a", 60, 10**15, 1.0), "more_episodes_than_steps"),
-        (("a", 60, 1, 1e300), "return_too_large"),
-        (("a", 60, 1, -1e15), "return_too_large"),
+        (("b", 60, 1, 1.0, 9), "policy_unknown"),
+        (("a", 10**15, 1, 1.0, 9), "steps_beyond_quota"),
+        (("a", 2**62, 1, 1.0, 9), "steps_beyond_quota"),
+        (("a", 60, 10**15, 1.0, 9), "more_episodes_than_steps"),
+        (("a", 60, 1, 1e300, 9), "return_too_large"),
+        (("a", 60, 1, -1e15, 9), "return_too_large"),
+        (("a", 60, 1, 1.0, 2_000), "episodes_too_long"),
+        (("a", 60, 1, 1.0, 2**62), "episodes_too_long"),
     ],
 )
-def test_episodes_that_cannot_be_are_not_counted(entry: tuple[str, int, int, float], kind: str) -> None:
+def test_episodes_that_cannot_be_are_not_counted(entry: Episodes, kind: str) -> None:
     refusals, member = RefusalLog(), actor()
     claims = Claims({"a"}, refusals)
     assert claims.episodes(member, entry, 40, False) is None
     assert refusals.counters() == {f"refusals.claim_not_believed.{kind}": 1}
-    good = ("a", 60, 20, -1e9)
+    good = ("a", 60, 20, -1e9, 1_000)
     assert claims.episodes(member, good, 40, False) == good
     assert claims.episodes(member, good, 60, True) is None  # told again
     assert refusals.total == 1

@@ -258,9 +258,9 @@ def test_episodes_that_are_told_again_are_known(tmp_path: Path) -> None:
     """By the same actor incarnation, also after this coordinator has ended."""
     members = members_of(tmp_path)
     actor = admitted(members, join("actor", "t"))
-    first, second = ("a", 10, 1, 2.5), ("a", 20, 2, 0.5)
-    other = ("b", 10, 1, 1.0)
-    assert members.new_episodes(actor, [first, ("no policy", 10, 1, 1.0), other]) == [first, other]
+    first, second = ("a", 10, 1, 2.5, 5), ("a", 20, 2, 0.5, 5)
+    other = ("b", 10, 1, 1.0, 5)
+    assert members.new_episodes(actor, [first, ("no policy", 10, 1, 1.0, 5), other]) == [first, other]
     assert members.new_episodes(actor, [first, second]) == [second]
     members.save()
     assert members_of(tmp_path).new_episodes(actor, [first, second]) == []

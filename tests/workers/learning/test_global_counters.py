@@ -73,9 +73,9 @@ def test_a_run_ends_at_its_limit_of_steps_or_at_the_return_that_it_was_to_reach_
     books = RunMetrics(run, ["one", "two"], tmp_path)
     assert not books.target_reached
     for policy, earned in (("one", 4.0), ("two", 2.0)):
-        books.episodes(policy, 10, 200, 200 * earned)
+        books.episodes(policy, 10, 200, 200 * earned, 200)
     assert not books.target_reached
-    books.episodes("two", 20, 200, 200 * 3.5)
+    books.episodes("two", 20, 200, 200 * 3.5, 200)
     assert books.target_reached
     books.close()
 

@@ -15,7 +15,7 @@ def curve_of(*ended: tuple[int, int, float]) -> ReturnsCurve:
     """A run of 2,000 steps with (steps, episodes, mean return) that ended."""
     curve = ReturnsCurve(2_000)
     for at, count, mean in ended:
-        curve.add(at, count, count * mean)
+        curve.add(at, count, count * mean, count)
     return curve
 
 
@@ -37,8 +37,8 @@ def test_copies_that_end_their_episodes_together_are_not_best_in_between() -> No
     """Of a hundred copies two find the door in each round, and 98 fail together at its end."""
     curve = ReturnsCurve(2_000, copies=100)
     for at in range(400, 2_001, 400):
-        curve.add(at - 300, 2, 1.8)
-        curve.add(at, 98, 0.0)
+        curve.add(at - 300, 2, 1.8, 2)
+        curve.add(at, 98, 0.0, 98)
     curve.settle(400, (0, 100, 1.8))
     assert curve.summary((0, 100, 1.8)) == pytest.approx({"first": 0.018, "last": 0.0, "best": 0.018})
 
@@ -96,11 +96,11 @@ def test_the_cohort_is_of_all_actors_and_a_coordinator_that_returns_knows_when_i
     actors = {("actor-0", number): {"agent_steps": 500, **page} for number, page in enumerate(pages)}
     first = RunMetrics(Run(steps=2_000), ["p"], tmp_path)
     for at, count, mean in DOOR[:3]:
-        first.episodes("p", at, count, count * mean)
+        first.episodes("p", at, count, count * mean, count)
     first.observe(actors, {}, [], {})
     first.close()
     second = RunMetrics(Run(steps=2_000), ["p"], tmp_path)
-    second.episodes("p", 1_990, 40, 8.0)
+    second.episodes("p", 1_990, 40, 8.0, 40)
     found = second.summary(actors, {}, set(), {}, {"baselines": {}}, True)["returns"]["p"]
     second.close()
     assert found == {"first": 0.15, "last": 0.2, "best": 0.2}

@@ -213,18 +213,34 @@ def test_returns_are_means_over_the_first_last_and_best_twentieth_of_the_run(ope
     books = opened()
     for at in range(0, 2_000, 10):
         value = 50.0 if 1_000 <= at < 1_100 else at / 100
-        books.episodes("p", at, 2, 2 * value)
-    curve = summary(books)["returns"]["p"]
+        books.episodes("p", at, 2, 2 * value, at)
+    found = summary(books)
+    curve = found["returns"]["p"]
     assert curve["first"] == pytest.approx(sum(range(0, 100, 10)) / 10 / 100)
     assert curve["last"] == pytest.approx((1_900 + 1_990) / 2 / 100)
     assert curve["best"] == 50.0
+    assert found["episode_length"]["p"] == pytest.approx((1_900 + 1_990) / 2 / 2), "of the same episodes as the last"
 
 
 def test_a_policy_without_an_ended_episode_has_no_return(opened: Opener) -> None:
     books = opened()
-    assert summary(books)["returns"]["p"] == {"first": None, "last": None, "best": None}
+    found = summary(books)
+    assert found["returns"]["p"] == {"first": None, "last": None, "best": None}
+    assert found["episode_length"]["p"] is None
     observe(books, 100)
-    assert books.view["policies"]["p"]["return"] is None
+    assert (books.view["policies"]["p"]["return"], books.view["policies"]["p"]["episode_length"]) == (None, None)
+
+
+def test_return_and_length_are_of_the_episodes_that_ended_since_the_last_look_or_else_before(
+    opened: Opener, run_dir: Path
+) -> None:
+    books = opened()
+    for episodes in ([(2, 3.0, 8), (1, 9.0, 1)], [], [(4, 4.0, 4)]):
+        for told in episodes:
+            books.episodes("p", 10, *told)
+        observe(books, 10)
+    rows = [json.loads(line)["p"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["return"], row["episode_length"]) for row in rows] == [(4.0, 3.0), (4.0, 3.0), (1.0, 1.0)]
 
 
 def test_the_verdict_names_who_is_waited_for(opened: Opener, clock: Clock) -> None:
@@ -240,14 +256,14 @@ def test_the_verdict_names_who_is_waited_for(opened: Opener, clock: Clock) -> No
 
 def test_a_coordinator_that_takes_over_knows_returns_and_seconds(opened: Opener, clock: Clock) -> None:
     first = opened()
-    first.episodes("p", 5, 1, 40.0)
+    first.episodes("p", 5, 1, 40.0, 7)
     begun = clock.now
     observe(first, 2)
     clock.now += 10
     observe(first, 500)
     clock.now += 2
     second = opened()
-    second.episodes("p", 1_995, 1, 80.0)
+    second.episodes("p", 1_995, 1, 80.0, 9)
     observe(second, 600)
     clock.now += 3
     observe(second, 700)
@@ -255,7 +271,7 @@ def test_a_coordinator_that_takes_over_knows_returns_and_seconds(opened: Opener,
     observe(second, 700, (begun + 1, begun + 14))
     assert second.seconds == pytest.approx(13), "as the actor does"
     curve = summary(second)["returns"]["p"]
-    assert (curve["first"], curve["last"]) == (40.0, 80.0)
+    assert (curve["first"], curve["last"], summary(second)["episode_length"]["p"]) == (40.0, 80.0, 9.0)
 
 
 def test_pages_of_dead_workers_are_read_by_name_and_incarnation(opened: Opener, run_dir: Path) -> None:
@@ -312,14 +328,14 @@ def test_health_is_part_of_view_and_summary_H1(opened: Opener, clock: Clock) -> 
 def test_the_mean_return_is_that_of_the_newest_hundred_episodes_once_there_are_twenty(opened: Opener) -> None:
     """By it the best checkpoint is told: neither a lucky first episode nor what was long ago decides."""
     books = opened()
-    books.episodes("p", 100, 19, 1_900.0)
+    books.episodes("p", 100, 19, 1_900.0, 95)
     assert books.mean_returns(["p"]) == {}
-    books.episodes("p", 200, 1, 0.0)
+    books.episodes("p", 200, 1, 0.0, 5)
     assert books.mean_returns(["p"]) == {"p": 95.0}
     for step in range(20):
-        books.episodes("p", 300 + step, 5, 10.0)
+        books.episodes("p", 300 + step, 5, 10.0, 5)
     assert books.mean_returns(["p"]) == {"p": 2.0}
-    books.episodes("p", 400, 500, 500.0)
+    books.episodes("p", 400, 500, 500.0, 500)
     assert books.mean_returns(["p"]) == {"p": 1.0}
 
 

@@ -179,4 +179,4 @@ def test_a_run_in_which_nothing_learns_wants_neither_learner_nor_relay(tmp_path:
         assert role in words_in(told.reason)
     actor = members.join(Join(role="actor", token="a", release="1", host="h", pid=1, node="n"), lambda _: {})
     assert not isinstance(actor, Refusal)
-    assert members.new_episodes(actor, [("a", 5, 1, 2.0), ("stranger", 5, 1, 2.0)]) == [("a", 5, 1, 2.0)]
+    assert members.new_episodes(actor, [("a", 5, 1, 2.0, 5), ("stranger", 5, 1, 2.0, 5)]) == [("a", 5, 1, 2.0, 5)]

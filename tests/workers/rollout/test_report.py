@@ -8,6 +8,7 @@ import numpy as np
 
 from protocol.memory.counters import Counters
 from workers.rollout.report import ActorReport
+from workers.rollout.segment_block import Index
 from workers.rollout.stream_state import EpisodeReturns
 
 
@@ -17,9 +18,9 @@ class Seat:
     def __init__(self) -> None:
         self.count, self.episodes = 0, EpisodeReturns(1)
 
-    def take_episodes(self) -> tuple[int, float]:
+    def take_episodes(self) -> tuple[int, float, int]:
         count, self.count = self.count, 0
-        return count, 1.5 * count
+        return count, 1.5 * count, 7 * count
 
 
 def test_entries_of_a_policy_have_more_steps_each() -> None:
@@ -41,10 +42,10 @@ def test_entries_of_a_policy_have_more_steps_each() -> None:
     seats[0].count = 1
     report.collect()
     assert report.snapshot().episodes == [
-        ("gem", 40, 3, 4.5),
-        ("gem", 41, 1, 1.5),
-        ("shell", 41, 1, 1.5),
-        ("gem", 80, 1, 1.5),
+        ("gem", 40, 3, 4.5, 21),
+        ("gem", 41, 1, 1.5, 7),
+        ("shell", 41, 1, 1.5, 7),
+        ("gem", 80, 1, 1.5, 7),
     ]
 
 
@@ -63,6 +64,29 @@ def test_episodes_that_began_in_the_opening_are_told_apart_however_late_they_end
     assert episodes.first == (1, 3, 4.0), "of stream 0 the third as well, and no fourth"
     episodes.add(slice(None), np.ones(3, np.float32), np.array([True, True, True]))
     assert episodes.first == (0, 4, 10.0)
+
+
+def test_the_length_of_an_episode_is_how_often_its_agent_acted() -> None:
+    """In all streams at once or in some, whatever else arrives between its turns; nothing of the episode before."""
+    episodes = EpisodeReturns(3)
+
+    def told(streams: Index, *done: bool) -> None:
+        episodes.add(streams, np.zeros(len(done), np.float32), np.array(done))
+
+    for last in (False, False, True):
+        episodes.act(slice(None))
+        told(slice(None), last, False, last)
+    assert episodes.take() == (2, 0.0, 6)
+    episodes.act(np.array([0, 1]))  # stream 2 is away
+    told(np.array([1]), False)  # a reward between two turns
+    told(np.array([0, 1]), True, True)
+    assert episodes.take() == (2, 0.0, 1 + 4)
+    episodes.act(slice(None))
+    told(slice(None), False, True, True)
+    assert episodes.take() == (2, 0.0, 2)
+    episodes.act(slice(None))
+    told(slice(None), True, False, False)
+    assert episodes.take() == (1, 0.0, 2)
 
 
 def test_the_opening_is_the_first_twentieth_of_a_quota_and_over_for_who_comes_later() -> None:

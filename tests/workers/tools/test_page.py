@@ -50,13 +50,19 @@ def left(folder: Path, policies: int = 1, complete: bool | None = True, rows: in
 
 def test_a_run_is_shown_with_what_it_left(tmp_path: Path) -> None:
     history = History()
-    view = view_of(left(tmp_path / "one", policies=2), history)
+    folder = left(tmp_path / "one", policies=2)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    lines[1] = lines[1].replace('"lag"', '"evaluation/return": 9.0, "lag"', 1)  # an evaluator that has left since
+    lines[2] = lines[2].replace('"lag"', '"episode_length": 4.0, "lag"', 1)
+    (folder / "metrics.jsonl").write_text("\n".join(lines))
+    view = view_of(folder, history)
     assert view is not None
     assert (view["run"], view["stage"], view["made"], view["steps"]) == ("one", "complete", 2_000, 2_000)
     assert view["policies"] == {
-        "p0": {"return": 0.0, "version": 2.0, "train_steps": 8.0, "lag": 0.5},
-        "p1": {"return": 2.0, "version": 2.0, "train_steps": 8.0, "lag": 0.5},
+        "p0": {"return": 0.0, "episode_length": 4.0, "version": 2.0, "lag": 0.5},
+        "p1": {"return": 2.0, "episode_length": None, "version": 2.0, "lag": 0.5},
     }
+    assert view["evaluations"] == {"p0": {"evaluation/return": 9.0}, "p1": {}}
     assert view["health"][0]["policy"] == "p0"
     assert history.curves("return")["p1"] == ([0.0, 1_000.0, 2_000.0], [0.0, 1.0, 2.0])
 

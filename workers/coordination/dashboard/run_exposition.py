@@ -31,8 +31,10 @@ def render_run_metrics(
 
 
 def _run(view: Mapping[str, Any]) -> list[Family]:
-    returns = {(name,): policy["return"] for name, policy in view["policies"].items() if policy["return"] is not None}
-    lags = {(name,): policy["lag"] for name, policy in view["policies"].items() if policy["lag"] is not None}
+    played = {
+        key: {(name,): policy[key] for name, policy in view["policies"].items() if policy[key] is not None}
+        for key in ("return", "episode_length", "lag")
+    }
     learned = {**{n: p for n, p in view["policies"].items() if p["version"] is not None}, **view["auxiliaries"]}
     states = Counter((worker["role"], worker["state"]) for worker in view["workers"])
     values: dict[str, Mapping[Any, float]] = {
@@ -41,8 +43,7 @@ def _run(view: Mapping[str, Any]) -> list[Family]:
         "env_steps": {(): view["env_steps"]},
         "agent_steps": {(): view["agent_steps"]},
         "seconds": {(): view["seconds"]},
-        "return": returns,
-        "lag": lags,
+        **played,
         "version": {(name,): one["version"] for name, one in learned.items()},
         "train_steps": {(name,): one["train_steps"] for name, one in learned.items()},
         "workers": states,

@@ -68,6 +68,7 @@ class FixedCollector:
         streams: Index = slice(None) if present.copies is None else present.copies
         self.episodes.add(streams, present.reward, present.terminated | present.truncated)
         actions = self.performer(present)
+        self.episodes.act(streams)
         self.steps += len(actions)
         return actions
 
@@ -76,6 +77,6 @@ class FixedCollector:
         self.episodes.add(outcome.copies, outcome.reward, outcome.terminated | outcome.truncated)
         self.performer.add_outcome(outcome)
 
-    def take_episodes(self) -> tuple[int, float]:
-        """(episodes, sum of their returns) since the last call."""
+    def take_episodes(self) -> tuple[int, float, int]:
+        """(episodes, sum of their returns, and of their lengths) since the last call."""
         return self.episodes.take()

@@ -46,7 +46,7 @@ class Shown:
         """Half a second goes on; the new view."""
         self.looks, self.made = self.looks + 1, self.made + 1_000
         for i, policy in enumerate(self.policies):
-            self.books.episodes(policy, self.made, 10, 100.0 * (self.looks % 50) + 10.0 * i)
+            self.books.episodes(policy, self.made, 10, 100.0 * (self.looks % 50) + 10.0 * i, 250)
         actor: dict[str, float] = {"env_steps": self.made // 2, "agent_steps": self.made}
         actor |= {"first_step_hours": time.time() / 3600 - 1, "last_step_hours": time.time() / 3600}
         learner: dict[str, float] = {}

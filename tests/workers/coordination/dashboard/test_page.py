@@ -47,7 +47,7 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         window.until("return document.getElementById('made').textContent.startsWith('1,000 of 1,000,000')")
         assert window.text("health").startswith(run.stalled)
         assert window.text("verdict").startswith(view["verdict"])
-        assert window.do(CELLS, "#policies tbody tr:first-child td")[:5] == ["agent_0", "10", "1", "4", "0"]
+        assert window.do(CELLS, "#policies tbody tr:first-child td")[:5] == ["agent_0", "10", "–", "25", "0"]
         assert window.do(CELLS, "#workers tbody tr:first-child td")[:7] == [
             *("actor-0", "acting", "120", "75 %", "300", "here", "100")
         ]
@@ -153,7 +153,8 @@ def test_a_page_opens_on_the_return_and_stands_still_when_the_run_is_over(tmp_pa
             run.books.observe({("actor-0", 1): {"env_steps": 4.0, "agent_steps": 8.0}}, {}, [], {})
             until(lambda: window.do(FIGURES) == ["steps per second"], what="the rate is drawn alone")
             run.look()
-            until(lambda: window.do(FIGURES) == ["return", "steps per second"], what="returns are drawn, too")
+            shown_then = ["return", "steps per second", "episode_length"]
+            until(lambda: window.do(FIGURES) == shown_then, what="returns are drawn, too")
             run.stage = "ended"
             window.until("return document.getElementById('stage').textContent === 'ended'")
         window.until("return document.getElementById('stop').disabled && document.getElementById('pause').disabled")

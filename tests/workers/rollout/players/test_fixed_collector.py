@@ -72,11 +72,11 @@ def test_returns_of_its_episodes_are_counted_as_at_any_seat_J1() -> None:
             seat.act(scripted.present(t, COPIES, terminated=[1] if t == 2 else []), scripted.never).tolist()
             == [1] * COPIES
         )
-    assert seat.take_episodes() == (1, 10 + 11)
+    assert seat.take_episodes() == (1, 10 + 11, 2)
     seat.add_outcome(outcome(2, 0.5, end=False), scripted.never)
     seat.add_outcome(outcome(2, 1.0, end=True), scripted.never)
-    assert seat.take_episodes() == (1, 20 + 21 + 1.5)
-    assert seat.take_episodes() == (0, 0.0)
+    assert seat.take_episodes() == (1, 20 + 21 + 1.5, 3)
+    assert seat.take_episodes() == (0, 0.0, 0)
     assert len(player.told) == 2
     assert seat.steps == 3 * COPIES
 

@@ -43,9 +43,10 @@ function fill(table, rows, last) {
 
 function showPolicies(view) {
   const rows = [...Object.entries(view.policies), ...Object.entries(view.auxiliaries)].map(([name, policy]) => {
-    const flow = view.flow[name];
-    return [name, [name, policy.return === undefined ? "" : number(policy.return),
-      policy.version === null ? "fixed" : number(policy.version), number(policy.train_steps), number(policy.lag),
+    const flow = view.flow[name], evaluated = Object.values(view.evaluations[name] ?? {}), plays = "return" in policy;
+    return [name, [name, plays ? number(policy.return) : "",
+      plays ? number(evaluated.length ? evaluated.reduce((a, b) => a + b) / evaluated.length : null) : "",
+      plays ? number(policy.episode_length) : "", policy.version === null ? "fixed" : number(policy.lag),
       flow ? percent(flow.queue_fill) : "–", flow ? percent(flow.starvation) : "–",
       flow ? percent(flow.blocked) : "–"]];
   });
@@ -93,12 +94,15 @@ function showMeasures(view) {
   const list = at("measures");
   if (list.options.length === view.measures.length) return;
   list.replaceChildren(...view.measures.map((name) => new Option(name.split(/[_/]/)[0], name)));
-  if (!at("measure").value) choose(["episode_length", "grad_norm"].find((name) => view.measures.includes(name)) ?? "");
+  if (!at("measure").placeholder) choose(["episode_length", "grad_norm"].find((name) => view.measures.includes(name)));
 }
 
+// The field is emptied: a list of suggestions offers only what has in it what is there already.
 function choose(measure) {
-  at("measure").value = measure;
-  if ([...at("measures").options].some((option) => option.value === measure)) Curves.choose(measure);
+  if (![...at("measures").options].some((option) => option.value === measure)) return;
+  at("measure").value = "";
+  at("measure").placeholder = measure;
+  Curves.choose(measure);
 }
 
 function waitsFor(view) {
