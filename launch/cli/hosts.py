@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -29,6 +30,7 @@ from launch.local.process import FATAL
 from launch.run_plan import outline_of
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
+from protocol.transport.curve import Keys
 
 __all__ = ["hosts"]
 
@@ -77,7 +79,7 @@ def up(file: Path, dry_run: bool, as_json: bool, logs: Path) -> None:
         for words in [*copies(read, commands, Path("run.yaml")), *(ssh(read, c.host, c.line) for c in commands)]:
             click.echo(shlex.join(words))
     else:
-        _missing_keys(read)
+        _check_keys(read, commands)
         sys.exit(_Session(read, run, commands, logs).go())
 
 
@@ -143,9 +145,13 @@ def _plan(file: Path) -> tuple[Hosts, Run, list[Command]]:
     return read, run, plan(read, run, outline_of(run))
 
 
-def _missing_keys(read: Hosts) -> None:
-    if not (Path(read.keys) / "coordinator.secret").is_file():
+def _check_keys(read: Hosts, commands: Sequence[Command]) -> None:
+    """ConfigurationError where a role of the plan lacks what it needs: before it is copied, and anything is started."""
+    folder = Path(read.keys)
+    if not any(folder.glob("*.secret")):
         raise ConfigurationError("keys_missing", file=read.keys)
+    for role in dict.fromkeys(command.role for command in commands):
+        Keys.load(folder, role)
 
 
 class _Session:
@@ -236,7 +242,7 @@ class _Session:
     def _look_after(self, remote: Remote) -> bool:
         """Starts it again if it has died, after a pause and within its budget; whether there is news of it."""
         now, code, name = time.monotonic(), remote.code, remote.command.name
-        if code is None or (code == 0 and remote.in_order()):
+        if code is None or remote.done_without or (code == 0 and remote.in_order()):
             return False
         if remote.again_at:
             if now < remote.again_at:
@@ -245,6 +251,10 @@ class _Session:
             return True
         remote.lost = code == LOST or (remote.lost and code in FATAL)
         pause = None if code in FATAL and not remote.lost else remote.budget.died(now)
+        if pause is None and remote.command.role == "relay":  # a way around, no part of the run
+            remote.done_without = True
+            self._display.tell(f"{name} on {remote.command.host}: {remote.last_words(1)}; the run goes on without it")
+            return True
         if pause is None:
             raise HostFailed("remote_worker_lost", peer=name, status=code, reason=remote.last_words())
         remote.again_at = now + max(pause, _LOST_PAUSE if remote.lost else 0.0)

@@ -127,12 +127,13 @@ def plan(hosts: Hosts, run: Run, outline: ResourcePlan) -> list[Command]:
     made = [_coordinator(hosts, first)]
     made += _learners(hosts, outline.learners, ["--insecure"] if ranked else [])
     if run.evaluation is not None:  # beside the coordinator, whose folder it writes to
-        made.append(_worker(hosts, first, "evaluator", "evaluator", _EVALUATION))
+        made.append(_worker(hosts, first, "evaluator", "evaluator-0", _EVALUATION))
     where = {command.host for command in made if command.role == "learner"}
     count = itertools.count()
     for name, host in hosts.hosts.items():
         if host.actors > 1 and name not in where and run.transport == "auto" and not ranked:
-            made.append(_worker(hosts, name, "relay", f"relay-{name}", _RELAY))
+            called = f"relay-{name}"
+            made.append(_worker(hosts, name, "relay", called, _RELAY, "--name", called))
         for number in range(host.actors):
             called = f"actor-{next(count)}"
             made.append(_worker(hosts, name, "actor", called, _ACTOR + number * BLOCK, "--name", called))

@@ -69,6 +69,8 @@ class Remote:
         self.output = logs / f"{command.name}.out"
         self._words = ssh(hosts, command.host, _HELD.format(line=command.line, seconds=max(1, round(seconds))))
         self.again_at = 0.0
+        self.done_without = False
+        """Whether it has ended for good, and the run goes on."""
         self.lost = False
         """Whether the connection ended, and not it: until it notices, its ports and its place are taken."""
         self.start()

@@ -67,6 +67,7 @@ class ControlClient:
         is silent, or that knows other keys."""
         end, told = time.monotonic() + seconds, time.monotonic() + 3
         refused: Refused | None = None
+        said = ""
         while True:
             answer = self._ask(end)
             if isinstance(answer, Welcome):
@@ -89,8 +90,9 @@ class ControlClient:
                 told = time.monotonic() + 10
                 why = "other_keys" if self._handshakes.refused() else "no_answer"
                 why = why if refused is None else f"not yet: {one_line(str(refused))}"
-                told_of = self._coordinator, why, left
-                log.warning("event=waiting for=coordinator address=%s reason=%s seconds_left=%.0f", *told_of)
+                if refused is None or why != said:  # what the coordinator says is said once
+                    said, told_of = why, (self._coordinator, why, left)
+                    log.warning("event=waiting for=coordinator address=%s reason=%s seconds_left=%.0f", *told_of)
 
     def start(self, report: Callable[[], Report]) -> None:
         """Begins the heartbeats, or tells something else by them from now on."""

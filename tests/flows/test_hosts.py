@@ -56,6 +56,7 @@ def test_up_holds_every_worker_status_tells_of_them_and_down_ends_all(
         called = {line.split()[0] for line in told.splitlines()} - {"coordinator"}
         joined = {member["name"] for member in members if member["role"] != "relay"}
         assert {name for name in called if not name.startswith("relay")} == joined
+        assert {member["name"] for member in members} <= called, "relays too, as far as they have joined"
         ended = runs.rookery("hosts", "down", str(path), cwd=tmp_path, seconds=120)
         assert ended.stdout == "all have ended\n", ended.stderr
         assert up.wait() == 9, "in order, before all steps were made"

@@ -87,8 +87,7 @@ class Membership:
         name = claimed or self._vacant(join, steps)
         if name is None:
             return self._full(join.role)
-        holder = self._register.members.get(name)
-        if holder is not None:
+        for holder in self._holders(join, name):
             if not holder.dead:
                 return self._taken(join, holder)
             self._end(holder)
@@ -347,17 +346,20 @@ class Membership:
             return Refused("ranks_not_relayed", policy=min(self._ranked))
         if join.role == "relay" and not join.node:
             return Refused("relay_without_node")
+        if join.role == "relay" and join.name and not self._name_fits_role("relay", join.name):
+            return Refused("identity_unknown", role="relay", peer=join.name, choices=["relay-*"])
         if join.role == "relay" and self._run.transport != "auto":
             return Refused("nothing_to_relay", value=self._run.transport, key="transport")
         return None
 
     def _vacant(self, join: Join, steps: StepsOf) -> str | None:
-        """A name that nobody holds and that has something left to do. A node has one relay."""
+        """A name that nobody holds and that has something left to do. A relay has the one that it asks for, or else is
+        called after its node."""
         role = join.role
         if role == "evaluator":
             return f"{role}-0"
         if role == "relay":
-            return f"{role}-{hashlib.sha256(join.node.encode()).hexdigest()[:8]}"
+            return join.name or f"{role}-{hashlib.sha256(join.node.encode()).hexdigest()[:8]}"
         if role == "supervisor":
             return f"{role}-{secrets.token_hex(3)}"
         for name in self._places.names(role):
@@ -366,8 +368,14 @@ class Membership:
                 return name
         return None
 
+    def _holders(self, join: Join, name: str) -> list[WorkerRecord]:
+        """Who has this name, and of relays who serves the same node: it has one."""
+        relays = self.members("relay") if join.role == "relay" else []
+        there = [relay for relay in relays if relay.node == join.node and relay.name != name]
+        return [*([self._register.members[name]] if name in self._register.members else []), *there]
+
     def _taken(self, join: Join, holder: WorkerRecord) -> Refusal:
-        if join.role == "relay":  # it takes over when that one has ended, or its lease has
+        if join.role == "relay" and join.node == holder.node:  # it takes over when that one has ended, or its lease has
             return refusal(Refused("relay_there_already", node=join.node, pid=holder.pid), True)
         taken = Refused("identity_in_use", peer=holder.name, host=holder.host, pid=holder.pid)
         return refusal(taken, self._patient or holder.overdue)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from launch.cli.hosts import _living, _Session
+from launch.cli.hosts import _check_keys, _living, _Session
 from launch.cli.main import main
 from launch.cluster.plan import Command, Hosts, plan, read_hosts
 from launch.cluster.slurm import batch
@@ -25,7 +27,7 @@ from launch.local.restart_budget import RestartBudget
 from launch.run_plan import ResourcePlan
 from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
-from protocol.transport.curve import ROLES
+from protocol.transport.curve import ROLES, new_keys
 from tests.faults import kinds_in, raises
 from tests.waiting import until
 
@@ -68,6 +70,15 @@ def test_no_two_workers_of_a_host_share_a_port_and_all_know_the_coordinator() ->
         known = {c.words[c.words.index("--coordinator") + 1] for c in many if c.role != "coordinator"}
         assert len(known) == 1
     assert known == {"tcp://one:5600"}
+
+
+def test_workers_are_called_in_the_run_as_in_the_plan() -> None:
+    """The coordinator is no member; an evaluator is called so without being told."""
+    for command in planned(evaluation={"every_seconds": 60})[1:]:
+        if command.role == "evaluator":
+            assert command.name == "evaluator-0"
+        else:
+            assert command.words[command.words.index("--name") + 1] == command.name
 
 
 def test_a_run_that_evaluates_itself_does_so_beside_its_coordinator() -> None:
@@ -314,7 +325,7 @@ class Dead:
 
     def __init__(self, code: int) -> None:
         self.command, self.budget = planned()[-1], RestartBudget(3)
-        self.code, self.again_at, self.lost = code, 0.0, False
+        self.code, self.again_at, self.lost, self.done_without = code, 0.0, False, False
 
     def last_words(self, lines: int = 3) -> str:
         """Why."""
@@ -334,6 +345,45 @@ def test_who_finds_its_ports_taken_after_a_lost_connection_is_started_again(tmp_
     worker.code = 1
     session._look_after(worker)
     assert not worker.lost
+
+
+def test_a_run_goes_on_without_a_relay_that_cannot_be_kept_and_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that finds another on its node."""
+    session, told = _Session(hosts(), parse_run({}), [], tmp_path), list[str]()
+    monkeypatch.setattr(session._display, "tell", told.append)
+    worker: Any = Dead(3)
+    worker.command = next(command for command in planned() if command.role == "relay")
+    assert [session._look_after(worker) for _ in range(3)] == [True, False, False]
+    (line,) = told
+    assert line.startswith("relay-node-1 on node-1: cannot bind")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind"),
+    [
+        (lambda keys: (keys / "actor.secret").unlink(), "key_file_unreadable"),
+        (lambda keys: (keys / "simulator.public").unlink(), "key_file_unreadable"),
+        (lambda keys: (keys / "relay.secret").write_text(""), "key_file_malformed"),
+        (lambda keys: shutil.copy(keys / "learner.secret", keys / "actor.secret"), "key_pair_mismatch"),
+        (lambda keys: (keys / "actor.secret").chmod(0o644), "key_file_readable_by_others"),
+        (lambda keys: shutil.rmtree(keys), "keys_missing"),
+        (lambda keys: (keys / "evaluator.secret").unlink(), None),
+    ],
+)
+def test_keys_that_a_role_of_the_plan_lacks_are_told_as_keys_before_anything_is_copied(
+    tmp_path: Path, spoil: Callable[[Path], Any], kind: str | None
+) -> None:
+    keys = tmp_path / "keys"
+    new_keys(keys)
+    spoil(keys)
+    read = hosts(keys=str(keys))
+    if kind is None:
+        _check_keys(read, planned())  # nobody evaluates
+        return
+    with raises(ConfigurationError, kind):
+        _check_keys(read, planned())
 
 
 def test_down_ends_an_up_that_still_copies_and_never_whom_an_old_file_names(

@@ -100,6 +100,32 @@ def test_an_identity_of_a_living_process_cannot_be_claimed(tmp_path: Path) -> No
     assert not answer.retry
 
 
+def test_a_relay_has_the_name_that_it_asks_for_and_a_node_has_one_whatever_it_is_called(tmp_path: Path) -> None:
+    """Who comes second may wait: it takes over when the first one has ended."""
+    members = members_of(tmp_path)
+    first = admitted(members, join("relay", "x", "relay-b", node="n"))
+    assert (first.name, admitted(members, join("relay", "y", node="m")).name.startswith("relay-")) == ("relay-b", True)
+    for name, node, kind, retry in (
+        ("relay-c", "n", "relay_there_already", True),
+        ("", "n", "relay_there_already", True),
+        ("relay-b", "n", "relay_there_already", True),
+        ("relay-b", "elsewhere", "identity_in_use", False),
+        ("actor-0", "elsewhere", "identity_unknown", False),
+    ):
+        answer = refused(members, join("relay", "z", name, node=node))
+        assert (answer.kind, answer.retry) == (kind, retry), (name, node)
+    members.leave(leave(first))
+    assert admitted(members, join("relay", "z", "relay-c", node="n")).name == "relay-c"
+    assert kinds_in(refused(members, join("relay", "x2", "relay-b", node="n")).reason) == ["relay_there_already"]
+
+
+def test_a_relay_whose_process_has_died_makes_room_for_one_of_another_name(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    admitted(members, join("relay", "x", "relay-b", pid=DEAD, node="n"))
+    assert admitted(members, join("relay", "y", "relay-c", node="n")).incarnation == 1
+    assert [relay.name for relay in members.members("relay")] == ["relay-c"]
+
+
 def test_a_process_that_asks_again_before_it_hears_the_answer_is_let_in_once(tmp_path: Path) -> None:
     members = members_of(tmp_path, actors=2)
     assert members.welcomed(join("actor", "x")) is None
