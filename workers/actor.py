@@ -127,9 +127,9 @@ class Actor:
     def close(self) -> None:
         """Lets go of sockets and memory."""
         self._links.close()
-        self._environment.close()
         if self._league is not None:
             self._league.close()
+        self._life.close_world(self._environment.close)
 
     def _prepare(self) -> None:
         """Weights of every policy, opponents of a league, and what an earlier incarnation left to be sent."""

@@ -72,9 +72,9 @@ class EvaluatorWorker:
 
     def close(self) -> None:
         """Closes environments and sockets."""
-        self._watch.close()
         for subscriber in self._subscribers.values():
             subscriber.close()
+        self._life.close_world(self._watch.close)
 
     def _adopt(self, policy: str, out: NDArray[np.uint8], have: Version) -> Version | None:
         subscriber = self._subscribers[policy]

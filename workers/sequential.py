@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -72,12 +72,12 @@ from workers.rollout.report import (
 )
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
-from workers.runtime.last_words import run_to_end, tell_end, tell_failure, watch_user_code
+from workers.runtime.last_words import leave, run_to_end, tell_end, tell_failure, watch_user_code
 from workers.runtime.logs import configure_logging
 from workers.runtime.process import INCOMPLETE, StopRequested, lock_run_folder
 from workers.runtime.seeds import seed_of
 from workers.runtime.sole_process import SoleProcess
-from workers.runtime.watchdog import install_stack_dump_signal
+from workers.runtime.watchdog import install_stack_dump_signal, return_or_go_on
 
 __all__ = ["Sequential", "command"]
 
@@ -268,9 +268,18 @@ class Sequential:
         summary = self._summary(complete)
         self._books.write_summary(summary)  # before the world is closed, which may never end
         self._life.rescue = _never
+        return_or_go_on(
+            "sequential", self._close_worlds, lambda: leave(_told(lambda: self._end(complete, summary, lock)))
+        )
+        self._end(complete, summary, lock)
+
+    def _close_worlds(self) -> None:
         self._environment.close()
         if self._watch is not None:
             self._watch.close()
+
+    def _end(self, complete: bool, summary: dict[str, Any], lock: int | None) -> bool:
+        """Baselines, and the books' end; `complete`."""
         self._life.rest()
         if complete:
             baselines = BaselineProcess(self._run, self._folder, self._began, lock)
@@ -282,6 +291,7 @@ class Sequential:
         self._books.close(summary["complete"])
         if complete:
             check_trained(summary)
+        return complete
 
     @property
     def _over(self) -> bool:
@@ -382,6 +392,16 @@ class Sequential:
         self._life.show(self._books.view)
 
 
+def _told(body: Callable[[], bool]) -> int:
+    """The exit code of a run that `body` makes, which returns whether it is complete; how that ended is said."""
+    try:
+        complete = body()
+    except Exception as fault:
+        return tell_failure("sequential", fault)[1]
+    tell_end("sequential")
+    return 0 if complete else INCOMPLETE
+
+
 def _never() -> None:
     """Nothing waits here."""
 
@@ -399,21 +419,20 @@ def command(config: Path, run_dir: Path) -> None:
         signal.signal(number, life.stop)
     watch_user_code()
     install_stack_dump_signal()
-    try:
-        run = read_run(config)
-        run_dir = run_dir.resolve()
-        lock = lock_run_folder(run, run_dir)
-        configure_logging("sequential", run, run_dir)
+
+    def body() -> bool:
+        run, folder = read_run(config), run_dir.resolve()
+        lock = lock_run_folder(run, folder)
+        configure_logging("sequential", run, folder)
         life.watch(run)
-        sequential = Sequential(run.anchored(), run_dir, life)
+        sequential = Sequential(run.anchored(), folder, life)
         life.rescue = sequential.rescue
         complete = sequential.run()
         sequential.finish(complete, lock)
         os.close(lock)
-    except Exception as fault:
-        sys.exit(tell_failure("sequential", fault)[1])
-    tell_end("sequential")
-    sys.exit(0 if complete else INCOMPLETE)
+        return complete
+
+    sys.exit(_told(body))
 
 
 if __name__ == "__main__":

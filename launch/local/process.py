@@ -16,7 +16,7 @@ from pathlib import Path
 from launch.local.fork_client import ForkClient, ForkedProcess
 from launch.local.restart_budget import RestartBudget
 from protocol.errors import DiskFault, EnvironmentFault
-from protocol.errors.origin import Crash, crash_in, ended, stack_in
+from protocol.errors.origin import Crash, crash_in, ended, stack_in, waiting
 
 __all__ = [
     "FATAL",
@@ -68,6 +68,8 @@ class Process:
     """Whether nothing is left of its session."""
     _said_before: int = 0
     """Bytes in the file when it was started last."""
+    _heard: int = 0
+    """Bytes in the file that `new_waits` has looked at."""
 
     @property
     def code(self) -> int | None:
@@ -119,6 +121,17 @@ class Process:
         if crash is not None:
             return f"{how}{crash.what}{crash.at}"
         return how + (self.traceback().rpartition("\n")[2] or _SPEECHLESS)
+
+    def new_waits(self) -> list[str]:
+        """What it has said since this was asked last of code of the user that it waits for."""
+        begins = waiting(self.role)
+        with suppress(OSError), self.output.open("rb") as stream:
+            stream.seek(max(self._heard, self._said_before))
+            whole = stream.read().rpartition(b"\n")[0]
+            self._heard = max(self._heard, self._said_before) + len(whole)
+            lines = whole.decode(errors="replace").splitlines()
+            return [line.removeprefix(begins) for line in lines if line.startswith(begins)]
+        return []
 
     def in_order(self) -> bool:
         """Whether it said that its work was done, before it ended: a library can end it past Python, too."""

@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -165,12 +165,15 @@ def _follow(
 ) -> None:
     """Until a run in one process has ended, for which it has its time when it is interrupted. One that gives no sign of
     life, as where a library lets no other thread run, is killed, and says before where it is."""
-    silence, end = SilenceWatch(), math.inf
+    silence, end, said_at = SilenceWatch(), math.inf, 0.0
     while True:
         interrupt.sleep(_LOOK_OFTEN if interrupt.count else _LOOK_EVERY)
         now, over = time.monotonic(), process.code is not None
         if (view := views.newest()) is not None:
             show(view)
+        if over or now - said_at >= _SAID_EVERY:
+            said_at = now
+            _tell_waits([process], set(), tell)
         if over:
             return
         silent = silence.poll(views.heard_at, now) >= max(_START_SECONDS, run.stall_timeout)
@@ -194,7 +197,8 @@ def _supervise(
     tell: Callable[[str], None],
 ) -> None:
     """Until the coordinator ends by itself, or an interrupt made it end."""
-    shown_at, asked, end, left = 0.0, 0, 0.0, False
+    shown_at, said_at, asked, end, left = 0.0, 0.0, 0, 0.0, False
+    waits = set[str]()
     revival = RestartManager(tell, run.lockstep)
     heartbeat = min(run.monitor_period, max(run.actor_timeout, run.learner_timeout) / 3)
     presence, stalled = (
@@ -209,7 +213,10 @@ def _supervise(
             tell("stopping: workers finish their turn; press Ctrl-C again to end at once")
             coordinator.popen.send_signal(signal.SIGTERM)
             end = interrupt.first_at + END_SECONDS
-        if coordinator.code is not None and (asked or coordinator.code >= 0):
+        if (over := coordinator.code is not None and (asked or coordinator.code >= 0)) or now - said_at >= _SAID_EVERY:
+            said_at = now
+            _tell_waits(processes, waits, tell)
+        if over:
             if coordinator.code not in (0, INCOMPLETE):
                 revival.show(coordinator)
                 fault = RunFailed("coordinator_failed", reason=coordinator.why(), file=coordinator.output)
@@ -304,6 +311,15 @@ def _tell_stall(view: View, running: Mapping[int, Process], tell: Callable[[str]
             running[pid].popen.send_signal(signal.SIGUSR1)
         tell(f"{said}; what each of them does stands at the end of logs/*.out")
     return said
+
+
+def _tell_waits(processes: Sequence[Process], told: set[str], tell: Callable[[str], None]) -> None:
+    """What they say of code of the user that they wait for, but for what others have `told`."""
+    for process in processes:
+        for said in process.new_waits():
+            if said not in told:
+                told.add(said)
+                tell(f"{process.output.stem}: {said}")
 
 
 def _refused(process: Process, tell: Callable[[str], None]) -> ConfigurationError | None:

@@ -16,10 +16,24 @@ from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
 from types import FrameType
 from typing import Any, NamedTuple
 
-__all__ = ["Crash", "Told", "blame", "crash_in", "ended", "is_ours", "is_users", "one_line", "place_of", "stack_in"]
+__all__ = [
+    "Crash",
+    "Told",
+    "awaited_in",
+    "blame",
+    "crash_in",
+    "ended",
+    "is_ours",
+    "is_users",
+    "one_line",
+    "place_of",
+    "stack_in",
+    "waiting",
+]
 
 _HOME = Path(__file__).resolve().parents[2]
 _OURS = tuple(f"{_HOME / name}{os.sep}" for name in ("launch", "protocol", "rookery", "workers"))
+_WORLDS = f"{_HOME / 'workers' / 'environments'}{os.sep}"
 _STDLIB = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
 _FATAL = re.compile(r"^(?:Fatal Python error: (?P<fatal>.+)|(?P<exit>os\._exit\(.*\)))$", re.MULTILINE)
 _STACK = re.compile(r"^(?:Current thread .*|Stack) \(most recent call first\):\n((?:  .*\n)*)", re.MULTILINE)
@@ -82,6 +96,23 @@ def place_of(frame: FrameType) -> str:
     return _place(last.name, last.filename, last.lineno)
 
 
+def awaited_in(frame: FrameType | None) -> str:
+    """Which function of the user a thread with this innermost frame waits for, or of a world's library that we have
+    called; empty where it is in what we do ourselves."""
+    called = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        owner = _owner(file)
+        if owner == "user":
+            return _place(frame.f_code.co_name, file, frame.f_lineno)
+        if owner == "rookery":
+            return called if file.startswith(_WORLDS) else ""
+        if owner != "python":
+            called = called or _place(frame.f_code.co_name, file, frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
 def crash_in(said: str) -> Crash | None:
     """The last crash that is told in what a process wrote: by `faulthandler`, or of an `os._exit`."""
     ends = [*_FATAL.finditer(said)]
@@ -103,6 +134,11 @@ def stack_in(said: str) -> str:
 def ended(role: str) -> str:
     """What a worker says last that ended in order."""
     return f"{role}: ended in order"
+
+
+def waiting(role: str, said: str = "") -> str:
+    """What a worker says that waits long for code of the user; how such a line begins, without `said`."""
+    return f"{role}: waits: {said}"
 
 
 def is_ours(file: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ import pytest
 from protocol.config.run import parse_run
 from protocol.errors import EnvironmentFault
 from tests.flows import runs
+from tests.waiting import until
 from workers.environments.worlds.treasure_hunt import TreasureHunt
+from workers.evaluation.forked import Forked
 from workers.evaluation.periodic import PeriodicEvaluation
 from workers.learning.policy_learner import PolicyLearner
+from workers.runtime import watchdog
 from workers.runtime.sole_process import SoleProcess
 from workers.sequential import Sequential
 
@@ -97,6 +101,22 @@ def test_a_world_that_is_never_closed_leaves_a_complete_run_complete(
     monkeypatch.setattr(TreasureHunt, "close", close)
     train(tmp_path, life)
     assert set(kept) == {True}
+
+
+def test_a_world_that_hangs_as_it_is_closed_costs_neither_the_summary_nor_the_baselines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, life: SoleProcess, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watchdog, "_CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(TreasureHunt, "close", lambda _: time.sleep(600))
+    forked = Forked(lambda _: bool(train(tmp_path, life)))
+    forked.lines(60.0)
+    until(lambda: forked.over)
+    assert forked.code == 0
+    forked.close()
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["complete"]
+    assert summary["baselines_missing"].startswith("none are asked for"), "it went on to its end"
+    assert "sequential: ended in order" in capfd.readouterr().err
 
 
 def test_an_evaluation_ends_with_the_run_that_is_to_stop(

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 import click
 import yaml
@@ -35,10 +36,10 @@ from protocol.transport.sockets import HTTP, Ports, check_bind, open_context, re
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health, Usage
 from workers.runtime.http_server import HttpServer
-from workers.runtime.last_words import kill_children, tell_end, tell_failure, watch_user_code
+from workers.runtime.last_words import kill_children, leave, tell_end, tell_failure, watch_user_code
 from workers.runtime.logs import configure_logging
 from workers.runtime.metric_names import Identity
-from workers.runtime.watchdog import install_stack_dump_signal, run_watchdog
+from workers.runtime.watchdog import install_stack_dump_signal, return_or_go_on, run_watchdog
 
 __all__ = ["INCOMPLETE", "Options", "StopRequested", "WorkerProcess", "lock_run_folder", "run_dir_of", "worker_command"]
 
@@ -97,6 +98,7 @@ class WorkerProcess:
     stopping: threading.Event = field(default_factory=threading.Event)
     client: ControlClient | None = None
     vitals: Health = field(default_factory=Health)
+    _here: str = field(default_factory=os.getcwd)
     _http: HttpServer | None = None
     _run: str = ""
     _signal: int = 0
@@ -164,16 +166,45 @@ class WorkerProcess:
         """Runs `body`; returns the exit code: 128 + the signal's number where a signal ended it."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.on_signal)
-        error, code = "", 0
+        raised: BaseException | None = None
         try:
             self._tell()
             body(self)
-        except StopRequested:
-            log.info("event=stopped role=%s", self.role)
         except Exception as fault:
-            error, code = tell_failure(self.role, fault)
+            raised = fault
         finally:
-            self._leave(error)
+            code = self._end_body(raised)
+        return code
+
+    def close_world(self, close: Callable[[], object]) -> None:
+        """Closes what the user's code has made, at the end of the body. Where that hangs this process ends as it would
+        have without it."""
+        raised = sys.exc_info()[1]
+
+        def go_on() -> NoReturn:
+            code = self._end_body(raised)
+            self.say_end(code)
+            leave(code)
+
+        return_or_go_on(self.role, close, go_on)
+
+    def say_end(self, code: int) -> None:
+        """The last thing that a process does which ends with `code`, unless it begins again."""
+        if code == 0 and self.renewable:  # without a restart that the scheduler would count, and delay ever longer
+            kill_children()
+            os.chdir(self._here)  # the user's code may have changed it
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+        if code == 0:
+            tell_end(self.role)
+
+    def _end_body(self, raised: BaseException | None) -> int:
+        """Says what ended it, and farewell; the exit code."""
+        error, code = "", 0
+        if isinstance(raised, StopRequested):
+            log.info("event=stopped role=%s", self.role)
+        elif isinstance(raised, Exception):
+            error, code = tell_failure(self.role, raised)
+        self._leave(error)
         return code or (128 + self._signal if self._signal else 0)
 
     def _tell(self) -> None:
@@ -292,7 +323,7 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
     )
     @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for the coordinator.")
     def command(**options: object) -> None:
-        here = add_cwd_to_path()
+        add_cwd_to_path()
         watch_user_code()
         configure_logging(role)
         install_stack_dump_signal()
@@ -303,12 +334,7 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
         except RookeryError as fault:
             sys.exit(tell_failure(role, fault)[1])
         code = life.run(body)
-        if code == 0 and life.renewable:  # without a restart that the scheduler would count, and delay ever longer
-            kill_children()
-            os.chdir(here)  # the user's code may have changed it
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-        if code == 0:
-            tell_end(role)
+        life.say_end(code)
         sys.exit(code)
 
     return command

@@ -17,19 +17,34 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import FrameType
+from typing import NoReturn
 
 from protocol.config.run import Run
 from protocol.errors import Timeout
-from protocol.errors.origin import place_of
+from protocol.errors.origin import awaited_in, place_of, waiting
 from workers.runtime.health import Health
-from workers.runtime.logs import rates
+from workers.runtime.logs import SHOWN, rates
 
-__all__ = ["StallTimer", "install_stack_dump_signal", "place_of_thread", "run_watchdog", "turn_seconds"]
+__all__ = [
+    "SlowTurns",
+    "StallTimer",
+    "install_stack_dump_signal",
+    "place_of_thread",
+    "return_or_go_on",
+    "run_watchdog",
+    "turn_seconds",
+]
 
 log = logging.getLogger(__name__)
 
 _TICK = 0.5
 _RATES_EVERY = 10.0
+_SLOW_SECONDS = 10.0
+"""Without a turn, after which it is said what is waited for."""
+_CLOSE_SECONDS = 10.0
+"""In which a world may close itself when its run is over."""
 _TO_BEGIN = 5
 """Times as long as a turn that the first one may take, and all before it: a world that opens or resets, a dataset."""
 
@@ -41,6 +56,15 @@ class StallTimer:
         self._seconds = seconds
         self._ticked_at, self._still = -1.0, 0.0
 
+    @property
+    def still(self) -> float:
+        """Seconds that the loop stands still, be they many or few."""
+        return self._still
+
+    def limit(self, vitals: Health) -> float:
+        """Seconds that it may."""
+        return self._seconds * (1 if vitals.ticked_at else _TO_BEGIN)
+
     def poll(self, vitals: Health, elapsed: float, most: float = math.inf) -> float:
         """Seconds that the loop stands still, `elapsed` seconds of them new, once they are too many, or more than
         `most`; 0 else."""
@@ -49,7 +73,23 @@ class StallTimer:
             self._ticked_at, self._still = ticked_at, 0.0
             return 0.0
         self._still += elapsed
-        return self._still if self._still >= min(most, self._seconds * (1 if ticked_at else _TO_BEGIN)) else 0.0
+        return self._still if self._still >= min(most, self.limit(vitals)) else 0.0
+
+
+class SlowTurns:
+    """Which turns are worth a word: those twice as long as the last of which one was said, once each. Pure."""
+
+    def __init__(self, seconds: float) -> None:
+        self._due, self._longest = seconds, 0.0
+
+    def poll(self, still: float) -> bool:
+        """Whether the loop has stood still for so long that it is to be said now."""
+        if self._longest and still < self._longest:
+            self._due, self._longest = 2 * self._longest, 0.0
+        if self._longest or still >= self._due:
+            first, self._longest = not self._longest, still
+            return first
+        return False
 
 
 def turn_seconds(run: Run) -> float:
@@ -68,7 +108,7 @@ def run_watchdog(
     """Until the worker has `ended`; to be run by a thread of its own. `farewell` tells the coordinator. Logs now and
     then what the worker did and waited for. `look` is called again and again, and says how long the loop may stand
     still now if that is less."""
-    stall, tick = StallTimer(seconds), min(_TICK, seconds / 4)
+    stall, slow, tick = StallTimer(seconds), SlowTurns(_SLOW_SECONDS), min(_TICK, seconds / 4)
     before = told_at = time.monotonic()
     counted: Mapping[str, float] = {}
     while not ended.wait(tick):
@@ -81,6 +121,11 @@ def run_watchdog(
             if said := rates(counted, fresh, now - told_at):
                 log.info("event=rates %s", said)
             told_at, counted = now, fresh
+        if slow.poll(stall.still) and (where := awaited_in(_frame_of(threading.main_thread().ident))):
+            limit = stall.limit(vitals)
+            log.warning("event=slow seconds=%.0f limit=%g where=%s", stall.still, limit, where, extra=SHOWN)
+            said = f"no turn for {stall.still:.0f} s, as {where} does not return; at {limit:g} s it counts as hung"
+            _say(waiting(vitals.identity.role, f"{said} (stall_timeout)"))
         if still:
             _end(vitals.identity.role, still, farewell, most < math.inf)
 
@@ -92,10 +137,45 @@ def install_stack_dump_signal() -> None:
 
 def place_of_thread(number: int | None) -> str:
     """Where a thread is: function, file and line."""
-    frame = sys._current_frames().get(number or 0)
-    if frame is None:
-        return "an unknown place"
-    return place_of(frame)
+    frame = _frame_of(number)
+    return "an unknown place" if frame is None else place_of(frame)
+
+
+def return_or_go_on(role: str, close: Callable[[], object], go_on: Callable[[], NoReturn]) -> None:
+    """`close` in this thread, as libraries want it, where code of the user may keep it for ever. After some seconds it
+    is said where that is, and another thread does what is left to do: `go_on` ends this process."""
+    turn, here = threading.Lock(), threading.get_ident()
+
+    def late() -> None:
+        if not turn.acquire(blocking=False):
+            return
+        try:
+            where = place_of_thread(here)
+            log.warning("event=not_closed seconds=%g where=%s", _CLOSE_SECONDS, where, extra=SHOWN)
+            said = f"the world is not closed, as {where} has not returned for {_CLOSE_SECONDS:g} s"
+            _say(waiting(role, f"{said}; the run ends without it"))
+            go_on()
+        finally:
+            os._exit(1)  # nobody else would
+
+    timer = threading.Timer(_CLOSE_SECONDS, late)
+    timer.daemon = True
+    timer.start()
+    try:
+        close()
+    finally:
+        timer.cancel()
+        turn.acquire()  # for ever, where the other thread goes on
+
+
+def _frame_of(number: int | None) -> FrameType | None:
+    return sys._current_frames().get(number or 0)
+
+
+def _say(line: str) -> None:
+    with suppress(OSError, ValueError):  # a full disk, or the user's code has closed it
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def _end(role: str, still: float, farewell: Callable[[str], None], stopping: bool) -> None:

@@ -30,6 +30,11 @@ def says(code, words="ended in order"):
     print("sequential:", words, file=sys.stderr, flush=True)
     os._exit(code)
 
+def waits():
+    for words in ("waits: a", "no more", "waits: b"):
+        print("sequential:", words, file=sys.stderr, flush=True)
+        time.sleep(0.1)
+
 def hold():
     ctypes.PyDLL(None).sleep(600)
 
@@ -63,6 +68,7 @@ def begins(handler=signal.SIG_DFL):
 WAYS = {
     "complete": lambda: (begins(), trained(), says(0)),
     "stopped": lambda: (trained(False), says(9)),
+    "complete and slow": lambda: (begins(), waits(), trained(), says(0)),
     "nothing made": lambda: says(0),
     "0 past Python": lambda: (trained(), ctypes.CDLL(None)._exit(0)),
     "0 before all": lambda: ctypes.CDLL(None)._exit(0),
@@ -121,6 +127,11 @@ def test_who_says_that_it_ended_in_order_did(train: Any, what: str, complete: bo
     """Whatever the world wrote before it in the same line; what is shown is the newest view, as soon as it is whole."""
     outcome, shown = train(what)
     assert (outcome, shown[-1:]) == (RunOutcome(complete, {"complete": complete}), last)
+
+
+def test_what_is_waited_for_in_the_users_code_is_told_as_it_comes(train: Any, told: list[str]) -> None:
+    train("complete and slow")
+    assert told == ["sequential: a", "sequential: b"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,10 @@ import resource
 import signal
 import subprocess
 import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from ctypes import CDLL, c_char
 from pathlib import Path
 
 import pytest
@@ -20,6 +24,8 @@ from protocol.messages.core import Heartbeat, Welcome
 from tests.faults import kinds_in, raises, words_in
 from tests.protocol.control.test_control import coordinator
 from tests.waiting import until
+from workers.evaluation.forked import Forked
+from workers.runtime import watchdog
 from workers.runtime.process import Options, StopRequested, WorkerProcess, lock_run_folder, run_dir_of
 
 
@@ -174,3 +180,63 @@ def test_heartbeats_begin_with_joining_as_a_world_may_take_longer_to_open_than_a
 
         given = options(patience=60.0, coordinator=f"tcp://127.0.0.1:{free_port_block}")
         assert WorkerProcess("actor", given).run(body) == 0
+
+
+def returns() -> None:
+    pass
+
+
+def locks_twice() -> None:
+    """Hangs in a library, which no signal gets it out of."""
+    mutex, library = (c_char * 64)(), CDLL(None)
+    while True:
+        library.pthread_mutex_lock(mutex)
+
+
+def loops() -> None:
+    while True:
+        with suppress(BaseException):
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("close", "fault", "code"),
+    [
+        (locks_twice, None, 0),
+        (loops, None, 0),
+        (lambda: time.sleep(600), StopRequested(), 0),
+        (loops, EnvironmentFault("step_before_reset", environment="there"), EnvironmentFault.exit_code),
+        (returns, None, 0),
+    ],
+)
+def test_a_world_that_is_never_closed_changes_nothing_of_how_its_worker_ends(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    close: Callable[[], None],
+    fault: Exception | None,
+    code: int,
+) -> None:
+    monkeypatch.setattr(watchdog, "_CLOSE_SECONDS", 0.1)
+    life = WorkerProcess("actor", options())
+
+    def body(_: WorkerProcess) -> None:
+        try:
+            if fault is not None:
+                raise fault
+        finally:
+            life.close_world(close)
+
+    def worker(_: object) -> int:
+        ended = life.run(body)
+        life.say_end(ended)
+        return ended
+
+    forked = Forked(worker)
+    forked.lines(60.0)
+    until(lambda: forked.over)
+    assert forked.code == code
+    forked.close()
+    life.context.destroy(0)
+    said = capfd.readouterr().err
+    assert ("actor: ended in order" in said) == (code == 0)
+    assert ("actor: waits: " in said and "test_process.py:" in said) == (close is not returns)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from protocol.errors.origin import waiting
 from workers.coordination.stall_detector import StallDetector
 from workers.runtime import watchdog
 from workers.runtime.health import Health
-from workers.runtime.watchdog import StallTimer, place_of_thread
+from workers.runtime.metric_names import Identity
+from workers.runtime.watchdog import SlowTurns, StallTimer, place_of_thread
 
 
 def vitals_of(state: str, beat_at: float) -> Health:
@@ -90,6 +96,56 @@ def test_the_place_where_a_thread_hangs_is_named() -> None:
     assert "hangs_here (" in where, "and not in what it called of Python's own"
     assert "test_watchdog.py:" in where
     assert place_of_thread(None) == "an unknown place"
+
+
+@pytest.mark.parametrize(
+    ("turns", "told"),
+    [
+        ([9.0] * 50, []),
+        ([64.0] * 50, [10.0]),
+        ([600.0], [10.0]),
+        ([12.0, 23.0, 25.0, 3.0, 49.0, 51.0], [10.0, 24.0, 50.0]),
+    ],
+)
+def test_a_slow_turn_is_told_once_and_again_only_one_that_takes_twice_as_long(
+    turns: list[float], told: list[float]
+) -> None:
+    slow = SlowTurns(10.0)
+    stills = [still for turn in turns for still in (*np.arange(0.0, turn + 1), 0.0)]
+    assert [still for still in stills if slow.poll(still)] == told
+
+
+@pytest.mark.parametrize("called", ["time.sleep(5)", "threading.Event().wait(5)", "subprocess.run(['sleep', '5'])"])
+def test_who_waits_for_the_users_code_says_once_in_which_of_its_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], called: str
+) -> None:
+    """And nothing of a loop of ours that waits."""
+    source = f"import subprocess, threading, time\ndef step():\n    {called}\n"
+    space: dict[str, Any] = {}
+    exec(compile(source, tmp_path / "bad.py", "exec"), space)
+    thread = threading.Thread(target=space["step"], daemon=True)
+    thread.start()
+    time.sleep(0.2)  # it is where it waits
+    frame = watchdog._frame_of
+    for number, told in ((thread.ident, [f"step ({tmp_path}/bad.py:3)"]), (threading.get_ident(), [])):
+        ended, looked = threading.Event(), list[float]()
+        monkeypatch.setattr(watchdog, "_frame_of", lambda _, number=number: frame(number))
+        monkeypatch.setattr(watchdog, "_TICK", 0.01)
+        monkeypatch.setattr(watchdog, "_SLOW_SECONDS", 0.02)
+
+        def look(ended: threading.Event = ended, looked: list[float] = looked) -> float:
+            looked.append(1.0)
+            if len(looked) == 20:
+                ended.set()
+            return math.inf
+
+        health = vitals_of("acting", 1.0)
+        health.identity = Identity(role="actor")
+        watchdog.run_watchdog(health, 60.0, ended, print, look)
+        lines = capsys.readouterr().err.splitlines()
+        assert [
+            line.startswith(waiting("actor")) and place in line for line, place in zip(lines, told, strict=True)
+        ] == [True] * len(told)
 
 
 def member(name: str, role: str, silent: float = 0.1) -> dict[str, Any]:
