@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
@@ -26,11 +27,12 @@ from launch.run_dir import folder_for
 from protocol.config.base import known_as
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_summary
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, RookeryError
 from protocol.errors.origin import is_ours
 
 __all__ = ["TrainedRun", "load", "train"]
 
+_NAME = re.compile(r"[^.=\s]+").fullmatch
 _SAID = 80
 """Characters of what was given that a sentence repeats."""
 
@@ -44,13 +46,25 @@ class TrainedRun:
     folder: Path
 
 
+class _Trimmed:
+    """Whoever is refused sees his own line and the sentence, and none of our frames."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, fault: BaseException | None, _trace: object) -> None:
+        if isinstance(fault, RookeryError):
+            fault.__traceback__ = None
+
+
 def load(folder: Path | str) -> TrainedRun:
     """The run in `folder` as it ended; ConfigurationError if none has ended there."""
-    folder = _path("folder", folder).resolve()
-    summary = read_summary(folder)
-    if summary is None:
-        raise ConfigurationError("run_without_summary", file=folder)
-    return TrainedRun(bool(summary.get("complete", True)), summary, folder)
+    with _Trimmed():
+        folder = _path("folder", folder).resolve()
+        summary = read_summary(folder)
+        if summary is None:
+            raise ConfigurationError("run_without_summary", file=folder)
+        return TrainedRun(bool(summary.get("complete", True)), summary, folder)
 
 
 def train(
@@ -69,28 +83,30 @@ def train(
 
     `source`: a preset or a YAML file; `env`: an environment in place of its own, as `package.module:function`, which
     workers import from the working directory or what is installed, never from a notebook; `settings`: keys and values,
-    as in {"policy.learning_rate": 0.001}. Raises ConfigurationError, or RunFailed, in one sentence.
+    as in {"policy.learning_rate": 0.001}, or sections of such, as in {"policy": {"learning_rate": 0.001}}. Raises
+    ConfigurationError, or RunFailed, in one sentence.
     """
-    _check_outside_of_workers(sys._getframe(1))
-    logging.getLogger().addHandler(logging.NullHandler())  # what the supervisor has to say is told with the progress
-    for name in unknown:
-        raise _unknown(name)
-    source = str(_path("source", source)) if source else None
-    if not isinstance(env, str | None):
-        raise ConfigurationError("environment_not_by_name", value=repr(env)[:_SAID], hint=_importable(env))
-    changes = _changes({} if settings is None else settings)
-    packages.check()
-    run = config_loader.load(source, changes, env=env, steps=steps, seed=seed)
-    alone = sequential or run.multiprocessing.enabled is False
-    folder = folder_for(source or env or "", None if run_dir is None else _path("run_dir", run_dir), alone)
-    console = Console(stderr=True)
-    how = supervisor.train_sequential if alone else supervisor.train
-    display = Silent(console)
-    if progress:
-        display = Display(console) if console.is_terminal or console.is_jupyter else Plain(console)
-    with display:
-        outcome = how(run, folder, display.show, display.tell)
-    return TrainedRun(outcome.complete, outcome.summary, folder)
+    with _Trimmed():
+        _check_outside_of_workers(sys._getframe(1))
+        logging.getLogger().addHandler(logging.NullHandler())  # what the supervisor says is told with the progress
+        for name in unknown:
+            raise _unknown(name)
+        source = str(_path("source", source)) if source else None
+        if not isinstance(env, str | None):
+            raise ConfigurationError("environment_not_by_name", value=repr(env)[:_SAID], hint=_importable(env))
+        changes = _changes({} if settings is None else settings)
+        packages.check()
+        run = config_loader.load(source, changes, env=env, steps=steps, seed=seed)
+        alone = sequential or run.multiprocessing.enabled is False
+        folder = folder_for(source or env or "", None if run_dir is None else _path("run_dir", run_dir), alone)
+        console = Console(stderr=True)
+        how = supervisor.train_sequential if alone else supervisor.train
+        display = Silent(console)
+        if progress:
+            display = Display(console) if console.is_terminal or console.is_jupyter else Plain(console)
+        with display:
+            outcome = how(run, folder, display.show, display.tell)
+        return TrainedRun(outcome.complete, outcome.summary, folder)
 
 
 def _path(key: str, value: object) -> Path:
@@ -122,12 +138,22 @@ def _changes(settings: Mapping[str, Any]) -> list[str]:
     if not isinstance(settings, Mapping):
         raise ConfigurationError("settings_not_by_key", value=repr(settings)[:_SAID])
     changes = []
-    for key, value in settings.items():
+    for name, given in settings.items():
         try:
-            changes.append(f"{key}={json.dumps(value, default=_plain)}")
+            changes += [f"{key}={json.dumps(value, default=_plain)}" for key, value in _leaves(str(name), given)]
         except (TypeError, ValueError, RecursionError):
-            raise ConfigurationError("setting_not_plain", key=str(key), value=repr(value)[:_SAID]) from None
+            raise ConfigurationError("setting_not_plain", key=str(name), value=repr(given)[:_SAID]) from None
     return changes
+
+
+def _leaves(key: str, given: Any) -> Iterator[tuple[str, Any]]:
+    """(key, value) of all that is in a section, as what is not in it stays; a mapping whose keys cannot be part of a
+    path is a value."""
+    if not (isinstance(given, Mapping) and given and all(isinstance(name, str) and _NAME(name) for name in given)):
+        yield key, given
+        return
+    for name, value in given.items():
+        yield from _leaves(f"{key}.{name}", value)
 
 
 def _plain(value: Any) -> Any:

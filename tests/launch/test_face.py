@@ -81,6 +81,43 @@ def made_of(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     return made
 
 
+@pytest.mark.parametrize(
+    ("nested", "flat"),
+    [
+        ({"policy": {"learning_rate": 0.5}}, ["policy.learning_rate=0.5"]),
+        ({"policy": {"network": {"hidden": [8]}}, "steps": 7}, ["policy.network.hidden=[8]", "steps=7"]),
+        ({"policy": {"algorithm": {"name": "dqn"}}}, ["policy.algorithm.name=dqn"]),
+        ({"environment": {"copies": 4}, "policies": {}}, ["environment.copies=4", "policies={}"]),
+        ({"environment.settings": {"a.b": 1}}, ["environment.settings={a.b: 1}"]),
+    ],
+)
+def test_a_section_of_settings_changes_what_is_in_it_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nested: dict[str, Any], flat: list[str]
+) -> None:
+    made = made_of(monkeypatch)
+    rookery.train("cartpole", settings=nested, run_dir=tmp_path / "r", progress=False)
+    assert made == [load("cartpole", flat)]
+
+
+@pytest.mark.parametrize(
+    "given", [{"settings": {"policy": {"lr": 1}}}, {"stepz": 1}, {"source": "cartpool"}, {"settings": {"a": len}}]
+)
+def test_who_is_refused_sees_his_own_line_and_none_of_ours(tmp_path: Path, given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        rookery.train(**{"source": "cartpole", "run_dir": tmp_path / "r", **given})
+    assert [Path(entry.path).name for entry in caught.traceback] == ["test_face.py"]
+    with pytest.raises(ConfigurationError) as caught:
+        rookery.load(tmp_path / "nothing")
+    assert [Path(entry.path).name for entry in caught.traceback] == ["test_face.py"]
+
+
+def test_a_defect_of_ours_keeps_its_whole_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launch.api.folder_for", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as caught:
+        rookery.train("cartpole", run_dir=tmp_path / "r")
+    assert len(caught.traceback) > 2
+
+
 def test_settings_may_be_numpys_numbers_and_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = made_of(monkeypatch)
     settings = {

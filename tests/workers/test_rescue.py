@@ -108,7 +108,12 @@ def test_a_world_that_hangs_as_it_is_closed_costs_neither_the_summary_nor_the_ba
 ) -> None:
     monkeypatch.setattr(watchdog, "_CLOSE_SECONDS", 0.1)
     monkeypatch.setattr(TreasureHunt, "close", lambda _: time.sleep(600))
-    forked = Forked(lambda _: bool(train(tmp_path, life)))
+
+    def run(_: object) -> int:
+        train(tmp_path, life)
+        return 1  # as this thread should not come here
+
+    forked = Forked(run)
     forked.lines(60.0)
     until(lambda: forked.over)
     assert forked.code == 0
