@@ -26,6 +26,7 @@ from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from protocol.errors.distribution import install
 from workers.coordination.controls import Controls
+from workers.coordination.dashboard.siblings import Siblings
 from workers.metrics.history import History
 from workers.runtime.http_server import HttpRequest, Response, Routes
 
@@ -60,7 +61,7 @@ class Dashboard:
         config: str = "",
     ) -> None:
         self._folder, self._controls, self._told, self._history = folder, controls, told, history
-        self._logs = folder / run.log_dir
+        self._logs, self._siblings = folder / run.log_dir, Siblings(folder)
         self._config = config or yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False)
         self.token = token_of(folder)
         self._last: tuple[object, object, bytes] = (None, None, b"{}")
@@ -70,6 +71,7 @@ class Dashboard:
         reading = {
             "/api/view": lambda _: _json(self._view()),
             "/api/curves": self._curves,
+            "/api/runs": lambda _: _json(self._siblings.names()),
             "/api/config": lambda _: Response(self._config.encode()),
             "/api/log": self._log,
             "/api/events": self._events,
@@ -120,12 +122,16 @@ class Dashboard:
         }
 
     def _curves(self, request: HttpRequest) -> Response:
-        """Measure -> policy -> its curve, of all that are asked for."""
+        """Measure -> policy -> its curve, of all that are asked for; of another `run` in the same folder, if one is."""
+        run = request.query.get("run", [""])[0]
+        history = self._siblings.history(run) if run else self._history
+        if history is None:
+            return _refused(404, f"there is no run {run!r} with measurements beside this one")
         return _json(
             {
                 measure: {
                     name: {"steps": steps, "values": values}
-                    for name, (steps, values) in self._history.curves(measure).items()
+                    for name, (steps, values) in history.curves(measure).items()
                 }
                 for measure in request.query.get("measure", ())
             }

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import stat
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 import yaml
@@ -15,6 +16,7 @@ from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.workers.coordination.dashboard.asking import ask
 from tests.workers.coordination.dashboard.pages import shown
+from tests.workers.tools.test_page import left
 from workers.coordination.dashboard.dashboard import token_of
 
 
@@ -122,3 +124,43 @@ def test_the_page_asks_nobody_else_for_anything(run_dir: Path) -> None:
             assert "://" not in answer.text
             assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
         assert len(ask(f"{url}/plotly.min.js").body) > 1_000_000
+
+
+def test_other_runs_are_those_that_the_folder_lists_and_nothing_else(tmp_path: Path) -> None:
+    """Neither paths nor links lead anywhere, whatever lies there."""
+    runs = tmp_path / "runs"
+    for place in ("runs", "elsewhere"):
+        (tmp_path / place).mkdir()
+    left(tmp_path / "elsewhere" / "secret")
+    with shown(runs / "mine") as (run, url):
+        left(runs / "other", policies=2)
+        left(runs / "begun", rows=0)
+        os.utime(runs / "begun", (2e9, 2e9))  # the newest
+        left(runs / "half")
+        (runs / "half" / "metrics.jsonl").unlink()
+        (runs / "half" / "metrics.jsonl").symlink_to(tmp_path / "elsewhere" / "secret" / "metrics.jsonl")
+        (runs / "linked").symlink_to(tmp_path / "elsewhere" / "secret")
+        assert ask(f"{url}/api/runs").status == 401
+        assert ask(f"{url}/api/runs", Authorization=run.right).json == ["begun", "other"]
+        told = ask(f"{url}/api/curves?run=other&measure=return", Authorization=run.right).json
+        assert [*told["return"]] == ["other · p0", "other · p1"]
+        for name in (
+            *(
+                "linked",
+                "half",
+                "mine",
+                ".",
+                "..",
+                "%2e%2e",
+                "..%2felsewhere%2fsecret",
+                "other%2f",
+                "other%2f.",
+            ),
+            *("other%2f..%2fother", quote(str(tmp_path / "elsewhere" / "secret"), safe=""), "other%00"),
+        ):
+            refused = ask(f"{url}/api/curves?run={name}&measure=return", Authorization=run.right)
+            assert refused.status == 404, name
+        with (runs / "other" / "metrics.jsonl").open("a") as lines:
+            lines.write('\n{"agent_steps": 9000, "p0": {"return": 7.0}, "p1": {"return": 8.0}}\n')
+        told = ask(f"{url}/api/curves?run=other&measure=return", Authorization=run.right).json
+        assert told["return"]["other · p0"]["steps"][-1] == 9_000, "it is read again when it has grown"

@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.waiting import until
 from tests.workers.coordination.dashboard.browser import browser
 from tests.workers.coordination.dashboard.pages import shown
+from tests.workers.tools.test_page import left
 
 TAB, ENTER, RIGHT = "\ue004", "\ue007", "\ue014"
 LEAGUE = {
@@ -164,6 +165,32 @@ def test_a_page_opens_on_the_return_and_stands_still_when_the_run_is_over(tmp_pa
         window.do("document.getElementById('config-fold').open = true")
         window.until("return document.getElementById('config').textContent")
         assert [line for line in window.complaints() if "Uncaught" in line] == []
+
+
+def test_other_runs_of_the_folder_are_shown_beside_a_living_one(tmp_path: Path, run_dir: Path) -> None:
+    """In all panels and in the search; the living one goes on, also where the other has come further."""
+    names = "return Curves.panels.find((one) => one.title === arguments[0]).place.data.map((line) => line.name)"
+    with shown(run_dir, policies=1) as (run, url), browser(tmp_path) as window:
+        left(run_dir.parent / "before", rows=30)
+        run.look()
+        window.open(f"{url}/#token={run.token}")
+        until(lambda: "return" in window.do(FIGURES), what="its own return is drawn")
+        window.do("document.querySelector('#others summary').click()")
+        window.until("return document.querySelector('#runs input')")
+        assert window.do(CELLS, "#runs label") == ["before"]
+        window.do("document.querySelector('#runs input').click()")
+        until(lambda: window.do(names, "return") == ["agent_0", "before"], what="both are drawn")
+        assert window.do(DRAWN, "return")[1][3] == [0.0] * 30
+        before = len(window.do(DRAWN, "return")[0][3])
+        run.look()
+        until(lambda: len(window.do(DRAWN, "return")[0][3]) > before, what="the living one goes on")
+        window.do("document.getElementById('measure').focus()")
+        window.press("version" + TAB)
+        until(lambda: "version" in window.do(FIGURES), what="what was searched for is drawn")
+        until(lambda: window.do(names, "version") == ["agent_0", "before"], what="of both")
+        window.do("document.querySelector('#runs input').click()")
+        until(lambda: window.do(names, "return") == ["agent_0"], what="it is alone again")
+        assert window.complaints() == []
 
 
 def test_what_belongs_together_is_one_panel_and_any_measure_is_found_by_its_name(tmp_path: Path, run_dir: Path) -> None:

@@ -14,6 +14,7 @@ const Curves = (() => {
     { title: "", measures: [] }, // of the measure that is searched for
   ];
   const lines = new Map(); // measure -> name -> {steps, values}
+  const others = new Map(); // another run -> the same
   const Shown = { panels: PANELS, slowest: 0 };
   let newest = -1, smooth = 0, log = false, drawing = false, again = false;
 
@@ -45,7 +46,7 @@ const Curves = (() => {
 
   // [measure, name, line], in an order in which a policy has the same place in each panel.
   function linesOf(panel) {
-    return panel.measures.flatMap((measure) => Object.entries(lines.get(measure) ?? {})
+    return panel.measures.flatMap((measure) => [lines, ...others.values()].flatMap((of) => Object.entries(of.get(measure) ?? {}))
       .filter(([, line]) => line.steps.length).sort(([a], [b]) => a.localeCompare(b, "en", { numeric: true }))
       .map(([name, line]) => [measure, name, line]));
   }
@@ -111,12 +112,32 @@ const Curves = (() => {
     setTimeout(next);
   }
 
+  // All measures that are shown, of this run or another one; null where they cannot be had.
+  async function ask(run) {
+    const wanted = PANELS.flatMap((panel) => panel.measures).map((measure) => ["measure", measure]);
+    const query = new URLSearchParams(run === undefined ? wanted : [["run", run], ...wanted]);
+    const answer = await fetch(`api/curves?${query}`).catch(() => null);
+    return answer?.ok ? await answer.json() : null;
+  }
+
+  // Shows these runs beside this one, as far as they have come.
+  async function compare(runs) {
+    for (const run of others.keys()) if (!runs.includes(run)) others.delete(run);
+    for (const run of runs) if (!others.has(run)) others.set(run, new Map());
+    await loadOthers();
+    draw();
+  }
+
+  async function loadOthers() {
+    await Promise.all([...others.keys()].map(async (run) => {
+      const told = await ask(run);
+      if (told && others.has(run)) others.set(run, new Map(Object.entries(told)));
+    }));
+  }
+
   // Asks for what there is of all measures that are shown.
   async function load() {
-    const wanted = PANELS.flatMap((panel) => panel.measures);
-    const query = wanted.map((measure) => `measure=${encodeURIComponent(measure)}`).join("&");
-    const answer = await fetch(`api/curves?${query}`).catch(() => null);
-    const told = answer?.ok ? await answer.json() : null;
+    const [told] = await Promise.all([ask(), loadOthers()]);
     if (!told) return;
     for (const [measure, curves] of Object.entries(told)) {
       const last = Math.max(-1, ...Object.values(curves).map((line) => line.steps.at(-1) ?? -1));
@@ -198,5 +219,5 @@ const Curves = (() => {
   }
 
   const points = () => linesOf(PANELS[0]).reduce((n, [, , line]) => n + line.steps.length, 0);
-  return Object.assign(Shown, { add, begin, choose, draw, load, points });
+  return Object.assign(Shown, { add, begin, choose, compare, draw, load, points });
 })();

@@ -105,6 +105,21 @@ function choose(measure) {
   Curves.choose(measure);
 }
 
+// The runs that lie beside this one, to be ticked; those that are ticked stay so.
+async function showRuns() {
+  if (!at("others").open) return;
+  const answer = await fetch("api/runs").catch(() => null), place = at("runs");
+  const ticked = new Set([...place.querySelectorAll(":checked")].map((box) => box.value));
+  const names = answer?.ok ? await answer.json() : [];
+  place.replaceChildren(...names.map((name) => {
+    const label = document.createElement("label"), box = document.createElement("input");
+    [box.type, box.value, box.checked] = ["checkbox", name, ticked.has(name)];
+    label.append(box, name);
+    return label;
+  }));
+  if (!names.length) place.textContent = "none with measurements";
+}
+
 function waitsFor(view) {
   if (view.made || view.wanted === undefined) return view.advice;
   const there = view.workers.filter((worker) => ["actor", "learner"].includes(worker.role)).length;
@@ -240,6 +255,10 @@ async function begin() {
   at("end").addEventListener("click", () => act("stop"));
   at("measure").addEventListener("change", (event) => choose(event.target.value));
   Curves.begin();
+  at("others").addEventListener("toggle", showRuns);
+  at("runs").addEventListener("change", () => {
+    Curves.compare([...at("runs").querySelectorAll(":checked")].map((box) => box.value));
+  });
   at("config-fold").addEventListener("toggle", async () => {
     at("config").textContent = await asked("api/config");
   });
