@@ -474,7 +474,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "agent_number_unknown": "{environment} tells of agent number {value} but has agents 0 to {limit}; correct the environment",
         "agent_repeated_in_turn": "{environment}: {field} of a turn should name each agent once but names {agents}; give all rows of an agent in one entry",
         "agent_sometimes_absent": "{environment}, agent {agent}: it should be present in all copies in every turn but is not, for which Gymnasium has no word; take TurnView",
-        "agent_unknown": "{environment}, agent {agent}: it should be one of {choices} but is unknown; list it in possible_agents",
+        "agent_unknown": "{environment}, agent {agent}: it should be one of {choices} but is unknown; list it in possible_agents, or leave it out of what reset and step return",
         "agent_selection_missing": "{environment}: agent_selection should name the agent whose turn it is but there is none; set it in reset and step",
         "agents_attribute_missing": "{environment}: env.agents should be a list of those who act but is {value}; keep it in the environment",
         "agents_neither_act_nor_end": "{environment}: agents {agents} should act or end but did neither for {limit} turns; correct the environment",

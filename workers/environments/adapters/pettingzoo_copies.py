@@ -103,6 +103,14 @@ class PettingZooCopies:
             raise EnvironmentFault("agent_unknown", environment=self.id, agent=key, choices=self.names)
         return self._number[key]
 
+    def check_known(self, *told: Mapping[Any, Any]) -> None:
+        """EnvironmentFault for an agent that is not listed in what was told by agent; what begins with two underscores,
+        as `__all__` of other libraries, is none."""
+        for by_agent in told:
+            for key in by_agent.keys() - self._number.keys():
+                if not str(key).startswith("__"):
+                    self.number(key)
+
     def close(self) -> None:
         """Closes all copies, though some may raise."""
         close_all(self.envs)

@@ -104,6 +104,7 @@ class PettingZooEnvironment(Environment):
     def _all_stay(self, copy: int, told: tuple[Any, ...]) -> None:
         """All agents acted and go on."""
         seen, rewards, _, _, infos = told
+        self._cast.check_known(seen, rewards, infos)
         board = self._board
         for k, (key, agent, masks) in enumerate(zip(self._keys, self._cast.agents, board.masks, strict=True)):
             if key not in seen or key not in rewards:
@@ -132,9 +133,9 @@ class PettingZooEnvironment(Environment):
                 board.end(k, copy, terminated, truncated, seen.get(key))
             elif key not in alive:
                 raise self._fault(key, f"copy {copy}", "terminated or truncated, as it left env.agents", "neither")
+        self._cast.check_known(rewards)
         for key in rewards.keys() - acts.keys():
-            if rewards[key]:
-                self._cast.number(key)
+            if rewards[key] and key in self._cast.keys:
                 raise self._fault(key, f"reward in copy {copy}", "nothing, as it did not act", repr(rewards[key]))
         if ended >= alive:
             self._begin(copy)
@@ -149,6 +150,7 @@ class PettingZooEnvironment(Environment):
         self._look(copy, seen, infos)
 
     def _look(self, copy: int, seen: Mapping[Any, Any], infos: Mapping[Any, Any]) -> None:
+        self._cast.check_known(seen, infos)
         for key in self._cast.alive(copy):
             if key not in seen:
                 raise self._lacks(key, copy, "observation")

@@ -182,7 +182,10 @@ class Faulty(Pair):
 
     def reset(self, seed: int | None = None) -> Any:
         self.resets += 1
-        return super().reset(seed)
+        seen, infos = super().reset(seed)
+        if self.wrong.startswith("reset") and self.resets > 2:
+            (infos if self.wrong == "reset infos" else seen)["righty"] = 0
+        return seen, infos
 
     def step(self, actions: dict[str, int]) -> Any:
         seen, rewards, terminated, truncated, infos = super().step(actions)
@@ -197,6 +200,10 @@ class Faulty(Pair):
                 seen["right"] = np.zeros((3, 1), np.uint8)
             case "dtype":
                 seen["right"] = np.zeros((1, 3), np.float32)
+            case "seen" | "rewards" | "infos":
+                {"seen": seen, "rewards": rewards}.get(self.wrong, infos)["righty"] = 0.0
+            case "rewards late" if self.at == 2:
+                rewards["righty"] = 0.0
             case "ghost" if self.at == 3:
                 rewards["left"] = 1.0
         return seen, rewards, terminated, truncated, infos
@@ -207,6 +214,10 @@ class Faulty(Pair):
     [
         ("left vanishes", "agent_data_invalid", {"agent": "left", "field": "copy 0", "value": "neither"}),
         ("stranger", "agent_unknown", {"agent": "stranger", "choices": ["left", "right"]}),
+        *(
+            (wrong, "agent_unknown", {"environment": "pair", "agent": "righty", "choices": ["left", "right"]})
+            for wrong in ("seen", "rewards", "rewards late", "infos", "reset", "reset infos")
+        ),
         ("stays", "agent_data_invalid", {"agent": "left", "field": "copy 0", "value": "there"}),
         ("space", "space_changed", {"where": "pair, agent left", "field": "observation space"}),
         ("no observation", "agent_data_invalid", {"agent": "left", "field": "observation in copy 0"}),
@@ -236,6 +247,21 @@ def test_a_faulty_environment_is_told_in_one_sentence(wrong: str, kind: str, fac
     said = str(caught.value)
     assert said.startswith("pair, ")
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("field", range(5))
+def test_what_other_libraries_say_of_all_agents_is_no_agent(field: int) -> None:
+    class Whole(Pair):
+        def step(self, actions: dict[str, int]) -> Any:
+            told = super().step(actions)
+            told[field]["__all__"] = False
+            return told
+
+    environment = PettingZooEnvironment("pair", lambda: Whole(left=(3, "truncated"), right=(2, "terminated")), 1)
+    turn = environment.reset(0)
+    for _ in range(5):
+        turn = environment.step([np.full(1, 10) for _ in turn.present])
+    assert {one.agent for one in turn.present} <= {0, 1}
 
 
 @pytest.mark.parametrize(
