@@ -145,7 +145,7 @@ class RunMetrics:
             **rates,
             "policies": policies,
             "auxiliaries": auxiliaries,
-            "evaluations": {one: found for one in self._played if (found := _evaluated(one, measured))},
+            "evaluations": self._evaluations(measured),
             "workers": workers,
             "restarts": dict(restarts),
             "waits": _waits(counted),
@@ -352,6 +352,12 @@ class RunMetrics:
             "lag": _lag(learners.values(), [policy])["mean"] if learns else None,
             **self._by_environment(policy, actors),
         }
+
+    def _evaluations(self, measured: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """The newest of each policy that has one, also when who evaluates has left."""
+        before = self.view.get("evaluations", {})
+        found = {policy: {**before.get(policy, {}), **_evaluated(policy, measured)} for policy in self._played}
+        return {policy: told for policy, told in found.items() if told}
 
     def _by_environment(self, policy: str, actors: Page) -> dict[str, float]:
         """`return/MEMBER` of a collection: of the episodes that ended there since the last look, if any did."""

@@ -283,3 +283,5 @@ def test_what_evaluators_tell_is_in_the_view(run_dir: Path) -> None:
     with closing(RunMetrics(Run(steps=1_000), ["a", "b", "c"], run_dir)) as books:
         books.observe({("actor-0", 1): {"env_steps": 8, "agent_steps": 8}}, {}, [], {}, told)
         assert books.view["evaluations"] == {"a": {"return": 3.0}, "b": {"hall": 1.0, "maze": 2.0}}
+        books.observe({("actor-0", 1): {"env_steps": 9, "agent_steps": 9}}, {}, [], {}, {"b.evaluation/hall": 5.0})
+        assert books.view["evaluations"] == {"a": {"return": 3.0}, "b": {"hall": 5.0, "maze": 2.0}}, "none has left"

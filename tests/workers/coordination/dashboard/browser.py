@@ -34,6 +34,7 @@ class Browser:
         wanted = {"goog:chromeOptions": {"binary": chromium, "args": options}, "goog:loggingPrefs": {"browser": "ALL"}}
         answer = self._post("/session", {"capabilities": {"alwaysMatch": wanted}})
         self._session = f"/session/{answer['sessionId']}"
+        self.resize(width, height)
 
     def open(self, url: str) -> None:
         """Goes to a page."""
@@ -46,6 +47,12 @@ class Browser:
     def text(self, name: str) -> str:
         """Of the element with this id."""
         return str(self.do("return document.getElementById(arguments[0]).textContent", name))
+
+    def resize(self, width: int, height: int) -> None:
+        """Lets the page be so large: a window itself is never narrower than 500."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        body = {"cmd": "Emulation.setDeviceMetricsOverride", "params": size}
+        self._post(f"{self._session}/goog/cdp/execute", body)
 
     def press(self, keys: str) -> None:
         """Keys, at whatever has the focus."""

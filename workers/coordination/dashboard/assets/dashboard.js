@@ -94,7 +94,7 @@ function showMeasures(view) {
   const list = at("measures");
   if (list.options.length === view.measures.length) return;
   list.replaceChildren(...view.measures.map((name) => new Option(name.split(/[_/]/)[0], name)));
-  if (!at("measure").placeholder) choose(["episode_length", "grad_norm"].find((name) => view.measures.includes(name)));
+  if (!Page.searched) choose(["episode_length", "grad_norm"].find((name) => view.measures.includes(name)));
 }
 
 // The field is emptied: a list of suggestions offers only what has in it what is there already.
@@ -253,7 +253,10 @@ async function begin() {
   at("stop").addEventListener("click", () => at("sure").showModal());
   at("keep").addEventListener("click", () => at("sure").close());
   at("end").addEventListener("click", () => act("stop"));
-  at("measure").addEventListener("change", (event) => choose(event.target.value));
+  at("measure").addEventListener("change", (event) => {
+    Page.searched = true;
+    choose(event.target.value);
+  });
   Curves.begin();
   at("others").addEventListener("toggle", showRuns);
   at("runs").addEventListener("change", () => {
