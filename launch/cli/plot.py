@@ -104,7 +104,8 @@ def _panel(
         if not np.isnan(found.low).any():
             axis.fill_between(steps, found.low, found.high, color=colour, alpha=0.2, linewidth=0)
     axis.set_title(_TITLES.get(measure, measure), fontsize=10)
-    axis.set_xlabel("agent steps")
+    static = all(run.config.get("actors") == 0 for group in groups for run in group.runs)
+    axis.set_xlabel("train steps" if static else "agent steps")
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)

@@ -68,8 +68,11 @@ def read_run(folder: Path) -> Measured:
     if not (folder / "config.yaml").is_file():
         raise ConfigurationError("folder_without_config", file=folder)
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    config = read_mapping(folder / "config.yaml")
     for row in _lines(folder / "metrics.jsonl"):
         at = float(row["agent_steps"])
+        if config.get("actors") == 0:  # nobody makes steps: as on the page
+            at = sum(told.get("train_steps", 0) for told in row.values() if isinstance(told, dict))
         for name, value in row.items():
             for measure, told in value.items() if isinstance(value, dict) else [(name, value)]:
                 if measure not in _SCALES and not measure.startswith("evaluation/"):  # from their own file
@@ -80,7 +83,7 @@ def read_run(folder: Path) -> Measured:
     curves = {
         key: (np.array([p[0] for p in points]), np.array([p[1] for p in points])) for key, points in found.items()
     }
-    return Measured(folder, read_mapping(folder / "config.yaml"), curves)
+    return Measured(folder, config, curves)
 
 
 def groups_of(runs: Iterable[Measured]) -> list[CurveGroup]:

@@ -193,3 +193,12 @@ def test_a_picture_that_may_not_be_written_asks_for_another_file(
     assert told.exit_code == DiskFault.exit_code
     assert kinds_in(told.output) == ["file_not_writable"]
     assert all(fact in told.output for fact in ("x.png", "Permission denied", "another file"))
+
+
+def test_without_actors_curves_go_over_train_steps(tmp_path: Path) -> None:
+    """As of cloning, where nobody makes agent steps and all points would lie at 0."""
+    (tmp_path / "config.yaml").write_text("{actors: 0}")
+    lines = [{"agent_steps": 0, "p": {"loss": 1 / i, "train_steps": 4 * i}, "q": {"train_steps": i}} for i in (1, 2, 3)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    steps, values = read_run(tmp_path).curves["p", "loss"]
+    assert (steps.tolist(), values.tolist()) == ([5, 10, 15], [1, 1 / 2, 1 / 3])
