@@ -45,7 +45,8 @@ def test_a_starved_learner_costs_next_to_nothing_E7(tmp_path: Path) -> None:
         ]
         assert len(learners) == 2
         shares: list[float] = []
-        while not shares or (min(shares) >= 0.05 and len(shares) < 5):  # the first window may see the end of a start
+        # the first window may see the end of a start, and on a busy machine the same turns take more processor time
+        while not shares or (min(shares) >= 0.05 and len(shares) < 20):
             before, start = [sum(one.cpu_times()[:2]) for one in learners], time.monotonic()
             time.sleep(3.0)
             spent = [sum(one.cpu_times()[:2]) - was for one, was in zip(learners, before, strict=True)]
