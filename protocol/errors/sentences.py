@@ -440,6 +440,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "value_span_empty": "v_min {low:g} is not below v_max {high:g}; raise v_max or lower v_min",
         "view_needs_ungrouped_copies": "{environment} steps its copies in groups; make it with async_factor 1",
         "word_misplaced": "{value!r} is {what}, and no preset or configuration's file; give {meant}",
+        "world_agent_named_twice": "the agent {agent!r} of a world has the name {value!r}, too; leave name out",
+        "world_agents_unreadable": "the agents of a world are {value}; give a list as in [{{name: cart, …}}], or names as in {{cart: {{…}}}}",
         "world_agents_beside_population": "a world has agents and a population, which hold the same; remove agents",
         "world_file_invalid": "{file} holds no world ({reason}); give JSON or YAML such as {{id: cart, agents: [{{name: cart, observation: {{kind: box, shape: [4]}}, action: {{kind: discrete, n: 2}}}}]}}",
         "world_is_no_grid": "this world is no grid whose cells could be counted; make a film instead (-o FILE.gif)",

@@ -22,13 +22,17 @@ from protocol.spaces.validation import check_places, check_size
 
 __all__ = ["World", "parse_world"]
 
+_SAID = 80
+"""Characters of what was given that a sentence repeats."""
+
 
 class World(Node):
     """The tree of one environment. `episode_steps`: the most steps an agent takes in an episode, if known.
     `action_period`: the most turns from an action of an agent in a copy to its next one there, if known.
 
-    `agents` in: the members of a population without further structure, instead of `population`. Out: all agents of the
-    tree in a fixed order (depth first) with their dotted names, as in `places`; it is not part of the JSON.
+    `agents` in: the members of a population without further structure, as a list or by their names, instead of
+    `population`. Out: all agents of the tree in a fixed order (depth first) with their dotted names, as in `places`; it
+    is not part of the JSON.
     """
 
     id: str = Field(min_length=1, max_length=1024)
@@ -112,10 +116,20 @@ def parse_world(text: str | bytes) -> World:
 
 
 def _named(agents: Any) -> Any:
-    """Agents as members of a population, which tells by `kind` what they are."""
+    """Agents as members of a population, which tells by `kind` what they are: a list of them, or by their names."""
+    if isinstance(agents, Mapping):
+        agents = [_called(name, agent) for name, agent in agents.items()]
     if not isinstance(agents, list | tuple):
-        return agents
+        raise ConfigurationError("world_agents_unreadable", value=repr(agents)[:_SAID])
     return tuple({"kind": "agent", **agent} if isinstance(agent, Mapping) else agent for agent in agents)
+
+
+def _called(name: Any, agent: Any) -> Any:
+    if not isinstance(agent, Mapping):
+        return agent
+    if (own := agent.get("name", name)) != name:
+        raise ConfigurationError("world_agent_named_twice", agent=name, value=own)
+    return {**agent, "name": name}
 
 
 def _deployed(node: Population) -> Population:

@@ -234,6 +234,13 @@ def test_a_leaf_with_a_name_too_long_for_a_field_is_refused() -> None:
         ("{", "value_invalid"),
         ('{"id": "w"}', "world_without_agents"),
         ('{"id": "w", "agents": {}}', "value_invalid"),
+        ('{"id": "w", "agents": {"": {}}}', "value_invalid"),
+        ('{"id": "w", "agents": {"a": 3}}', "value_invalid"),
+        ('{"id": "w", "agents": 3}', "world_agents_unreadable"),
+        ('{"id": "w", "agents": "a"}', "world_agents_unreadable"),
+        ('{"id": "w", "agents": null}', "world_agents_unreadable"),
+        ('{"id": "w", "agents": {"a": {"name": "b"}}}', "world_agent_named_twice"),
+        ('{"id": "w", "agents": {"a": {"name": null}}}', "world_agent_named_twice"),
         ("\ufeff", "value_invalid"),
         ('"w"', "world_without_agents"),
     ],
@@ -241,6 +248,17 @@ def test_a_leaf_with_a_name_too_long_for_a_field_is_refused() -> None:
 def test_what_is_no_world_is_refused_with_one_sentence(text: str, kind: str) -> None:
     _refused(kind, text)
     _refused("value_invalid", b"\xff\xfe" + text.encode())
+
+
+@pytest.mark.parametrize("named", [{}, {"name": "hare"}])
+def test_agents_by_their_names_are_those_of_a_list(named: dict[str, str]) -> None:
+    hare: dict[str, Any] = {"observation": {"kind": "discrete", "n": 3}, "action": {"kind": "discrete", "n": 2}}
+    fox = {**hare, "action_mask": True}
+    listed = {"id": "w", "agents": [{"name": "hare", **hare}, {"name": "fox", **fox}]}
+    world = World.model_validate({"id": "w", "agents": {"hare": {**hare, **named}, "fox": fox}})
+    assert [agent.name for agent in world.agents] == ["hare", "fox"]
+    assert world == World.model_validate(listed) == parse_world(json.dumps(listed))
+    assert world == parse_world(world.model_dump_json())
 
 
 def test_leaves_are_named_by_role_and_place_and_ordered() -> None:
