@@ -151,8 +151,7 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
     if refused is not None and fresh:
         remove(folder)
     kept = "; what it had trained is kept, with a summary" if summary else ""
-    fault = RunFailed("sequential_run_failed", reason=why, kept=kept, file=output)
-    raise refused or _untrained(process) or fault
+    raise refused or _failure(process, RunFailed("sequential_run_failed", reason=why, kept=kept, file=output))
 
 
 def _follow(
@@ -219,8 +218,7 @@ def _supervise(
         if over:
             if coordinator.code not in (0, INCOMPLETE):
                 revival.show(coordinator)
-                fault = RunFailed("coordinator_failed", reason=coordinator.why(), file=coordinator.output)
-                raise _untrained(coordinator) or fault
+                raise _coordinator_failure(coordinator)
             return
         if asked > 1 or (asked and now > end):
             return
@@ -332,10 +330,16 @@ def _refused(process: Process, tell: Callable[[str], None]) -> ConfigurationErro
     return None
 
 
-def _untrained(process: Process) -> RunFailed | None:
-    """What it said of a run that reached its end and trained nothing."""
+def _coordinator_failure(coordinator: Process) -> RunFailed:
+    """Why the run failed whose coordinator has ended."""
+    fault = RunFailed("coordinator_failed", reason=coordinator.why(), file=coordinator.output)
+    return _failure(coordinator, fault)
+
+
+def _failure(process: Process, fault: RunFailed) -> RunFailed:
+    """What `process` said itself, where nothing was trained; else `fault`."""
     told = RunFailed.heard(process.own_words())
-    return told if told.kind.startswith("nothing_trained") else None
+    return told if told.kind == "nothing_trained" else fault
 
 
 def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Callable[[str], None]) -> str:
@@ -373,5 +377,5 @@ def _join(client: ControlClient, coordinator: Process) -> Welcome | None:
             raise
     coordinator.popen.wait(_START_SECONDS)
     if coordinator.code != 0:
-        raise RunFailed("coordinator_failed", reason=coordinator.why(), file=coordinator.output)
+        raise _coordinator_failure(coordinator)
     return None

@@ -21,6 +21,8 @@ EXTERNAL = "external"
 """The preset whose worlds are programs that a user starts."""
 LONG = 900.0
 """Seconds in which a shortened run of any preset ends, on a busy machine too."""
+_PARTS = {"herd": 10, "pendulum": 10}
+"""Preset -> which part of its steps, where a fortieth makes no batch."""
 
 
 @contextmanager
@@ -48,10 +50,10 @@ def interrupted(command: Sequence[str], preset: str, folder: Path) -> bool:
 
 
 def sequence(preset: str, folder: Path, steps: int = 0, *settings: str) -> None:
-    """All of it, in a part of the preset's steps where none are given: a league needs many until it begins. A run that
-    was over before it was interrupted is tried again with more."""
+    """All of it, in a part of the preset's steps where none are given: a league needs many until it begins, and replay
+    or many streams until there is a batch. A run that was over before it was interrupted is tried again with more."""
     run = load(preset)
-    steps = steps or run.steps // (40 if run.league is None else 2)
+    steps = steps or run.steps // (2 if run.league is not None else _PARTS.get(preset, 40))
     for attempt in range(4):
         place = folder / str(attempt)
         place.mkdir()

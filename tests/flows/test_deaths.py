@@ -142,6 +142,8 @@ def test_a_run_that_trained_nothing_is_no_success(tmp_path: Path, memory_dir: Pa
     assert kinds_in(result.stderr) == ["nothing_trained"]
     summary = runs.summary_of(tmp_path)
     assert (summary["complete"], summary["untrained"]) == (False, ["agent_0", "agent_1"])
+    again = kinds_in(runs.train(runs.config(steps=64), tmp_path, *how).stderr)
+    assert again == (["sequential_run_stopped"] if how else ["nothing_trained"])
     assert runs.files(memory_dir) == []
 
 

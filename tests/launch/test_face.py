@@ -86,7 +86,7 @@ def made_of(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     [
         ({"policy": {"learning_rate": 0.5}}, ["policy.learning_rate=0.5"]),
         ({"policy": {"network": {"hidden": [8]}}, "steps": 7}, ["policy.network.hidden=[8]", "steps=7"]),
-        ({"policy": {"algorithm": {"name": "dqn"}}}, ["policy.algorithm.name=dqn"]),
+        ({"policy": {"algorithm": {"tau": 0.5}}}, ["policy.algorithm.tau=0.5"]),
         ({"environment": {"copies": 4}, "policies": {}}, ["environment.copies=4", "policies={}"]),
         ({"environment.settings": {"a.b": 1}}, ["environment.settings={a.b: 1}"]),
     ],
@@ -95,8 +95,8 @@ def test_a_section_of_settings_changes_what_is_in_it_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nested: dict[str, Any], flat: list[str]
 ) -> None:
     made = made_of(monkeypatch)
-    rookery.train("cartpole", settings=nested, run_dir=tmp_path / "r", progress=False)
-    assert made == [load("cartpole", flat)]
+    rookery.train("pendulum", settings=nested, run_dir=tmp_path / "r", progress=False)
+    assert made == [load("pendulum", flat)]
 
 
 @pytest.mark.parametrize(

@@ -374,12 +374,9 @@ class RunMetrics:
 
 def check_trained(summary: Mapping[str, Any]) -> None:
     """TrainingFault if a run that has reached its end trained none of the policies that it was to train."""
-    if summary["complete"]:
-        return
-    facts = {"steps": summary["agent_steps"], "policies": summary["untrained"]}
-    if count := sum(summary["restarts"].values()):
-        raise TrainingFault("nothing_trained_before_crashes", count=count, **facts)
-    raise TrainingFault("nothing_trained", segments=summary["segments"]["produced"], **facts)
+    if not summary["complete"]:
+        facts = {"steps": summary["agent_steps"], "segments": summary["segments"]["produced"]}
+        raise TrainingFault("nothing_trained", policies=summary["untrained"], **facts)
 
 
 def _evaluated(policy: str, measured: Mapping[str, float]) -> dict[str, float]:

@@ -197,8 +197,12 @@ def test_a_picture_that_may_not_be_written_asks_for_another_file(
 
 def test_without_actors_curves_go_over_train_steps(tmp_path: Path) -> None:
     """As of cloning, where nobody makes agent steps and all points would lie at 0."""
-    (tmp_path / "config.yaml").write_text("{actors: 0}")
+    one = tmp_path / "one"
+    one.mkdir()
+    (one / "config.yaml").write_text("{actors: 0}")
     lines = [{"agent_steps": 0, "p": {"loss": 1 / i, "train_steps": 4 * i}, "q": {"train_steps": i}} for i in (1, 2, 3)]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    steps, values = read_run(tmp_path).curves["p", "loss"]
+    (one / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    steps, values = read_run(one).curves["p", "loss"]
     assert (steps.tolist(), values.tolist()) == ([5, 10, 15], [1, 1 / 2, 1 / 3])
+    figure, _ = draw(tmp_path, "--only", "loss")
+    assert [axis.get_xlabel() for axis in figure.axes] == ["train steps"]

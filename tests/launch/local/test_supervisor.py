@@ -29,10 +29,11 @@ def client(fault: RookeryError) -> Any:
     return SimpleNamespace(join=join)
 
 
-def coordinator(code: int | None) -> Any:
-    """One that ends with this code, or goes on."""
+def coordinator(code: int | None, words: str = "ended") -> Any:
+    """One that ends with this code and these words, or goes on."""
     popen = SimpleNamespace(wait=lambda _seconds: code)
-    return SimpleNamespace(code=code, popen=popen, why=lambda: "ended", output=Path("coordinator.out"))
+    said = {"why": lambda: "ended", "own_words": lambda: words}
+    return SimpleNamespace(code=code, popen=popen, output=Path("coordinator.out"), **said)
 
 
 SILENT = Timeout("no_coordinator_answered", peer="there", seconds=1.0)
@@ -48,6 +49,8 @@ def test_a_coordinator_with_nothing_left_to_do_needs_no_workers(fault: RookeryEr
 def test_one_that_failed_is_told(fault: RookeryError) -> None:
     with raises(supervisor.RunFailed, "coordinator_failed", reason="ended"):
         supervisor._join(client(fault), coordinator(1))
+    with raises(supervisor.RunFailed, "nothing_trained"):
+        supervisor._join(client(fault), coordinator(8, "the run trained nothing [nothing_trained]"))
 
 
 @pytest.mark.parametrize("kind", ["run_is_ending", "nothing_left_to_do", "share_spent"])
@@ -113,3 +116,14 @@ def test_a_sequential_run_whose_world_ends_its_process_has_not_reached_its_end(
     with raises(supervisor.RunFailed, "sequential_run_failed") as caught:
         supervisor.train_sequential(run, tmp_path / "run", lambda _: None, lambda _: None)
     assert "leaver.py:4" in str(caught.value)
+
+
+def test_what_several_wait_for_is_told_once(tmp_path: Path) -> None:
+    said = [["step is slow"], ["step is slow", "reset is slow"], []]
+    processes: Any = [
+        SimpleNamespace(new_waits=waits.pop, output=tmp_path / f"actor-{number}.out")
+        for number, waits in enumerate([one] for one in said)
+    ]
+    lines: list[str] = []
+    supervisor._tell_waits(processes, set(), lines.append)
+    assert lines == ["actor-0: step is slow", "actor-1: reset is slow"]

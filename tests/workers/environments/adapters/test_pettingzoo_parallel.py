@@ -200,7 +200,7 @@ class Faulty(Pair):
                 seen["right"] = np.zeros((3, 1), np.uint8)
             case "dtype":
                 seen["right"] = np.zeros((1, 3), np.float32)
-            case "seen" | "rewards" | "infos":
+            case "seen" | "rewards" | "infos" if self.at == 1:
                 {"seen": seen, "rewards": rewards}.get(self.wrong, infos)["righty"] = 0.0
             case "rewards late" if self.at == 2:
                 rewards["righty"] = 0.0
