@@ -21,7 +21,7 @@ EXTERNAL = "external"
 """The preset whose worlds are programs that a user starts."""
 LONG = 900.0
 """Seconds in which a shortened run of any preset ends, on a busy machine too."""
-_PARTS = {"herd": 10, "pendulum": 10}
+_PARTS = {"herd": 10, "matrix-game-qmix": 10, "pendulum": 10}
 """Preset -> which part of its steps, where a fortieth makes no batch."""
 
 
