@@ -50,6 +50,7 @@ from workers.coordination.worker_counters import WorkerCounters
 from workers.evaluation.baseline_process import BaselineProcess
 from workers.evaluation.description import described
 from workers.evaluation.episodes import environments_of
+from workers.evaluation.scores import newest
 from workers.league.league_state import LeagueState
 from workers.league.pool_server import serve_chunk
 from workers.metrics.history import History
@@ -230,6 +231,7 @@ class Coordinator:
         }
         summary["disk_full"], summary["stalls"] = self._books.disk.missed, self._stillness.stalls
         summary["errors"] = self._departures.errors
+        summary["evaluations"] = newest(self._folder)
         if self._standing is not None:
             self._standing.update(self._tally.actors(), math.inf)
             summary["league"] = self._standing.view

@@ -25,6 +25,9 @@ from protocol.weights.version import Version
 from workers import freeze_startup_objects
 from workers.evaluation.periodic import PeriodicEvaluation
 from workers.planning.policy_plan import plan_policies
+from workers.policies.build import published_weights
+from workers.policies.checkpoint import list_steps
+from workers.policies.export.from_checkpoint import find_checkpoint
 from workers.runtime import torch_setup
 from workers.runtime.last_words import run_to_end
 from workers.runtime.logs import configure_logging
@@ -45,7 +48,8 @@ class EvaluatorWorker:
 
     def __init__(self, life: WorkerProcess, run: Run, world: World, folder: Path) -> None:
         assert run.evaluation is not None
-        self._life, plans = life, plan_policies(run, world)
+        self._life, self._folder, plans = life, folder, plan_policies(run, world)
+        self._learners_left = False
         self._watch = PeriodicEvaluation(run, run.evaluation, plans, folder, self._adopt, self._check)
         life.vitals.bind(lambda: "evaluating", None)
         self._subscribers = {
@@ -64,6 +68,7 @@ class EvaluatorWorker:
         if self._told("complete"):
             while client.status is not None and client.status.routes:  # who has left has published its last weights
                 self._rest()
+            self._learners_left = True
             try:
                 self._watch.run_if_due(self._told("made"), last=True)
             except StopRequested:
@@ -79,8 +84,19 @@ class EvaluatorWorker:
     def _adopt(self, policy: str, out: NDArray[np.uint8], have: Version) -> Version | None:
         subscriber = self._subscribers[policy]
         version = subscriber.adopt(out, have)
+        if self._learners_left and list_steps(self._folder / "checkpoints" / policy):
+            return self._saved(policy, out, version or have) or version
         if version is None and subscriber.newest > have:
             version = subscriber.wait(out, _ANSWER_SECONDS, self._life.check, have)
+        return version
+
+    def _saved(self, policy: str, out: NDArray[np.uint8], have: Version) -> Version | None:
+        """From the last checkpoint: a learner that has left took its memory with it, and of a short run at once."""
+        _, manifest, saved = find_checkpoint(self._folder, policy, "newest")
+        version = Version(manifest.provenance.incarnation, manifest.provenance.version)
+        if version <= have:
+            return None
+        out[:] = published_weights(saved).bytes_view()
         return version
 
     def _told(self, key: str) -> int:

@@ -37,6 +37,7 @@ from workers.environments.lockstep_blocks import build_lockstep_blocks
 from workers.environments.registry import make
 from workers.evaluation.baseline_process import BaselineProcess
 from workers.evaluation.periodic import PeriodicEvaluation
+from workers.evaluation.scores import newest
 from workers.learning.curiosity import IntrinsicReward
 from workers.learning.datasets.replayed_run import ReplayedRun, load_replayed_run
 from workers.learning.datasets.source import load_dataset
@@ -319,7 +320,7 @@ class Sequential:
         pages = ({_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()})
         clean = {_NAME, ("learner-0", 1)}
         missing = {"baselines": {}, "baselines_missing": "the run was stopped"}
-        return self._books.summary(*pages, clean, {}, missing, complete)
+        return self._books.summary(*pages, clean, {}, missing, complete) | {"evaluations": newest(self._folder)}
 
     def _curious(
         self, plan: TrainingPlan, auxiliaries: Mapping[str, AuxiliaryPlan], device: torch.device

@@ -23,6 +23,7 @@ __all__ = [
     "baselines_line",
     "environments_table",
     "health_line",
+    "read_rows",
     "render",
     "starting",
     "summary_table",
@@ -136,19 +137,33 @@ def health_line(finding: dict[str, Any]) -> str:
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
-    """Returns beside the baselines, and the steps of an episode in the last 5 %, one row a policy."""
-    table = Table(title="mean return of an episode, and its length in the end", title_justify="left")
-    for column in ("policy", "random", "scripted", "first 5 %", "last 5 %", "best 5 %", "length"):
+    """Returns beside the baselines and the last evaluations, and the steps of an episode in the last 5 %, or, of what
+    was learned from datasets, how much that was; one row a policy."""
+    evaluations, rows = summary.get("evaluations", {}), read_rows(summary)
+    evaluated = ["evaluation"] if evaluations else []
+    own = ["rows read", "rows trained"] if rows else ["first 5 %", "last 5 %", "best 5 %", "length"]
+    title = "mean return of an episode, and " + ("what was learned from" if rows else "its length in the end")
+    table = Table(title=title, title_justify="left")
+    for column in ("policy", "random", "scripted", *evaluated, *own):
         table.add_column(column, justify="left" if column == "policy" else "right")
     for name, curve in summary["returns"].items():
         known = summary["baselines"].get(name, {})
-        table.add_row(
-            name,
-            *(shown(known.get(k)) for k in ("random", "scripted")),
-            *(shown(curve[k]) for k in ("first", "last", "best")),
-            shown(summary.get("episode_length", {}).get(name)),
-        )
+        told = [rows[name]["read"], rows[name]["trained"]] if rows else [curve[k] for k in ("first", "last", "best")]
+        length = [] if rows else [summary.get("episode_length", {}).get(name)]
+        mean = [_mean(evaluations.get(name))] if evaluations else []
+        table.add_row(name, *map(shown, [known.get("random"), known.get("scripted"), *mean, *told, *length]))
     return table
+
+
+def read_rows(summary: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """policy -> rows read and trained on, of a run that learned from datasets; else empty."""
+    found: dict[str, dict[str, int]] = summary.get("rows", {})
+    return found if any(told["read"] for told in found.values()) else {}
+
+
+def _mean(found: dict[str, float] | None) -> float | None:
+    """Of an evaluation in several environments."""
+    return sum(found.values()) / len(found) if found else None
 
 
 def baselines_line(summary: dict[str, Any]) -> str:
@@ -171,6 +186,8 @@ def tell_summary(console: Console, summary: dict[str, Any]) -> None:
     console.print(baselines_line(summary), highlight=False, markup=False)
     if untrained := ", ".join(summary["untrained"]):
         console.print(f"never trained, as there was no batch for it: {untrained}", highlight=False, markup=False)
+    if read_rows(summary) and not summary["evaluations"]:
+        console.print("no episode was played: `rookery evaluate` with the run folder tells what the policies earn")
     if (by_environment := environments_table(summary)) is not None:
         console.print(by_environment)
 
@@ -231,8 +248,7 @@ def _policies(view: dict[str, Any]) -> Table:
         table.add_column(column, justify="left" if left else "right", no_wrap=column != "history")
     for name, policy in view["policies"].items():
         lag = "fixed" if policy["version"] is None else shown(policy["lag"], 3)
-        found = evaluations.get(name)
-        told = [shown(sum(found.values()) / len(found)) if found else "–"] if evaluated else []
+        told = [shown(_mean(evaluations.get(name)))] if evaluated else []
         length, history = shown(policy["episode_length"]), _History(policy["history"])
         table.add_row(name, shown(policy["return"]), *told, length, history, lag, *_flow(view, name))
     for name in view["auxiliaries"]:

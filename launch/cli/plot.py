@@ -19,15 +19,18 @@ from protocol.errors import ConfigurationError, one_sentence
 
 __all__ = ["draw", "plot"]
 
-_USUAL = ("return", "loss", "lag", "agent_steps_per_second")
+_USUAL = ("return", "loss", "lag", "agent_steps_per_second", "rows_per_second")
 _TITLES = {
     "return": "return of episodes",
     "evaluation": "return without exploring",
     "lag": "lag (versions)",
     "agent_steps_per_second": "agent steps per second",
+    "rows_per_second": "rows trained per second",
 }
 _MOST = 12
 """Lines that a legend still tells apart."""
+_LETTERS, _HANDLE = 70, 8
+"""That have room below a panel; as wide as what stands before a name."""
 
 
 def draw(groups: Sequence[CurveGroup], out: Path, only: Sequence[str] = ()) -> None:
@@ -38,7 +41,8 @@ def draw(groups: Sequence[CurveGroup], out: Path, only: Sequence[str] = ()) -> N
     except ImportError:
         raise ConfigurationError("matplotlib_missing") from None
     known = {_measure(name) for group in groups for _, name in group.curves()}
-    panels = [name for name in only or _USUAL if known & _shown_in(name)]
+    usual = _USUAL if "return" in known else ("evaluation", *_USUAL[1:])
+    panels = [name for name in only or usual if known & _shown_in(name)]
     if not panels or any(name not in panels for name in only):
         raise _nothing(known, [name for name in only if name not in panels])
     columns = min(2, len(panels))
@@ -52,7 +56,9 @@ def draw(groups: Sequence[CurveGroup], out: Path, only: Sequence[str] = ()) -> N
     for axis in axes[len(panels) :]:
         axis.remove()
     if 0 < len(named) <= _MOST:
-        figure.legend(named.values(), named, loc="outside lower center", ncols=min(3, len(named)), frameon=False)
+        fitting = int(_LETTERS * columns / (max(map(len, named)) + _HANDLE))
+        across = max(1, min(3, len(named), fitting))
+        figure.legend(named.values(), named, loc="outside lower center", ncols=across, frameon=False)
     try:
         figure.savefig(out, dpi=150)
     except ValueError as fault:
@@ -104,8 +110,8 @@ def _panel(
         if not np.isnan(found.low).any():
             axis.fill_between(steps, found.low, found.high, color=colour, alpha=0.2, linewidth=0)
     axis.set_title(_TITLES.get(measure, measure), fontsize=10)
-    static = all(run.config.get("actors") == 0 for group in groups for run in group.runs)
-    axis.set_xlabel("train steps" if static else "agent steps")
+    scales = {"rows trained" if run.config.get("actors") == 0 else "agent steps" for g, *_ in told for run in g.runs}
+    axis.set_xlabel(" or ".join(sorted(scales)))
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))
     axis.grid(alpha=0.3)
     axis.spines[["top", "right"]].set_visible(False)

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import click
 from rich.console import Console
 
-from launch.cli.display import Display, Plain, Silent, render, summary_table
+from launch.cli.display import Display, Plain, Silent, read_rows, render, summary_table
 from protocol.config.yaml_file import read_summary
 from protocol.control.verdicts import verdict_line
 from protocol.errors import ConfigurationError, Refused, Timeout
@@ -146,8 +146,11 @@ def _show(console: Console, view: dict[str, Any]) -> None:
         summary = view["summary"]
         console.print(summary_table(summary))
         how = "complete" if summary["complete"] else "ended early"
-        made, seconds, verdict = summary["agent_steps"], summary["seconds"], summary["verdict"]
-        console.print(f"{how}: {made:,} agent steps in {shown(seconds)} s; {verdict_line(verdict)}", highlight=False)
+        made, verdict = f"{summary['agent_steps']:,} agent steps", summary["verdict"]
+        if rows := read_rows(summary):
+            made = f"{sum(told['trained'] for told in rows.values()):,} rows trained"
+        waited = "" if verdict == "starting" else f"; {verdict_line(verdict)}"
+        console.print(f"{how}: {made} in {shown(summary['seconds'])} s{waited}", highlight=False)
     elif "made" in view:
         console.print(render(view))
     else:

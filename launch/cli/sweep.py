@@ -92,6 +92,7 @@ def aggregate(trials: list[Trial]) -> list[dict[str, Any]]:
                     "policy": policy,
                     "score": kind,
                     "runs": len(values),
+                    "of": len(members),
                     "iqm": float(told.value),
                     "low": low,
                     "high": high,
@@ -152,7 +153,8 @@ def _table(found: list[dict[str, Any]]) -> Table:
     for one in found:
         settings = ", ".join(f"{key.rpartition('.')[2]}={value}" for key, value in one["settings"].items()) or "–"
         sure = shown_interval(one["low"], one["high"])
-        table.add_row(settings, one["policy"], one["score"], str(one["runs"]), shown(one["iqm"]), sure)
+        runs = str(one["runs"]) if one["runs"] == one["of"] else f"{one['runs']} of {one['of']}"
+        table.add_row(settings, one["policy"], one["score"], runs, shown(one["iqm"]), sure)
     return table
 
 

@@ -28,7 +28,7 @@ _SMOOTH = 0.02
 """Share of a curve's length over which what was measured is averaged: half-second means jump about."""
 _KEYS = 3
 """By which runs are called, at most."""
-_SCALES = {"time", "env_steps", "agent_steps"}
+_SCALES = {"time", "env_steps", "agent_steps", "rows_trained"}
 Points = tuple[NDArray[np.float64], NDArray[np.float64]]
 """(steps [P], values [P])."""
 
@@ -70,9 +70,7 @@ def read_run(folder: Path) -> Measured:
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     config = read_mapping(folder / "config.yaml")
     for row in _lines(folder / "metrics.jsonl"):
-        at = float(row["agent_steps"])
-        if config.get("actors") == 0:  # nobody makes steps: as on the page
-            at = sum(told.get("train_steps", 0) for told in row.values() if isinstance(told, dict))
+        at = float(row.get("rows_trained", row["agent_steps"]))  # without actors nobody makes steps
         for name, value in row.items():
             for measure, told in value.items() if isinstance(value, dict) else [(name, value)]:
                 if measure not in _SCALES and not measure.startswith("evaluation/"):  # from their own file

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import zmq
 
 from tests.flows.runs import config, summary_of, train
-from workers.tools.evaluate import evaluate
+from workers.environments.registry import describe
+from workers.evaluator import EvaluatorWorker
+from workers.tools.evaluate import evaluate, load_run
 
 
 def test_a_run_evaluates_itself_and_in_the_end_what_its_checkpoints_are_J1(tmp_path: Path) -> None:
@@ -28,3 +35,28 @@ def test_a_run_evaluates_itself_and_in_the_end_what_its_checkpoints_are_J1(tmp_p
     # the last weights may have come, and been evaluated, before the coordinator told of all steps
     assert told == sorted(told)
     assert 1_000 <= told[0] <= told[-1] <= 6_000
+    assert {policy: list(told.values()) for policy, told in summary["evaluations"].items()} == {
+        policy: [mean] for policy, mean in again.items()
+    }
+    late = evaluated_late(tmp_path / "run", summary)
+    assert {policy: (line["version"], line["mean"]) for policy, line in late.items()} == {
+        policy: (line["version"], line["mean"]) for policy, line in last.items()
+    }
+
+
+def evaluated_late(folder: Path, summary: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """policy -> line of an evaluator that was ready only when all learners had left, as it may be in a short run."""
+    (folder / "evaluations.jsonl").unlink()
+    status = SimpleNamespace(routes=[], view={"made": summary["agent_steps"], "complete": 1})
+    client = SimpleNamespace(command="drain", status=status, changed=threading.Event())
+    vitals = SimpleNamespace(bind=lambda *_: None, tick=lambda: None)
+    run = load_run(folder)
+    with zmq.Context() as context:
+        life = SimpleNamespace(client=client, vitals=vitals, context=context)
+        life.check, life.report, life.close_world = lambda: None, lambda _: None, lambda close: close()
+        evaluator = EvaluatorWorker(cast("Any", life), run, describe(run.environment), folder)
+        try:
+            evaluator.run()
+        finally:
+            evaluator.close()
+    return {line["policy"]: line for line in map(json.loads, (folder / "evaluations.jsonl").read_text().splitlines())}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protocol.intervals import interval
 
-__all__ = ["FILE", "Score", "append", "score"]
+__all__ = ["FILE", "Score", "append", "newest", "score"]
 
 FILE = "evaluations.jsonl"
 
@@ -71,3 +71,12 @@ def append(folder: Path, lines: Iterable[dict[str, Any]]) -> None:
         os.write(file, text)
     finally:
         os.close(file)
+
+
+def newest(folder: Path) -> dict[str, dict[str, float]]:
+    """policy -> environment -> mean of the newest evaluation that the run in `folder` made of itself."""
+    found: dict[str, dict[str, float]] = {}
+    for line in map(json.loads, (folder / FILE).read_text().splitlines() if (folder / FILE).is_file() else ()):
+        if line["source"] == "run":
+            found.setdefault(line["policy"], {})[line["environment"]] = line["mean"]
+    return found

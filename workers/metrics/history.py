@@ -73,14 +73,14 @@ class History:
                 if name == measure or name.partition("/")[2] == measure
             }
 
-    def read(self, path: Path, without_actors: bool, of: str = "") -> None:
+    def read(self, path: Path, of: str = "") -> None:
         """Goes on where an earlier coordinator of this run ended, as its `metrics.jsonl` says. Of one of several runs,
         its policies are called with its name."""
         with path.open() as lines:  # one by one: of a long run they are gigabytes
             for line in lines:
-                self._read_line(line, without_actors, of)
+                self._read_line(line, of)
 
-    def _read_line(self, line: str, without_actors: bool, of: str) -> None:
+    def _read_line(self, line: str, of: str) -> None:
         try:
             row = json.loads(line)
         except ValueError:
@@ -90,8 +90,7 @@ class History:
         for name, measured in policies.items():
             whose = called(name, of, len(policies))
             scalars |= {f"{whose}/{key}": float(value) for key, value in measured.items()}
-        trained = sum(measured.get("train_steps", 0) for measured in policies.values())
-        self.add(trained if without_actors else row["agent_steps"], scalars)
+        self.add(row.get("rows_trained", row["agent_steps"]), scalars)
 
 
 def called(policy: str, run: str, policies: int) -> str:

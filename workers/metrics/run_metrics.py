@@ -127,7 +127,10 @@ class RunMetrics:
         self._look(made)
         self.settle(made, actors)
         self._measure(actors if self._run.actors else learners)
-        rates = self._rates(now, env_steps, agent_steps)
+        env_rate, rate = self._rates(now, env_steps, made)
+        rates = {"env_steps_per_second": env_rate, "agent_steps_per_second": rate}
+        if not self._run.actors:
+            rates = {"rows_per_second": rate}
         policies = {policy: self._policy_view(policy, of_actors, learners) for policy in self._played}
         auxiliaries = {name: _learned(name, learners) for name in self._learned[len(self._policies) :]}
         living = {(worker["name"], worker["incarnation"]) for worker in workers}
@@ -140,7 +143,7 @@ class RunMetrics:
             "agent_steps": agent_steps,
             "made": made,
             "unit": "agent steps" if self._run.actors else "rows trained",
-            "made_per_second": rates["agent_steps_per_second"] if self._run.actors else self._per_second(made),
+            "made_per_second": rate,
             "seconds": round(self.seconds, 3),
             **rates,
             "policies": policies,
@@ -298,26 +301,25 @@ class RunMetrics:
                         known[key] = number, counts[key] + known.get(key, (0, 0))[1]
         return ledgers
 
-    def _rates(self, now: float, env_steps: int, agent_steps: int) -> dict[str, float]:
-        """Since the look before; of the whole run as long as that, and those before it, are too near.
+    def _rates(self, now: float, env_steps: int, made: int) -> tuple[float, float]:
+        """Environment steps and `made` a second, since the look before; of the whole run as long as that, and those
+        before it, are too near.
 
         Only looks that saw new steps are kept: a world whose steps come less often than looks makes them all the time,
         and none for so long as there were none before says that they have become slower.
         """
-        if not agent_steps:
+        if not made:
             self._looks.clear()
-        if not self._looks or self._looks[-1][1:] != (env_steps, agent_steps):
-            self._looks.append((now, env_steps, agent_steps))
+        if not self._looks or self._looks[-1][1:] != (env_steps, made):
+            self._looks.append((now, env_steps, made))
         while len(self._looks) > 2 and now - self._looks[1][0] >= _RATE_SECONDS:
             self._looks.popleft()
-        then, env_then, agent_then = self._looks[0]
+        then, env_then, made_then = self._looks[0]
         newest = self._looks[-1][0]
         elapsed = max(newest - then, now - newest)
         if elapsed < _RATE_SECONDS:
-            env, agent = self._per_second(env_steps), self._per_second(agent_steps)
-        else:
-            env, agent = (env_steps - env_then) / elapsed, (agent_steps - agent_then) / elapsed
-        return {"env_steps_per_second": env, "agent_steps_per_second": agent}
+            return self._per_second(env_steps), self._per_second(made)
+        return (env_steps - env_then) / elapsed, (made - made_then) / elapsed
 
     def _per_second(self, count: int) -> float:
         """Of the whole run."""
@@ -349,7 +351,7 @@ class RunMetrics:
             "episode_length": means[1],
             "history": self._returns[policy].history,
             **(_learned(policy, learners) if learns else {"version": None, "train_steps": None}),
-            "lag": _lag(learners.values(), [policy])["mean"] if learns else None,
+            "lag": _lag(learners.values(), [policy])["mean"] if learns and self._run.actors else None,
             **self._by_environment(policy, actors),
         }
 

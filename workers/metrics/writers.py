@@ -32,7 +32,7 @@ class MetricWriters:
 
     def go_on(self) -> None:
         """After an earlier coordinator of this run."""
-        self.history.read(self._path, without_actors=not self._run.actors)
+        self.history.read(self._path)
 
     def write(
         self,
@@ -44,6 +44,8 @@ class MetricWriters:
     ) -> None:
         """One moment: what is known of each policy, what the run does a second, how far it is."""
         row: dict[str, Any] = {"time": time.time(), "env_steps": env_steps, "agent_steps": agent_steps, **rates}
+        if not self._run.actors:
+            row["rows_trained"] = made
         scalars = dict(rates)
         for name, policy in policies.items():
             kept = {k: v for k, v in policy.items() if k != "history" and v is not None}

@@ -39,7 +39,7 @@ def view_of(folder: Path, history: History, apart: bool = False) -> dict[str, An
     run, summary, lines = read_run(folder / "config.yaml"), read_summary(folder) or {}, folder / "metrics.jsonl"
     before = history.newest
     if lines.is_file():
-        history.read(lines, without_actors=not run.actors, of=folder.name if apart else "")
+        history.read(lines, of=folder.name if apart else "")
     made, newest = history.newest
     if history.newest is before:
         return None

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from launch.cli import display as module
-from launch.cli.display import Display, Plain, Silent, baselines_line, render, sparkline, summary_table
+from launch.cli.display import Display, Plain, Silent, baselines_line, render, sparkline, summary_table, tell_summary
 from protocol.config.run import Run
 from protocol.control.verdicts import verdict_line
 from workers.metrics.bottleneck import bottleneck
@@ -192,6 +192,24 @@ def test_the_summary_table_shows_unknown_numbers_as_dashes() -> None:
     console.print(summary_table(told))
     (row,) = [line.replace("│", " ").split() for line in stream.getvalue().splitlines() if " a " in line]
     assert row == ["a", "0.0021", "–", "–", "0.03", "1,234", "24.75"]
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "row"),
+    [({}, ["a", "22", "–", "80", "640"]), ({"a": {"w": 7.0, "v": 9.0}}, ["a", "22", "–", "8", "80", "640"])],
+)
+def test_what_was_learned_from_datasets_is_told_by_its_rows_and_evaluations(
+    evaluations: dict[str, Any], row: list[str]
+) -> None:
+    """No episode was played: where no evaluation was asked for either, the hint is how to have one."""
+    console, stream = on(terminal=False)
+    curve = {"first": None, "last": None, "best": None}
+    told = {"returns": {"a": curve}, "baselines": {"a": {"random": 22.0, "random_episodes": 1}}, "environments": {}}
+    told |= {"rows": {"a": {"read": 80, "trained": 640}}, "evaluations": evaluations, "untrained": []}
+    tell_summary(console, {**told, "baselines_missing": ""})
+    (shown,) = [line.replace("│", " ").split() for line in stream.getvalue().splitlines() if " a " in line]
+    assert shown == row
+    assert ("rookery evaluate" in stream.getvalue()) is not bool(evaluations)
 
 
 @pytest.mark.parametrize(

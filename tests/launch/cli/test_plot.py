@@ -195,14 +195,31 @@ def test_a_picture_that_may_not_be_written_asks_for_another_file(
     assert all(fact in told.output for fact in ("x.png", "Permission denied", "another file"))
 
 
-def test_without_actors_curves_go_over_train_steps(tmp_path: Path) -> None:
-    """As of cloning, where nobody makes agent steps and all points would lie at 0."""
+def test_without_actors_curves_go_over_rows_trained_and_none_is_of_steps(tmp_path: Path) -> None:
+    """As of cloning, where nobody makes agent steps: evaluations, told by rows as well, lie beside the loss."""
     one = tmp_path / "one"
     one.mkdir()
     (one / "config.yaml").write_text("{actors: 0}")
-    lines = [{"agent_steps": 0, "p": {"loss": 1 / i, "train_steps": 4 * i}, "q": {"train_steps": i}} for i in (1, 2, 3)]
+    lines = [{"agent_steps": 0, "rows_trained": 5 * i, "rows_per_second": 9.0, "p": {"loss": 1 / i}} for i in (1, 2, 3)]
     (one / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     steps, values = read_run(one).curves["p", "loss"]
     assert (steps.tolist(), values.tolist()) == ([5, 10, 15], [1, 1 / 2, 1 / 3])
-    figure, _ = draw(tmp_path, "--only", "loss")
-    assert [axis.get_xlabel() for axis in figure.axes] == ["train steps"]
+    line = {"policy": "p", "environment": "w", "agent_steps": 15, "mean": 7.0, "source": "run"}
+    (one / "evaluations.jsonl").write_text(json.dumps(line) + "\n")
+    figure, _ = draw(tmp_path)
+    assert curves(figure) == {
+        name: [("C0", "-")] for name in ("return without exploring", "loss", "rows trained per second")
+    }
+    assert {(axis.get_xlabel(), np.asarray(axis.lines[0].get_xdata())[-1]) for axis in figure.axes} == {
+        ("rows trained", 15)
+    }
+
+
+def test_a_legend_is_as_wide_as_the_picture_however_long_its_names_are(tmp_path: Path) -> None:
+    """Nothing of it is cut off."""
+    for i in range(3):
+        run(tmp_path / str(i), 1, policy={"a_key_with_a_name_as_long_as_they_come": i})
+    figure, _ = draw(tmp_path)
+    figure.draw_without_rendering()
+    told = figure.legends[0].get_window_extent()
+    assert (told.x0 >= 0, told.x1 <= figure.bbox.width) == (True, True)

@@ -69,6 +69,9 @@ def test_a_run_that_is_over_is_told_by_its_folder_even_if_another_has_its_port(r
         said = status(str(run_dir)).output
         assert "7.5" in said
         assert "complete: 5,000 agent steps in 2 s; balanced: nobody waits" in said
+        cloned = {"verdict": "starting", "rows": {"p": {"read": 8, "trained": 4_000}}, "returns": {"p": curve}}
+        (run_dir / "summary.json").write_text(json.dumps({**summary, **cloned}))
+        assert status(str(run_dir)).output.endswith("complete: 4,000 rows trained in 2 s\n")
 
 
 def test_the_token_is_asked_for_in_a_sentence(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def test_runs_go_side_by_side_within_the_cores_and_what_is_done_is_not_done_agai
     assert run_all(found, Machines(None, 4), False, told.append) == []
     assert runs.started == ["runs seed-1"]
     (score,) = aggregate(found)
-    assert (score["policy"], score["score"], score["runs"], score["iqm"]) == ("agent", "return", 3, 2.0)
+    assert (score["policy"], score["score"], score["runs"], score["of"], score["iqm"]) == ("agent", "return", 3, 3, 2.0)
     assert 1 <= score["low"] < 2 < score["high"] <= 3
     other = trials(tmp_path, seeds=[0], steps=7)
     with raises(ConfigurationError, "sweep_run_differs", file=other[0].folder):

@@ -203,6 +203,9 @@ def test_without_actors_learners_tell_when_they_made_updates(run_dir: Path, cloc
     stamps = {name: at / 3600 for name, at in zip(STAMPS, (begun + 5, begun + 5.5), strict=True)}
     observe(books, 0, **{"rows_trained.p": 100, "steps_made.p": 10, **stamps})
     assert books.view["made_per_second"] == pytest.approx(200)
+    (line,) = map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
+    assert (line["rows_trained"], line["rows_per_second"]) == (100, pytest.approx(200))
+    assert {"lag", "agent_steps_per_second"} & {*line, *line["p"]} == set(), "nobody makes steps, and none is late"
     found = summary(books, actors={}, learners={("learner-p", 1): {"steps_made.p": 10, **stamps}})
     assert found["train_steps_per_second"] == pytest.approx(20)
     books.close()

@@ -74,11 +74,11 @@ def test_how_a_run_ended_is_told(tmp_path: Path, complete: bool | None, stage: s
     assert view["stage"] == stage
 
 
-def test_without_actors_steps_are_those_of_training(tmp_path: Path) -> None:
-    history = History()
-    view = view_of(
-        left(tmp_path / "one", actors=0, policy={"dataset": {"path": "x"}, "algorithm": {"name": "bc"}}), history
-    )
+def test_without_actors_steps_are_the_rows_trained(tmp_path: Path) -> None:
+    folder = left(tmp_path / "one", actors=0, policy={"dataset": {"path": "x"}, "algorithm": {"name": "bc"}})
+    lines = (folder / "metrics.jsonl").read_text().replace('"agent_steps": 2000', '"agent_steps": 0, "rows_trained": 8')
+    (folder / "metrics.jsonl").write_text(lines)
+    view = view_of(folder, History())
     assert view is not None
     assert (view["unit"], view["made"]) == ("rows trained", 8)
 
@@ -126,6 +126,7 @@ def test_runs_are_beside_each_other_on_a_page_that_nobody_can_give_orders_on(tmp
     with served(*runs) as url, browser(tmp_path) as window:
         window.open(url)
         window.until("return document.getElementById('stop').disabled && Curves.points() === 9")
+        window.until("return Boolean(Curves.panels[0].place.data)")  # drawn a turn later
         assert window.do("return Curves.panels[0].place.data.map((line) => line.name)") == [
             "one",
             "two · p0",

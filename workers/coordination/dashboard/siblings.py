@@ -9,8 +9,6 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from protocol.config.yaml_file import read_run
-from protocol.errors import ConfigurationError
 from workers.metrics.history import History
 
 __all__ = ["Siblings"]
@@ -47,14 +45,13 @@ class Siblings:
                 known = self._read.pop(name, None)
                 if known is None or known[0] != state:
                     history = History()
-                    without_actors = not read_run(folder / "config.yaml").actors
-                    history.read(folder / "metrics.jsonl", without_actors, of=name)
+                    history.read(folder / "metrics.jsonl", of=name)
                     known = (state, history)
                 self._read[name] = known  # the newest last
                 while len(self._read) > _KEPT:
                     del self._read[next(iter(self._read))]
-        except (OSError, ConfigurationError):
-            return None  # it was removed meanwhile, or is of another release
+        except OSError:
+            return None  # it was removed meanwhile
         return known[1]
 
     def _shows(self, folder: Path) -> bool:

@@ -11,6 +11,7 @@ const Curves = (() => {
     { title: "return", measures: ["return", "evaluation/return"] },
     { title: "loss", measures: ["loss", "entropy"], right: true },
     { title: "steps per second", measures: ["agent_steps_per_second", "lag"], right: true },
+    { title: "rows trained per second", measures: ["rows_per_second"] },
     { title: "", measures: [] }, // of the measure that is searched for
   ];
   const lines = new Map(); // measure -> name -> {steps, values}
