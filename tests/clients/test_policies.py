@@ -57,16 +57,26 @@ DRIVERS = {
 #include "rookery_policy.hpp"
 int main(int, char** arguments) {
   Ort::Env env;
-  Ort::Session session(env, arguments[1], Ort::SessionOptions());
-  rookery::Policy policy(session);
+  std::vector<Ort::Session> opened;
+  try {
+    opened.push_back(rookery::open_policy(env, arguments[1]));
+    rookery::Policy tried(opened[0]);
+  } catch (const rookery::Fault& fault) {
+    std::cout << fault.what() << std::endl;
+    return 0;
+  }
+  rookery::Policy policy(opened[0]);
   for (std::string line, seen, mask; std::getline(std::cin, line);) {
     if (line == "end") { policy.end_episode(); continue; }
     std::istringstream halves(line);
+    seen = mask = "";
     std::getline(halves, seen, '|');
     std::getline(halves, mask, '|');
     const auto numbers = [](const std::string& text) {
+      rookery::Numbers found;
       std::istringstream words(text);
-      return rookery::Numbers(std::istream_iterator<double>(words), {});
+      for (std::string word; words >> word;) found.push_back(std::stod(word));
+      return found;
     };
     try {
       for (double number : policy.act(numbers(seen), numbers(mask))) std::cout << number << " ";
@@ -78,7 +88,10 @@ int main(int, char** arguments) {
     "javascript": """import { readFileSync } from "node:fs";
 import * as ort from "onnxruntime-web";
 import { Policy } from "rookery-simulator/policy";
-const policy = new Policy(ort, await ort.InferenceSession.create(readFileSync(process.argv[2])));
+const policy = await Policy.load(ort, process.argv[2]).catch((fault) => {
+  console.log(fault.message);
+  process.exit(0);
+});
 for (const line of readFileSync(0, "utf8").trim().split("\\n")) {
   if (line === "end") { policy.endEpisode(); continue; }
   const [seen, mask] = line.split("|").map((half) => half.trim().split(" ").filter(Boolean).map(Number));
@@ -150,6 +163,18 @@ def played(one: Case, turns: dict[str, NDArray], ends: int) -> list[NDArray]:
     return found
 
 
+REFUSED = {
+    "": "size",
+    "1 9 9 9 9 1|1 1": "size",  # so many numbers together, but one of them in the wrong place
+    "1 9 9 9 9": "size",
+    "nan 9 9 9 9|1 1 1": "value",
+    "1 9 9 9 300|1 1 1": "value",
+    "1 9 9 9 -1|1 1 1": "value",
+    "0.5 9 9 9 9|1 1 1": "value",
+    "1 9 9 9 9|1 2 1": "value",
+    "1 9 9 9 9|0 0 0": "mask",
+}
+"""What is shown to the policy that is called mixed -> the code of the fault; none is remembered."""
 REMEMBERS = {"recurrent": "gru", "recurrent_size": 5, "hidden": []}
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("lstm", "iqn of frames", "sac", "dqn")]
 
@@ -161,7 +186,8 @@ def test_a_policy_in_a_game_acts_as_the_live_one_does_and_remembers(
 ) -> None:
     one = case(name) if name in CASES else made("mixed", alone(MIXED), PPO(), REMEMBERS)
     command, model = program(language, DRIVERS[language], tmp_path), write(one)
-    turns, lines = one.columns(8, 5), ["1 2"]
+    turns, refused = one.columns(8, 5), {"1 2": "size", **(REFUSED if name == "mixed" else {})}
+    lines = [*refused]
     for i in range(8):
         seen, mask = (
             " ".join(str(float(x)) for key, column in turns.items() if key.startswith(role) for x in column[i].ravel())
@@ -172,8 +198,8 @@ def test_a_policy_in_a_game_acts_as_the_live_one_does_and_remembers(
         [*command, str(model)], input="\n".join(lines), capture_output=True, text=True, timeout=100, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    fault, *found = ended.stdout.splitlines()
-    assert fault == "size"
+    faults, found = ended.stdout.splitlines()[: len(refused)], ended.stdout.splitlines()[len(refused) :]
+    assert faults == list(refused.values())
     actions = np.array([line.split() for line in found], float)
     np.testing.assert_allclose(actions, played(one, turns, 5), rtol=1e-4, atol=1e-4)
     assert len(np.unique(actions, axis=0)) > 1, "turns that all do the same tell nothing"
@@ -198,3 +224,65 @@ def test_the_guides_example_plays_a_game_with_a_policy_that_can(language: str, w
     (tmp_path / "cartpole.onnx").write_bytes(write(one).read_bytes())
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
     assert (ended.stdout, ended.returncode) == ("500 steps\n", 0), ended.stderr
+
+
+def others(cart: Path, folder: Path) -> list[Path]:
+    """Files that hold no policy: none, text, half a policy, and what another program computes."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    found = [folder / f"{name}.onnx" for name in ("none", "text", "half", "other")]
+    found[1].write_text("hello\n")
+    found[2].write_bytes(cart.read_bytes()[:-1_000])
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 3]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "other", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), found[3])
+    return found
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_file_that_holds_no_policy_is_refused_with_what_to_do(language: str, write: Write, tmp_path: Path) -> None:
+    command = program(language, DRIVERS[language], tmp_path)
+    for path in others(write(made("cart", alone(CART), PPO(), {"hidden": []})), tmp_path):
+        ended = subprocess.run(
+            [*command, str(path)], input="1 2\n", capture_output=True, text=True, timeout=100, check=False
+        )
+        (said,) = ended.stdout.splitlines()
+        assert ended.returncode == 0, ended.stderr
+        assert said.endswith("(policy)")
+        assert "rookery export --format onnx" in said
+        assert path.name in said or path.stem == "other"
+
+
+MISUSED = """import { readFileSync } from "node:fs";
+import * as ort from "onnxruntime-web";
+import { Policy } from "rookery-simulator/policy";
+const session = await ort.InferenceSession.create(readFileSync(process.argv[2]));
+const code = (what) => Promise.resolve().then(what).then(() => "none", (fault) => fault.code);
+const seen = [1, 9, 9, 9, 9], mask = [1, 1, 1], policy = new Policy(ort, session);
+console.log(await code(() => new Policy(undefined, session)));
+console.log(await code(() => new Policy(ort, { inputNames: ["observation"] })));
+console.log(await code(() => Promise.all([policy.act(seen, { mask }), policy.act(seen, { mask })])));
+const [other, later] = [new Policy(ort, session), new Policy(ort, session)];
+console.log(await code(() => Promise.all([other.act(seen, { mask }), later.act(seen, { mask })])));
+const first = policy.act(seen, { mask });
+policy.endEpisode();
+await first;
+const again = await policy.act(seen, { mask }), begun = await new Policy(ort, session).act(seen, { mask });
+console.log(again.every((number, i) => Math.abs(number - begun[i]) < 1e-5));
+"""
+
+
+def test_a_policy_that_is_asked_again_before_it_has_answered_does_not_mix_memories(
+    write: Write, tmp_path: Path
+) -> None:
+    """As where two agents share one, or an episode ends while an action is computed; several may share a session."""
+    model = write(made("mixed", alone(MIXED), PPO(), REMEMBERS))
+    ended = subprocess.run(
+        [*program("javascript", MISUSED, tmp_path), str(model)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert ended.stdout.split() == ["policy", "policy", "busy", "none", "true"], ended.stderr

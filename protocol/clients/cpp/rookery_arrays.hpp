@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,16 @@ struct Column {
   }
   char kind() const { return dtype[1]; }
   int width() const { return dtype[2] - '0'; }
+
+  // Whether its type can hold a number; floats are rounded.
+  bool fits(double number) const {
+    if (kind() == 'f') return width() == 2 ? std::fabs(number) < 65520 : width() == 4 ? std::fabs(number) < 0x1.ffffffp127
+                                                                                       : std::isfinite(number);
+    if (kind() == 'b') return number == 0 || number == 1;
+    const int bits = 8 * width() - (kind() == 'i');
+    const double low = kind() == 'i' ? -std::ldexp(1.0, bits) : 0;
+    return number == std::trunc(number) && number >= low && number < std::ldexp(1.0, bits);
+  }
 
   // One number as it lies in a frame.
   void put(std::string& frame, double number) const {
@@ -123,7 +134,14 @@ inline void pack(std::string& frame, const Columns& columns, const Numbers& numb
     throw Fault("size", whose + " should be " + std::to_string(wanted) + " numbers, not " +
                             std::to_string(numbers.size()) + ": " + (listed.empty() ? "it has no columns" : listed));
   for (const Column& column : columns)
-    for (std::size_t i = column.items(); i--;) column.put(frame, numbers[at++]);
+    for (std::size_t i = column.items(); i--; ++at) {
+      if (!column.fits(numbers[at])) {
+        std::ostringstream said;
+        said << whose << " has " << numbers[at] << ", which is no number of type " << column.dtype;
+        throw Fault("value", said.str());
+      }
+      column.put(frame, numbers[at]);
+    }
 }
 
 // The numbers of one column that begins at byte `at`, which is moved behind it.

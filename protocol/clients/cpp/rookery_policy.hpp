@@ -2,16 +2,17 @@
 // an actor or Python.
 //
 //     Ort::Env env;
-//     Ort::Session session(env, "cartpole.onnx", Ort::SessionOptions());
+//     Ort::Session session = rookery::open_policy(env, "cartpole.onnx");
 //     rookery::Policy policy(session);
 //     auto action = policy.act(observation);
 //     ...
 //     policy.end_episode();
 #pragma once
 
-#include <onnxruntime_cxx_api.h>
+#include <onnxruntime_cxx_api.h>  // not found? apt-get install libonnxruntime-dev, and -I/usr/include/onnxruntime
 
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -19,32 +20,54 @@
 
 namespace rookery {
 
+// The session of a policy's file; Fault where it cannot be read.
+inline Ort::Session open_policy(Ort::Env& env, const std::string& file) try {
+  return Ort::Session(env, std::filesystem::path(file).c_str(), Ort::SessionOptions());
+} catch (const Ort::Exception& fault) {
+  throw Fault("policy", file + " cannot be read (" + fault.what() +
+                            "); is it there, whole, and written by rookery export --format onnx?");
+}
+
 // One agent's; several may share a session, as each remembers for itself.
 class Policy {
  public:
   explicit Policy(Ort::Session& session) : session_(session) {
+    bool known = true;
     for (std::size_t i = 0; i < session.GetInputCount(); ++i) {
       const std::string name = session.GetInputNameAllocated(i, memory_).get();
-      (name == "state" ? state_ : seen_).push_back(column(name, session.GetInputTypeInfo(i)));
+      Columns* const columns = name == "state" ? &state_
+                               : is(name, "observation") || is(name, "common") ? &seen_
+                               : is(name, "action_mask") ? &masks_ : nullptr;
+      if (columns) columns->push_back(column(name, session.GetInputTypeInfo(i)));
+      known = known && columns;
     }
     for (std::size_t i = 0; i < session.GetOutputCount(); ++i) {
       const std::string name = session.GetOutputNameAllocated(i, memory_).get();
-      if (name == "action" || name.rfind("action.", 0) == 0) acted_.push_back(column(name, session.GetOutputTypeInfo(i)));
+      if (is(name, "action")) acted_.push_back(column(name, session.GetOutputTypeInfo(i)));
     }
+    if (!known || acted_.empty())
+      throw Fault("policy", "the file takes and gives what no policy does; write it by rookery export --format onnx");
     end_episode();
   }
 
   // The likeliest action: the numbers of all its columns. `observation` and `mask` are as those that a simulator shows:
   // the numbers of all columns, one behind another.
-  Numbers act(Numbers observation, const Numbers& mask = {}) {
-    observation.insert(observation.end(), mask.begin(), mask.end());
+  Numbers act(const Numbers& observation, const Numbers& mask = {}) {
     std::string shown;
-    pack(shown, seen_, observation, "what the policy sees");
+    pack(shown, seen_, observation, "the observation");
+    pack(shown, masks_, mask, "the mask");
+    auto allowed = mask.begin();
+    for (const Column& column : masks_) {
+      const auto end = allowed + static_cast<std::ptrdiff_t>(column.items());
+      if (std::find(allowed, end, 1.0) == end)
+        throw Fault("mask", "the mask allows nothing of " + column.name + "; ask for no action then");
+      allowed = end;
+    }
     shown += remembered_;
     std::vector<const char*> given, wanted;
     std::vector<Ort::Value> rows;
     std::size_t at = 0;
-    for (const Columns* columns : {&seen_, &state_})
+    for (const Columns* columns : {&seen_, &masks_, &state_})
       for (const Column& column : *columns) {
         given.push_back(column.name.c_str());
         rows.push_back(row(column, shown, at));
@@ -65,6 +88,11 @@ class Policy {
   // ONNX's type of an element -> NumPy's.
   static constexpr const char* kTypes[] = {"", "<f4", "|u1", "|i1", "<u2", "<i2", "<i4", "<i8", "",
                                            "|b1", "<f2", "<f8", "<u4", "<u8"};
+
+  // Whether a column is of that kind.
+  static bool is(const std::string& name, const std::string& kind) {
+    return name == kind || name.rfind(kind + ".", 0) == 0;
+  }
 
   static Column column(const std::string& name, const Ort::TypeInfo& type) {
     const auto told = type.GetTensorTypeAndShapeInfo();
@@ -91,7 +119,7 @@ class Policy {
 
   Ort::Session& session_;
   Ort::AllocatorWithDefaultOptions memory_;
-  Columns seen_, state_, acted_;  // `state_`: one, or none where it remembers nothing
+  Columns seen_, masks_, state_, acted_;  // `state_`: one, or none where it remembers nothing
   std::string remembered_;
 };
 

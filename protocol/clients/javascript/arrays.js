@@ -58,7 +58,8 @@ export function pack(columns, numbers, whose) {
     for (let i = itemsOf(column); i--; at += width) {
       const number = numbers[next++];
       write(view, at, checked(number, column, whose));
-      if (!FLOATS.test(column.dtype) && read(view, at) !== Number(number)) throw wrong(number, column, whose);
+      const held = read(view, at);
+      if (FLOATS.test(column.dtype) ? !Number.isFinite(held) : held !== Number(number)) throw wrong(number, column, whose);
     }
   }
   return bytes;
