@@ -9,16 +9,34 @@ A block of kind `bash` or `python` is run as it stands, except:
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["DEADLINE", "Block", "blocks"]
+from tests.tools import ROOT
+
+__all__ = ["DEADLINE", "Block", "blocks", "clone", "environment"]
 
 DEADLINE = 300.0
 """Seconds a block may take unless it says otherwise."""
 EXECUTABLE = ("bash", "python")
 DISGUISED = ("sh", "shell", "zsh", "py", "python3")
 """Other names of what could be run: refused, so that no block escapes by its name."""
+_IGNORED = (
+    ".git",
+    ".venv",
+    ".*_cache",
+    "__pycache__",
+    "*.egg-info",
+    "build",
+    "dist",
+    "runs",
+    ".hypothesis",
+    "node_modules",
+)
 _COMMENT = re.compile(r"<!--\s*(test-as|no-test|deadline):\s*(.*?)\s*-->")
 _FENCE = re.compile(r"^(?P<indent>\s*)(?P<fence>`{3,})(?P<info>[^`]*)$")
 
@@ -70,3 +88,15 @@ def _block(line: int, kind: str, options: list[str], text: str, notes: dict[str,
         raise ValueError(f"line {line}: no-test stands both after {kind} and, with the reason, in a comment before it")
     deadline = float(notes.get("deadline", DEADLINE))
     return Block(line, kind, text, notes.get("test-as"), notes.get("no-test"), deadline)
+
+
+def clone(folder: Path) -> None:
+    """Makes `folder` a copy of the repository, without what is no part of it."""
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(*_IGNORED))
+
+
+def environment(home: Path, folder: Path) -> dict[str, str]:
+    """What a reader's shell has set, in a copy of the repository."""
+    path = os.pathsep.join([str(home), str(Path(sys.executable).parent), os.environ["PATH"]])
+    ours = os.pathsep.join([str(folder), str(folder / "launch" / "face")])
+    return {**os.environ, "HOME": str(home), "PATH": path, "PYTHONPATH": ours}

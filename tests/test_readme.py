@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,23 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.forge import program
-from tests.readme import Block, blocks
+from tests.readme import Block, blocks, clone, environment
 from tests.tools import ROOT
 from tests.waiting import until
 
 DOCUMENTS = ("README.md", "launch/README.md", "workers/README.md", "protocol/README.md")
-IGNORED = (
-    ".git",
-    ".venv",
-    ".*_cache",
-    "__pycache__",
-    "*.egg-info",
-    "build",
-    "dist",
-    "runs",
-    ".hypothesis",
-    "node_modules",
-)
 
 
 def runnable() -> list[object]:
@@ -71,7 +58,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("readme")
     copies = {document: folder / document.replace("/", "-") for document in DOCUMENTS if (ROOT / document).exists()}
     for copy in copies.values():
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*IGNORED))
+        clone(copy)
     return copies
 
 
@@ -112,13 +99,6 @@ def run(block: Block, folder: Path, out: Path, home: Path | None = None) -> tupl
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     return code, log.read_text(errors="replace")[-8000:]
-
-
-def environment(home: Path, folder: Path) -> dict[str, str]:
-    """What a reader's shell has set, in a copy of the repository."""
-    path = os.pathsep.join([str(home), str(Path(sys.executable).parent), os.environ["PATH"]])
-    ours = os.pathsep.join([str(folder), str(folder / "launch" / "face")])
-    return {**os.environ, "HOME": str(home), "PATH": path, "PYTHONPATH": ours}
 
 
 def test_readme_has_a_block_that_runs() -> None:

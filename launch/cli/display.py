@@ -126,7 +126,7 @@ def render(view: dict[str, Any], over: bool = False) -> Group:
         for known, who in policies_of.items()
     ]
     if over:
-        return Group(_progress(view), _policies(view), *found)
+        return Group(_progress(view, over=True), _policies(view), *found)
     return Group(_progress(view), _verdict(view), _policies(view), _workers(view), _waits(view), *found)
 
 
@@ -205,16 +205,18 @@ def environments_table(summary: dict[str, Any]) -> Table | None:
     return table
 
 
-def _progress(view: dict[str, Any]) -> Table:
-    steps, done = view["steps"], view["made"]
+def _progress(view: dict[str, Any], over: bool = False) -> Table:
+    """How far it is and how fast; when it is `over`, on the whole: its last steps have the pace of an end."""
+    steps, done, seconds = view["steps"], view["made"], view["seconds"]
+    rate = done / seconds if over and seconds else view["made_per_second"]
     grid = Table.grid(padding=(0, 2))
     for _ in range(4):
         grid.add_column(no_wrap=True)
     grid.add_row(
         ProgressBar(total=steps, completed=min(done, steps), width=12),
         f"{done:,} of {steps:,} {view['unit']}",
-        f"{shown(view['made_per_second'])}/s",
-        f"{_left(view)} left",
+        f"{shown(rate)}/s",
+        f"in {shown(seconds, 3)} s" if over else f"{_left(view)} left",
     )
     return grid
 

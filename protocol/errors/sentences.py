@@ -450,7 +450,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "world_tree_too_deep": "a tree is more than {limit} nodes deep; make it flatter",
         "world_tree_too_large": "a tree has more than {limit} nodes; describe like agents by an array population",
         "world_without_agents": "a world has no agents; give it a population, or agents",
-        "world_without_picture": "this world has no picture to make a film of; give it a render_rgb, or render_mode: rgb_array in environment.settings",
+        "world_without_picture": "this world has no picture to make a film of; let its function take render_mode, which is then rgb_array, and its render() return one, or give it a render_rgb",
         "zero_start_without_recurrence": "zero_start is for recurrent networks; set network.recurrent, or leave zero_start out",
         "zstandard_missing": "compress needs the package zstandard; install it ("
         + install("compress")

@@ -77,15 +77,11 @@ class FrameRecorder:
 
 
 def _made(where: EnvironmentConfig) -> Environment:
-    """What can be looked at, if it can: Gymnasium and PettingZoo have to be told before."""
-    if not where.id.startswith(("gymnasium:", "gymnasium_multi:", "pettingzoo:")):
-        return make(where)
+    """What can be looked at, if it can: Gymnasium and PettingZoo have to be told before, and so may a function."""
     try:
         return make(where.model_copy(update={"settings": {**where.settings, "render_mode": "rgb_array"}}))
-    except ConfigurationError as fault:
-        if fault.kind != "environment_settings_refused":
-            raise
-        return make(where)  # it has no pictures
+    except ConfigurationError:
+        return make(where)  # it takes no such setting, or what else is wrong is told now
 
 
 def play(folder: Path, episodes: int, seed: int, others: dict[str, str], which: str, place: str, camera: Any) -> Any:

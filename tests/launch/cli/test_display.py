@@ -96,6 +96,9 @@ def test_a_row_is_as_wide_as_the_terminal_and_only_the_history_gives_way(
         assert row.split() == ["b", "-1,234", *mean, "12,346", history, "0.123", "50%", "25%", "75%"]
         assert max(map(len, lines)) <= columns
         assert "12,345,678 of 40,000,000 agent steps  123,457/s  3:44 left" in lines[0]
+    console, stream = on(terminal=False)
+    console.print(render({**view, "made_per_second": 9.0}, over=True))
+    assert "12,345,678 of 40,000,000 agent steps  123,457/s  in 100 s" in stream.getvalue(), "not as slow as its end"
 
 
 def test_until_the_first_step_it_says_who_has_joined(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

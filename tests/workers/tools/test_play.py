@@ -66,6 +66,45 @@ def test_gymnasiums_worlds_are_filmed_too(tmp_path: Path, command: Any) -> None:
     assert imageio.mimread(film)[0].shape[:2] == (500, 500)
 
 
+DRAWN = """
+import gymnasium
+import numpy as np
+
+
+class Drawn(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 0.0, False, False, {}
+
+    def render(self):
+        return np.zeros((10, 20, 3), np.uint8) if self.render_mode == "rgb_array" else None
+
+
+def make(render_mode=None):
+    return Drawn(render_mode)
+"""
+
+
+def test_a_function_that_takes_a_render_mode_is_asked_for_pictures_and_trains_without(
+    tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"drawn_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(DRAWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    film = tmp_path / "film.gif"
+    told = command(run(tmp_path, {"id": f"{name}:make", "copies": 1}, "agent"), "-o", film, "--turns", 3)
+    assert told.exit_code == 0, told.output
+    assert imageio.mimread(film)[0].shape[:2] == (10, 20)
+
+
 def test_what_cannot_be_shown_is_refused_with_the_remedy(tmp_path: Path, command: Any) -> None:
     folder = run(tmp_path, {"id": "memory", "copies": 4}, "agent_0")
     film = tmp_path / "film.gif"
