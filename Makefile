@@ -29,32 +29,38 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constraints.txt $(PIP_FLAGS)
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
+COMPILED := build/.compiled
 
-.PHONY: train test portable test-cluster check nightly compiled fuzz chaos hostile pairs soak bench bench-peers lint-k8s clean
+# Otherwise each process of the tests would compile again all that it imports of ours.
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: train test portable test-cluster check nightly fuzz chaos hostile pairs soak bench bench-peers lint-k8s clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
 	$(BIN)/rookery train $(ARGS)
 
 # A process of the tests that dies ends the run: xdist would give the file to another, and again, or wait for ever.
-test: compiled
+test: $(TESTABLE) $(COMPILED)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -n logical --maxprocesses 5 --dist loadfile \
 		--no-loadscope-reorder --max-worker-restart 0 -m "not learning and not slow and not cluster" $(ARGS)
 
 # goes on where it was interrupted; ARGS="--forget ''" measures everything again
-portable: compiled
+portable: $(TESTABLE) $(COMPILED)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.portable --table tests/PORTABLE.md $(ARGS)
 
-check: compiled
+check: $(TESTABLE) $(COMPILED)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.check $(if $(SINCE),--since $(SINCE)) $(ARGS)
 
 # goes on where it was interrupted, unless any code has changed since; without build/nightly.jsonl from the beginning
-nightly: compiled
+nightly: $(TESTABLE) $(COMPILED)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "learning or slow" --passed build/nightly.jsonl $(ARGS)
 
-# Where PYTHONDONTWRITEBYTECODE is set, each process of the tests would compile all that it imports of ours again.
-compiled: $(TESTABLE)
-	@$(BIN)/python -m compileall -q -x node_modules protocol workers launch tests
+# One process compiles our code, and the tests as pytest rewrites them; all would do it at the same time. What it cannot
+# import is told by the tests.
+$(COMPILED): | $(TESTABLE)
+	@mkdir -p $(@D)
+	$(BIN)/python -m pytest --collect-only -qq > $@ || true
 
 test-cluster: $(TESTABLE)
 	tests/cluster/machine.sh install

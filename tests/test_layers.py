@@ -49,20 +49,21 @@ TORCHLESS = ("workers.coordinator", "workers.relay", "launch.cli.main")
 
 
 @cache
-def parsed(source: str) -> ast.Module:
-    """Its tree, which several tests walk."""
-    return ast.parse(source)
+def nodes(source: str) -> list[ast.AST]:
+    """All of its tree, which several tests look through."""
+    return [*ast.walk(ast.parse(source))]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten() -> Iterator[None]:
     yield
-    parsed.cache_clear()
+    nodes.cache_clear()
+    arrows.cache_clear()
 
 
-def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def imports(source: str) -> Iterator[tuple[int, str]]:
     """(line, top package) of every import, those inside functions and by name included."""
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name.partition(".")[0]) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -76,7 +77,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def misplaced_imports(layer: str, source: str) -> Iterator[tuple[int, str]]:
     """Imports that the layer may not have."""
-    for line, package in imports(parsed(source)):
+    for line, package in imports(source):
         allowed = ALLOWED.get(layer)
         strange = allowed is not None and package not in allowed and package not in sys.stdlib_module_names
         if package == ".":
@@ -87,9 +88,8 @@ def misplaced_imports(layer: str, source: str) -> Iterator[tuple[int, str]]:
 
 def unsafe_code(source: str) -> Iterator[tuple[int, str]]:
     """Pickle in any of its disguises, and code made from text."""
-    tree = parsed(source)
-    yield from ((line, f"imports {package}") for line, package in imports(tree) if package in PICKLERS)
-    for node in ast.walk(tree):
+    yield from ((line, f"imports {package}") for line, package in imports(source) if package in PICKLERS)
+    for node in nodes(source):
         if isinstance(node, ast.Attribute):
             if node.attr in PICKLING:
                 yield node.lineno, f"{node.attr} pickles"
@@ -104,15 +104,19 @@ def unsafe_code(source: str) -> Iterator[tuple[int, str]]:
                     yield node.lineno, f"{keyword.arg}={value!r}"
 
 
-def swallowed_errors(source: str) -> Iterator[tuple[int, str]]:
-    """Bare excepts, and excepts that do nothing without a comment that says why."""
-    reasons = {
+def reasons(source: str) -> set[int]:
+    """The lines with a comment that says something."""
+    return {
         token.start[0]
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
         and not token.string.lstrip("# ").startswith(("noqa", "type:", "pragma", "fmt"))
     }
-    for node in ast.walk(parsed(source)):
+
+
+def swallowed_errors(source: str) -> Iterator[tuple[int, str]]:
+    """Bare excepts, and excepts that do nothing without a comment that says why."""
+    for node in nodes(source):
         if not isinstance(node, ast.ExceptHandler):
             continue
         if node.type is None:
@@ -121,7 +125,8 @@ def swallowed_errors(source: str) -> Iterator[tuple[int, str]]:
             isinstance(part, ast.Pass) or (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))
             for part in node.body
         )
-        if empty and reasons.isdisjoint(range(node.lineno, (node.body[-1].end_lineno or node.lineno) + 1)):
+        lines = range(node.lineno, (node.body[-1].end_lineno or node.lineno) + 1)
+        if empty and reasons(source).isdisjoint(lines):
             yield node.lineno, "an error swallowed without a comment that says why"
 
 
@@ -147,14 +152,15 @@ def modules(*layers: str) -> dict[str, Path]:
     return found
 
 
-def arrows(files: Mapping[str, Path]) -> dict[str, set[str]]:
-    """Module -> the modules of `files` that it imports, inside functions included, for types alone left out."""
-    found: dict[str, set[str]] = {}
+@cache
+def arrows(layer: str) -> dict[str, set[str]]:
+    """Module -> the modules of its layer that it imports, inside functions included, for types alone left out."""
+    files, found = modules(layer), dict[str, set[str]]()
     for module, path in files.items():
         wanted = found.setdefault(module, set())
-        tree = parsed(path.read_text(encoding="utf-8"))
-        for_types = {id(part) for node in ast.walk(tree) if _for_types(node) for part in ast.walk(node)}
-        for node in ast.walk(tree):
+        every = nodes(path.read_text(encoding="utf-8"))
+        for_types = {id(part) for node in every if _for_types(node) for part in ast.walk(node)}
+        for node in every:
             if id(node) in for_types:
                 continue
             if isinstance(node, ast.Import):
@@ -203,7 +209,7 @@ def entries(graph: Mapping[str, set[str]], files: Mapping[str, Path]) -> dict[Pa
 
 
 def test_no_arrow_between_rooms_points_up() -> None:
-    assert upward(arrows(modules("workers"))) == []
+    assert upward(arrows("workers")) == []
 
 
 def test_an_arrow_that_points_up_is_seen() -> None:
@@ -213,12 +219,11 @@ def test_an_arrow_that_points_up_is_seen() -> None:
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_no_files_import_each_other_in_a_circle(layer: str) -> None:
-    assert circles(arrows(modules(layer))) == []
+    assert circles(arrows(layer)) == []
 
 
 def test_no_entries_of_a_folder_of_workers_import_each_other_in_a_circle() -> None:
-    files = modules("workers")
-    found = entries(arrows(files), files)
+    found = entries(arrows("workers"), modules("workers"))
     assert {folder: circles(graph) for folder, graph in found.items() if circles(graph)} == {}
 
 
@@ -248,7 +253,7 @@ def test_a_public_class_has_a_name_of_its_own() -> None:
     """In clients too."""
     owners: dict[str, list[Path]] = {}
     for path in [path for layer in LAYERS for path in (ROOT / layer).rglob("*.py") if "node_modules" not in path.parts]:
-        for node in ast.walk(parsed(path.read_text(encoding="utf-8"))):
+        for node in nodes(path.read_text(encoding="utf-8")):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 owners.setdefault(node.name, []).append(path)
     assert {name: found for name, found in owners.items() if len(found) > 1} == {}
@@ -263,7 +268,7 @@ def test_who_acts_and_learns_knows_no_socket_J8() -> None:
     """What carries their segments and weights is handed to them; the sequential reference hands them function calls."""
 
     def sockets(source: str) -> Iterator[tuple[int, str]]:
-        yield from ((line, "knows sockets") for line, package in imports(parsed(source)) if package == "zmq")
+        yield from ((line, "knows sockets") for line, package in imports(source) if package == "zmq")
 
     assert faults(sockets, *(f"workers/{part}" for part in ("rollout", "learning", "algorithms", "policies"))) == []
 

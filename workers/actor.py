@@ -25,7 +25,9 @@ from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.lockstep_blocks import build_lockstep_blocks
 from workers.environments.registry import make
-from workers.environments.simulators import EXTERNAL, environment_for_actor, simulator_endpoint
+from workers.environments.simulators import EXTERNAL
+from workers.environments.simulators.endpoint import simulator_endpoint
+from workers.environments.simulators.simulator_settings import environment_for_actor
 from workers.league.actor_league import ActorLeague
 from workers.league.pool_cache import PoolCache
 from workers.learning.device import acting_device

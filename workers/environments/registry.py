@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
@@ -34,7 +34,7 @@ from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.checks.closing import close_logged
 from workers.environments.collections import Collection
 from workers.environments.known_ids import gymnasium_names, is_meant, nearest
-from workers.environments.simulators import EXTERNAL, SimulatorEndpoint, SimulatorEnvironment, settings_of, world_of
+from workers.environments.simulators import EXTERNAL
 from workers.environments.vectorized.process_environment import ProcessEnvironment
 from workers.environments.worlds.cleanup import Cleanup
 from workers.environments.worlds.deep_sea import DeepSea
@@ -50,6 +50,9 @@ from workers.environments.worlds.weather import Weather
 from workers.environments.wrappers.joint_observation import JointObservation
 from workers.environments.wrappers.team import TeamEnvironment
 from workers.runtime.entry_points import import_entry_point, name_clash
+
+if TYPE_CHECKING:
+    from workers.environments.simulators.endpoint import SimulatorEndpoint
 
 __all__ = ["BUILT_IN", "describe", "make", "single_copy"]
 
@@ -103,6 +106,10 @@ def _made(config: EnvironmentConfig, outside: SimulatorEndpoint | None) -> Envir
                 "setting_is_environment_key", field=reserved, key=f"environment.settings.{reserved}"
             )
     if config.id == EXTERNAL:
+        # what they are made of would be a third of this file's cost, in every process that steps copies
+        from workers.environments.simulators.environment import SimulatorEnvironment
+        from workers.environments.simulators.simulator_settings import settings_of, world_of
+
         _refuse_observe(config)
         settings = settings_of(config)
         known = parse_world(outside.world) if outside is not None and outside.world else None

@@ -16,7 +16,7 @@ from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from protocol.experience.layout import common_of
 from protocol.spaces import World
-from workers.environments.simulators.simulator_settings import EXTERNAL
+from workers.environments.simulators import EXTERNAL
 
 __all__ = ["LeaguePlan", "PlayerPlan", "TrainingSlot", "plan_league"]
 

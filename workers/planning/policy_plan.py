@@ -19,7 +19,8 @@ from protocol.experience.validation import ActionCheck
 from protocol.memory.counters import Counters
 from protocol.messages import compression
 from protocol.spaces import Place, World
-from workers.environments.simulators.simulator_settings import EXTERNAL, environment_for_actor
+from workers.environments.simulators import EXTERNAL
+from workers.environments.simulators.simulator_settings import environment_for_actor
 from workers.planning.compatibility import incompatibility
 from workers.planning.data_parallel import check_ranks
 from workers.planning.league_plan import plan_league

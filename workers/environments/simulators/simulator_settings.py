@@ -19,11 +19,10 @@ from protocol.messages.simulator import Fallback
 from protocol.spaces import World, parse_world
 from workers.environments.checks.payoff_check import declares_payoffs
 from workers.environments.settings import parse_settings
+from workers.environments.simulators import EXTERNAL
 
-__all__ = ["EXTERNAL", "SimulatorSettings", "environment_for_actor", "settings_of", "world_of"]
+__all__ = ["SimulatorSettings", "environment_for_actor", "settings_of", "world_of"]
 
-EXTERNAL = "external"
-"""The `environment.id` of simulators that connect."""
 _WORLD = "environment.settings.world"
 
 

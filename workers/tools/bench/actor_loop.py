@@ -17,7 +17,7 @@ from protocol.memory.counters import Counters
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
-from workers.environments.simulators import SimulatorEndpoint
+from workers.environments.simulators.endpoint import SimulatorEndpoint
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector

@@ -22,7 +22,8 @@ from tests.waiting import until
 from workers.environments.base import AgentOutcome, AgentTimeStep
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
-from workers.environments.simulators import SimulatorEndpoint, SimulatorEnvironment
+from workers.environments.simulators.endpoint import SimulatorEndpoint
+from workers.environments.simulators.environment import SimulatorEnvironment
 
 __all__ = ["WALK", "Row", "Serving", "serving"]
 

@@ -27,7 +27,7 @@ from tests.waiting import until
 from tests.workers.environments.simulators.serving import serving
 from workers.environments.base import Turn
 from workers.environments.registry import make
-from workers.environments.simulators import environment_for_actor
+from workers.environments.simulators.simulator_settings import environment_for_actor
 from workers.planning.policy_plan import plan_policies
 
 
