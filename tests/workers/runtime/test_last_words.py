@@ -8,7 +8,7 @@ import sys
 from tests.tools import ROOT
 
 ENDS = """
-import atexit, concurrent.futures, multiprocessing, os, sys, threading, time
+import atexit, concurrent.futures, multiprocessing, os, sys, threading, time, weakref
 from workers.runtime import last_words
 from workers.runtime.last_words import run_to_end
 
@@ -34,10 +34,14 @@ def left_child(): leaves(multiprocessing.get_context("fork").Process(target=time
 def lasting_handler(): atexit.register(for_ever); sys.exit(7)
 def broken_handler(): atexit.register(breaks); leaves()
 def ending_handler(): atexit.register(exits); leaves()
+def unregisters(): print("unregistered")
+unregisters.__module__ = "torch.library"
+def finalizers():
+    for function in (lambda: print("finalizer"), unregisters): weakref.finalize(leaves, function)
 
 other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
 other.start()
-whole = returns, exits, says, breaks, pools
+whole = returns, exits, says, breaks, pools, finalizers
 cut = left_thread, left_threads, left_work, lasting_handler
 for command in (*whole, left_child, broken_handler, ending_handler, *cut):
     last_words._THREAD_SECONDS = last_words._HANDLER_SECONDS = 0.3 if command in cut else 60
@@ -60,6 +64,7 @@ def test_it_waits_for_threads_and_handlers_and_for_none_that_never_ends() -> Non
         "says": ["1"],
         "breaks": ["1"],
         "pools": ["thread", "0"],
+        "finalizers": ["finalizer", "0"],
         "left_child": ["handler", "7"],
         "broken_handler": ["handler", "7"],
         "ending_handler": ["handler", "7"],
