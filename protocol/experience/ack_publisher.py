@@ -210,6 +210,7 @@ class AckSender:
             key = (topic[2].decode(), int(topic[3])) if topic is not None else ("", 0)
             if topic is None or event[:1] not in (b"\0", b"\1") or self._state(policy, key) is None:
                 self._counters.add("invalid_subscriptions")
+                self._guard.in_vain(frames[0])
             elif event[:1] == b"\1":
                 listeners = self.listeners.setdefault(policy, {})
                 listeners[key] = listeners.get(key, 0) + 1

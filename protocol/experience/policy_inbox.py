@@ -116,9 +116,9 @@ class PolicyInbox:
         self.acks.came(self.name, key, records["number"][(len(records) - 1) % header.count :: header.count].tolist())
         return self.queue(Arrival(*key, ring, records, False, common))
 
-    def accept_inline(self, header: Segments, after: int, frames: Sequence[zmq.Frame]) -> int:
+    def accept_inline(self, header: Segments, after: int, frames: Sequence[zmq.Frame]) -> int | None:
         """Segments in frames: checked, then copied to the pool; where that has no room, they wait, announced all the
-        same."""
+        same. None: nothing in them was new, or of use before what was lost ahead of them."""
         layout, key = self.layout, (header.actor, header.incarnation)
         fields = len(layout.fields)
         expected = 1 + fields + self.shelf.frames(header.common)
@@ -127,7 +127,7 @@ class PolicyInbox:
         records = read_records(frames[0].buffer, header.count, layout)
         if header.common is None and records["number"][-1] <= self.announced.get(key, 0):
             self.counters.add("repeated_headers", header.count)  # before it costs what a fresh one does
-            return 0
+            return None
         packed = frames[1 : fields + 1]
         columns = read_columns(unpacked(packed, header.compressed, header.count, layout), header.count, layout)
         if self.check is not None:
@@ -142,7 +142,7 @@ class PolicyInbox:
         records: NDArray[np.void],
         columns: dict[str, NDArray],
         common: SharedObs | None,
-    ) -> int:
+    ) -> int | None:
         if sum(len(parcel.records) for parcel in self.waiting_for_room) > _PARKED * self.pool.slots:
             raise WireError("credit_exceeded", factor=_PARKED, limit=self.pool.slots)
         known = int(np.count_nonzero(records["number"] <= self.announced.get(key, 0)))
@@ -150,10 +150,10 @@ class PolicyInbox:
             columns = {name: column[known:] for name, column in columns.items()}
         if common is not None and not self.shelf.holds(key, columns, records[known:], self.layout):
             self.counters.add("out_of_order", len(records) - known)  # the message that brought the moments was lost
-            return 0
+            return None
         fresh = self._news(key, after, records)
         if len(fresh) == 0:
-            return 0
+            return None
         room = not self.waiting_for_room and self.pool.free >= len(fresh)
         if room:
             stored = self.pool.store(fresh, columns)

@@ -119,12 +119,16 @@ class ExperienceReceiver:
                 if header.inline:
                     intake = self._intake_of(header)
                     taken = intake.accept_inline(header, after, frames[1:])
+                    if taken is None:
+                        self._guard.in_vain(frames[0])
+                        continue
                     count, copied = count + taken, copied + taken * intake.layout.segment_bytes
                 else:
                     pile = piles.setdefault(way, HeaderBatch(header)) if pile is None else pile
                     pile.add(after, frames)
             except RookeryError as fault:
                 self._quarantine(fault, peer_host(frames[0]), header)
+                self._guard.in_vain(frames[0])
         return count + sum(self._take(pile) for pile in piles.values())
 
     def arrivals(self, policy: str) -> deque[Arrival]:

@@ -1,12 +1,13 @@
-"""How many bytes a peer may have waiting at a bound socket, and who was not even let in.
+"""How many bytes a peer may have waiting at a bound socket, how much it may send in vain, and who was not even let in.
 
 ZeroMQ's high-water mark counts messages, and only whole ones: the parts of a message that never ends, or topics that
 are subscribed to for ever, have no bound there. The kernel knows how many bytes came over each connection, and whoever
 reads the socket knows how many it took. What lies between lies in ZeroMQ's memory.
 
-In flows: accepted connections and failed handshakes (the sockets' monitors), the kernel's counts, what was taken. Out
-flows: connections that are shut down, at which ZeroMQ lets go of what came over them; refusals. All are shut down where
-somebody's key has changed. Where the kernel is not Linux no connection is seen, and no bytes are counted.
+In flows: accepted connections and failed handshakes (the sockets' monitors), the kernel's counts, what was taken and
+what of it was of no use. Out flows: connections that are shut down, at which ZeroMQ lets go of what came over them, or
+are no longer heard; refusals. All are shut down where somebody's key has changed. Where the kernel is not Linux no
+connection is seen, and no bytes are counted.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,14 @@ _TOPIC_MEMORY, _LETTER_MEMORY = 128, 64
 keeps topics in a tree with a node for each letter."""
 _SLACK, _SLACK_A_SECOND = 65_536, 256
 """Bytes that are nobody's message: the handshake, heartbeats."""
+_IN_VAIN, _IN_VAIN_A_SECOND = 200, 10.0
+"""Messages of no use that one connection may send at once, and a second: who connects anew repeats a few."""
+_MUTED = 20
+"""Connections that are not heard; where one more would be, the first of them is cut."""
+_NO_PACKET = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
+"""The instruction of Linux's packet filter that lets none through."""
+_FILTER = system.SOL_SOCKET, 26, struct.pack("HP", 1, ctypes.addressof(_NO_PACKET))
+"""SO_ATTACH_FILTER with that program."""
 _KEYS_SECONDS = 1.0
 _TRIM_SECONDS, _TRIMS = 1.0, 10
 """How often, and how many times, memory is given back after a cut: ZeroMQ lets go of it bit by bit."""
@@ -75,19 +84,6 @@ def experience_limits(pools: int) -> tuple[int, int]:
 
 
 @dataclass(slots=True)
-class _Connection:
-    descriptor: int
-    cookie: int
-    host: str
-    since: float
-    before: int
-    """Bytes that had come when it was first seen: whether they were taken by then is not known."""
-    taken_before: int
-    waiting: int = 0
-    cut: bool = False
-
-
-@dataclass(slots=True)
 class _Port:
     monitor: zmq.Socket[bytes]
     name: str
@@ -100,8 +96,8 @@ class _Port:
 class _Topics:
     """What one connection is subscribed to."""
 
-    def __init__(self, port: _Port) -> None:
-        self.port, self.held = port, 0
+    def __init__(self) -> None:
+        self.held = 0
         self._costs: dict[bytes, int] = {}
         self._last = b""
 
@@ -119,6 +115,25 @@ class _Topics:
         self.held -= self._costs.pop(topic, 0)
 
 
+@dataclass(slots=True)
+class _Connection:
+    port: _Port
+    descriptor: int
+    cookie: int
+    host: str
+    since: float
+    before: int
+    """Bytes that had come when it was first seen: whether they were taken by then is not known."""
+    taken_before: int
+    topics: _Topics = field(default_factory=_Topics)
+    waiting: int = 0
+    in_vain: float = 0.0
+    """Messages of no use, less what it may send of them, when the newest came."""
+    in_vain_at: float = 0.0
+    muted: bool = False
+    cut: bool = False
+
+
 class ByteGuard:
     """Of all sockets that a worker binds. Its thread sleeps but for a few looks a second; it touches no socket itself,
     so that whoever reads one may do so in a thread of its own."""
@@ -130,7 +145,9 @@ class ByteGuard:
         self._ports: list[_Port] = []
         self._taken: dict[int, int] = {}
         """Descriptor -> bytes of what was taken from it, by whichever connection had it."""
-        self._topics: dict[int, _Topics] = {}
+        self._connections: dict[int, _Connection] = {}
+        """Those of all ports that were not cut, by descriptor."""
+        self._muted: list[_Connection] = []
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._trim_at, self._trims = 0.0, 0
@@ -167,30 +184,49 @@ class ByteGuard:
         count = 0
         for size in sizes:
             count += size + self._sealed + (2 if size + self._sealed < _SHORT_FRAME else 9)
-        try:
-            source = int(frame.get(_SOURCE))
-        except (zmq.ZMQError, ValueError):  # who speaks ZMTP 1.0 has no connection to be seen: all of its bytes wait
-            return
-        self._taken[source] = self._taken.get(source, 0) + count
+        source = _source(frame)
+        if source is not None:
+            self._taken[source] = self._taken.get(source, 0) + count
 
     def subscription(self, frame: zmq.Frame) -> None:
         """An event of an XPUB socket was read: the topic stays in ZeroMQ's memory until it is unsubscribed from."""
-        try:
-            source = int(frame.get(_SOURCE))
-        except (zmq.ZMQError, ValueError):  # made here, where a connection ended
+        source = _source(frame)
+        if source is None:  # made here, where a connection ended
             return
         event = frame.bytes
         self._taken[source] = self._taken.get(source, 0) + len(event) + _TOPIC_COMMAND
-        topics = self._topics.get(source)
-        if topics is None:  # its connection was cut, and ZeroMQ lets go of what it subscribed to
+        one = self._connections.get(source)
+        if one is None:  # it was cut, and ZeroMQ lets go of what it subscribed to
             return
         if event[:1] != b"\1":
-            topics.remove(event[1:])
-        elif topics.add(event[1:]) > topics.port.share:  # at once: megabytes come between two looks
-            one = topics.port.connections.get(source)
-            if one is not None and not one.cut:
-                one.waiting = topics.held
-                self._cut_who_has_most(topics.port, one, topics.held)
+            one.topics.remove(event[1:])
+        elif one.topics.add(event[1:]) > one.port.share:  # at once: megabytes come between two looks
+            one.waiting = one.topics.held
+            self._cut_who_has_most(one, one.waiting)
+
+    def in_vain(self, frame: zmq.Frame) -> None:
+        """The message of this frame was of no use: refused, known already, a topic that nobody publishes. Whoever sends
+        many is not heard for some five seconds, until the kernel takes it for dead: to look at them costs more than to
+        send them, and who was cut would send the next ones at once."""
+        source = _source(frame)
+        one = None if source is None else self._connections.get(source)
+        if one is None or one.muted:
+            return
+        now = time.monotonic()
+        one.in_vain = max(0.0, one.in_vain - _IN_VAIN_A_SECOND * (now - one.in_vain_at)) + 1
+        one.in_vain_at = now
+        if one.in_vain > _IN_VAIN:
+            one.muted = True
+            try:
+                with _socket_of(one) as connection:
+                    connection.setsockopt(*_FILTER)
+            except OSError:  # it ended, or this kernel has no filters
+                self._cut(one)
+            self._muted = [*(known for known in self._muted if self._connections.get(known.descriptor) is known), one]
+            for first in self._muted[:-_MUTED]:
+                self._cut(first)
+            reason = f"{_IN_VAIN} of its messages were refused, known already or topics that nobody publishes"
+            self.refusals.tell("connection_muted", "in_vain", reason, port=one.port.name, host=one.host)
 
     def _run(self) -> None:
         poller = zmq.Poller()
@@ -233,10 +269,10 @@ class ByteGuard:
                 connection = system.socket(fileno=os.dup(descriptor))
                 with connection:
                     host = str(connection.getpeername()[0]).removeprefix("::ffff:")
-                self._topics[descriptor] = _Topics(port)
                 taken = self._taken.get(descriptor, 0)
                 came = _received(descriptor, cookie)
-                port.connections[descriptor] = _Connection(descriptor, cookie, host, time.monotonic(), came, taken)
+                one = _Connection(port, descriptor, cookie, host, time.monotonic(), came, taken)
+                port.connections[descriptor] = self._connections[descriptor] = one
 
     def _tell_stranger(self, port: _Port, what: int, fault: int) -> None:
         kind, reason = _STRANGE.get(fault, ("malformed", f"what it says is no ZMTP ({fault:#x})"))
@@ -251,31 +287,31 @@ class ByteGuard:
                 came = _received(one.descriptor, one.cookie)
             except OSError:
                 del port.connections[one.descriptor]
-                self._topics.pop(one.descriptor, None)
+                if self._connections.get(one.descriptor) is one:
+                    del self._connections[one.descriptor]
                 continue
             taken = self._taken.get(one.descriptor, 0)
             between = came - one.before - (taken - one.taken_before) - _SLACK_A_SECOND * (now - one.since)
             if between < 0:  # what is not owed now is no credit for later
                 one.taken_before -= int(between)
-            topics = self._topics.get(one.descriptor)
-            one.waiting = max(0, int(between) - _SLACK) + (topics.held if topics is not None else 0)
+            one.waiting = max(0, int(between) - _SLACK) + one.topics.held
         living = [one for one in port.connections.values() if not one.cut]
         together = sum(one.waiting for one in living)
         for one in sorted(living, key=lambda one: -one.waiting):
             if one.waiting <= port.share and together <= port.total:
                 break
-            self._cut_who_has_most(port, one, together)
+            self._cut_who_has_most(one, together)
             together -= one.waiting
         return together > port.total / 4 or any(one.waiting > port.share / 4 for one in living)
 
-    def _cut_who_has_most(self, port: _Port, one: _Connection, together: int) -> None:
+    def _cut_who_has_most(self, one: _Connection, together: int) -> None:
         self._cut(one)
+        port = one.port
         reason = (
             f"{one.waiting} bytes of it wait or belong to a message that has not ended, of {together} of all; "
             f"{port.share} and {port.total} may"
         )
         self.refusals.tell("connection_cut", "bytes_waiting", reason, port=port.name, host=one.host)
-        self._trims = _TRIMS
 
     def _cut_everybody(self) -> None:
         """Whose key is good connects anew at once; who holds one that was revoked is not let in again."""
@@ -287,12 +323,28 @@ class ByteGuard:
 
     def _cut(self, one: _Connection) -> None:
         one.cut = True
-        self._topics.pop(one.descriptor, None)
-        self.cut += 1
-        with suppress(OSError), system.socket(fileno=os.dup(one.descriptor)) as connection:
-            if _asked(connection.fileno(), system.SOL_SOCKET, _COOKIE, 8)[0] == one.cookie:
-                connection.setsockopt(system.SOL_SOCKET, system.SO_LINGER, _RESET)  # else it may learn in a minute
-                connection.shutdown(system.SHUT_RDWR)
+        self._connections.pop(one.descriptor, None)
+        self.cut, self._trims = self.cut + 1, _TRIMS
+        with suppress(OSError), _socket_of(one) as connection:
+            connection.setsockopt(system.SOL_SOCKET, system.SO_LINGER, _RESET)  # else it may learn in a minute
+            connection.shutdown(system.SHUT_RDWR)
+
+
+def _source(frame: zmq.Frame) -> int | None:
+    """Descriptor of the connection that a message came over; None where none is seen: a peer that speaks ZMTP 1.0."""
+    try:
+        return int(frame.get(_SOURCE))
+    except (zmq.ZMQError, ValueError):
+        return None
+
+
+@contextmanager
+def _socket_of(one: _Connection) -> Iterator[system.socket]:
+    """ZeroMQ's socket of a connection; OSError if it ended."""
+    with system.socket(fileno=os.dup(one.descriptor)) as connection:
+        if _asked(connection.fileno(), system.SOL_SOCKET, _COOKIE, 8)[0] != one.cookie:
+            raise OSError(errno.EBADF, "it ended")
+        yield connection
 
 
 def _received(descriptor: int, cookie: int) -> int:

@@ -167,14 +167,17 @@ class Publication:
                 return
             self._guard.subscription(frame)
             event = frame.bytes
-            self._subscription(event[:1], event[1:])
+            if not self._subscription(event[:1], event[1:]):
+                self._counters.add("weights_refused")
+                self._guard.in_vain(frame)
 
-    def _subscription(self, kind: bytes, topic: bytes) -> None:
+    def _subscription(self, kind: bytes, topic: bytes) -> bool:
+        """Whether it is for something that is published here."""
         known = _TOPIC.fullmatch(topic) if kind in (b"\x00", b"\x01") else None
         entry = self._policies.get((known[2] or known[4]).decode()) if known is not None else None
         if known is None or entry is None:
-            self._counters.add("weights_refused")
-        elif known[1]:
+            return False
+        if known[1]:
             if kind == b"\x01":
                 self._send_beacon(entry)
         elif kind == b"\x00":
@@ -183,7 +186,8 @@ class Publication:
         elif len(entry.asked) < _ASKING:
             entry.asked[known[5]] = topic
         else:
-            self._counters.add("weights_refused")
+            return False
+        return True
 
     def _send_beacon(self, entry: Published) -> None:
         version = entry.version

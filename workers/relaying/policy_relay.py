@@ -93,9 +93,10 @@ class PolicySegmentRelay:
             for last in sorted(line.held):
                 self._announce(line.held[last], line.held[last].header.after, True)
 
-    def take(self, header: Segments, frames: Sequence[Any]) -> int:
+    def take(self, header: Segments, frames: Sequence[Any]) -> int | None:
         """Copies a message to the pool and announces it; where there is no room it waits. What is known is announced
-        once more, what is settled is not. Returns the bytes copied; WireError if the message breaks a rule."""
+        once more, what is settled is not. Returns the bytes copied, None where nothing was new or of use; WireError if
+        the message breaks a rule."""
         parcel = self._open(header, frames)
         records, key = parcel.records, (header.actor, header.incarnation)
         line, last = self._line(key), int(records["number"][-1])
@@ -104,12 +105,12 @@ class PolicySegmentRelay:
             self._counters.add(f"repeated.{self._plan.name}", len(records))
             if known is not None:
                 self._announce(known, header.after, True)
-            return 0
+            return None
         layout, columns = self._plan.layout, parcel.columns
         if header.common is not None:
             if not self._shelf.holds(key, columns, records, layout):
                 self._counters.add("out_of_order", len(records))  # the message that brought the moments was lost
-                return 0
+                return None
             parcel = _Parcel(parcel.header, records, columns, self._shelf.lend(key, columns, records, layout))
         if self._parked or not self._has_room(len(records)):
             self._queue(key, last, parcel)

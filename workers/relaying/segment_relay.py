@@ -109,9 +109,13 @@ class SegmentRelay:
             header: Segments | None = None
             try:
                 header, rest = self._open(frames)
-                copied += self._lanes[header.policy].take(header, rest)
+                taken = self._lanes[header.policy].take(header, rest)
+                if taken is None:
+                    self._guard.in_vain(frames[0])
+                copied += taken or 0
             except WireError as fault:
                 self._quarantine(fault, peer_host(frames[0]), header)
+                self._guard.in_vain(frames[0])
             if copied >= _BYTES_AT_ONCE:
                 break
         return True

@@ -98,12 +98,33 @@ def test_who_does_not_wait_for_the_end_of_the_handshake_is_told_apart_from_who_s
         assert "refusals.handshake_refused.malformed" not in refusals.counters()
 
 
+def test_who_sends_what_is_of_no_use_again_and_again_is_not_heard_and_everybody_else_is() -> None:
+    with closing(Learner()) as learner, closing(Peer(learner.addresses[1], "PUSH", patience=60)) as honest:
+        muted = learner.ports.guard.refusals.counters
+        with (
+            closing(Peer(learner.addresses[1], "PUSH", patience=60)) as useless,
+            closing(Peer(learner.addresses[3], "SUB", patience=60)) as strange,
+        ):
+            for number, (peer, word) in enumerate([(useless, b"rubbish!"), (strange, b"\1nothing")]):
+                while muted().get("refusals.connection_muted.in_vain", 0) <= number:
+                    peer.socket.sendall(bytes([0, 8]) + word)
+                    learner.use()
+            until(lambda: not learner.receiver.receive() and not poll([learner.ports.sockets[1]], 100))
+            before = learner.counters["quarantined_messages"]
+            for _ in range(50):
+                honest.send(b"rubbish!")  # a few are forgiven
+                useless.socket.sendall(bytes([0, 8]) + b"rubbish!")
+            until(lambda: learner.receiver.receive() or learner.counters["quarantined_messages"] >= before + 50)
+            assert not poll([learner.ports.sockets[1]], 500)
+            assert learner.counters["quarantined_messages"] == before + 50
+
+
 def test_who_was_quiet_for_long_has_no_credit_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does the count run away, however long it is looked at."""
     came = 0
     monkeypatch.setattr(byte_guard, "_received", lambda descriptor, cookie: came)
     guard, port = ByteGuard(), byte_guard._Port(None, "experience", 2**20, 2**20)  # type: ignore[arg-type]
-    one = port.connections[-1] = byte_guard._Connection(-1, 0, "127.0.0.1", 0.0, 0, 0)
+    one = port.connections[-1] = byte_guard._Connection(port, -1, 0, "127.0.0.1", 0.0, 0, 0)
     for look in range(20_000):
         guard._look(port, look / 10)
     assert not guard.cut
@@ -112,7 +133,8 @@ def test_who_was_quiet_for_long_has_no_credit_for_later(monkeypatch: pytest.Monk
     assert one.cut
 
 
-def test_whole_messages_that_are_read_are_never_counted_however_many_there_are() -> None:
+def test_whole_messages_that_are_read_are_never_counted_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(byte_guard, "_IN_VAIN", 10**9)
     with closing(Learner()) as learner, closing(Peer(learner.addresses[1], "PUSH", patience=60)) as peer:
         sent = 0
         _, limit = experience_limits(LAYOUT.offsets(12)[1])
