@@ -100,12 +100,14 @@ class ControlServer:
         """The request in `frames`; None where it was answered here, or is not listened to."""
         if self._faults.get(peer, 0) >= _FAULTS:
             self.counts["quarantined_requests"] += 1
+            self._guard.in_vain(identity)
             return None
         before = self._spent.get(peer, 0)
         self._spent[peer] = before + max(_LEAST, sum(map(len, frames)))
         if self._spent[peer] > _SHARE:
             fault = Refused("share_spent", limit=_SHARE)
             self.refusals.tell("not_read", fault.kind, str(fault), host=peer_host(identity))
+            self._guard.in_vain(identity)
             if before <= _SHARE:
                 self.answer(peer, refusal(fault, retry=True))
             return None

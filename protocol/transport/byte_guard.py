@@ -59,6 +59,8 @@ _SLACK, _SLACK_A_SECOND = 65_536, 256
 """Bytes that are nobody's message: the handshake, heartbeats."""
 _IN_VAIN, _IN_VAIN_A_SECOND = 200, 10.0
 """Messages of no use that one connection may send at once, and a second: who connects anew repeats a few."""
+_TOPIC_IN_VAIN = 10
+"""Such messages that a topic counts as: nobody asks for another's, and each takes kilobytes as long as it is known."""
 _MUTED = 20
 """Connections that are not heard; where one more would be, the first of them is cut."""
 _NO_PACKET = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
@@ -205,7 +207,7 @@ class ByteGuard:
             self._cut_who_has_most(one, one.waiting)
 
     def in_vain(self, frame: zmq.Frame) -> None:
-        """The message of this frame was of no use: refused, known already, a topic that nobody publishes. Whoever sends
+        """The message of this frame was of no use: refused, known already, a topic that nobody publishes. Who sends
         many is not heard for some five seconds, until the kernel takes it for dead: to look at them costs more than to
         send them, and who was cut would send the next ones at once."""
         source = _source(frame)
@@ -213,7 +215,8 @@ class ByteGuard:
         if one is None or one.muted:
             return
         now = time.monotonic()
-        one.in_vain = max(0.0, one.in_vain - _IN_VAIN_A_SECOND * (now - one.in_vain_at)) + 1
+        one.in_vain = max(0.0, one.in_vain - _IN_VAIN_A_SECOND * (now - one.in_vain_at))
+        one.in_vain += _TOPIC_IN_VAIN if one.topics.held else 1
         one.in_vain_at = now
         if one.in_vain > _IN_VAIN:
             one.muted = True
@@ -225,7 +228,7 @@ class ByteGuard:
             self._muted = [*(known for known in self._muted if self._connections.get(known.descriptor) is known), one]
             for first in self._muted[:-_MUTED]:
                 self._cut(first)
-            reason = f"{_IN_VAIN} of its messages were refused, known already or topics that nobody publishes"
+            reason = "many of its messages were refused, known already or topics that nobody publishes"
             self.refusals.tell("connection_muted", "in_vain", reason, port=one.port.name, host=one.host)
 
     def _run(self) -> None:

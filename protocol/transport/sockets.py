@@ -377,6 +377,8 @@ def _set_options(socket: zmq.Socket[bytes], kind: int, largest: int | None) -> N
     socket.setsockopt(zmq.RECONNECT_IVL, 100)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)  # each time the name is looked up anew
     socket.setsockopt(zmq.IPV6, 1 if system.has_ipv6 else 0)
+    if kind == zmq.XPUB:  # subscriptions are small, and of a flood the kernel holds what nobody has counted yet
+        socket.setsockopt(zmq.RCVBUF, 4_096)
 
 
 def bracketed(host: str) -> str:
