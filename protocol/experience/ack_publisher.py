@@ -93,6 +93,7 @@ class AckSender:
         self._owed: set[tuple[str, Key]] = set()
         self._said: dict[tuple[str, Key], tuple[bytes, bytes, bytes]] = {}
         """The topic, and what of a message comes before and behind the number of what is settled."""
+        self._members: Set[Key] = frozenset()
         self._refused: dict[tuple[str, Key], tuple[int, str]] = {}
         """Messages of it that were refused, and why the newest was."""
         self.listeners: dict[str, dict[Key, int]] = {}
@@ -143,7 +144,8 @@ class AckSender:
 
     def living(self, actors: Set[Key]) -> None:
         """Who is a member now. Of who is none and does not listen only what is settled is of interest."""
-        for policy, key in self._flights.keys() | self._refused.keys():
+        self._members = actors
+        for policy, key in self._flights.keys() | self._refused.keys() | self._said.keys():
             if key not in actors and key not in self.listeners.get(policy, ()):
                 self.forget(policy, key)
 
@@ -223,5 +225,5 @@ class AckSender:
         left = listeners.pop(key, 0) - 1
         if left > 0:
             listeners[key] = left
-        else:
+        elif key not in self._members:
             self._said.pop((policy, key), None)

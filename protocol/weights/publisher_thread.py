@@ -40,6 +40,8 @@ _BEACON_SECONDS = 1.0
 _END_SECONDS = 5.0
 _AT_ONCE = 1_000
 """Subscriptions taken in before beacons and answers get their turn."""
+_APART = 0.002
+"""Seconds between two looks for subscriptions: for each the training thread has to let go of the interpreter."""
 _UNREAD = 32
 """Messages of a policy that wait for one subscriber: each may be a snapshot, of which there are ever new ones. What is
 not sent is asked for again."""
@@ -122,18 +124,22 @@ class Publication:
         poller = zmq.Poller()
         for socket in (self._there, self._socket):
             poller.register(socket, zmq.POLLIN)
-        served = 0
+        served, listen_at = 0, 0.0
         while not self._stopping.is_set():
             if served != len(self._policies):
                 served = len(self._policies)
                 self._socket.setsockopt(zmq.SNDHWM, served * _UNREAD)
-            left = self._beacon_at + _BEACON_SECONDS - time.monotonic()
+            now = time.monotonic()
+            if now < listen_at:
+                self._there.poll(math.ceil(1000 * (listen_at - now)))
+            left = self._beacon_at + _BEACON_SECONDS - now
             ready = dict(poller.poll(max(0, math.ceil(left * 1000))))
             if self._there in ready:
                 self._there.recv(zmq.NOBLOCK)
             self._tell_news()
-            if self._socket in ready:
+            if self._socket in ready and time.monotonic() >= listen_at:
                 self._listen()
+                listen_at = time.monotonic() + _APART
             self._serve_others()
         self._tell_news()
 
