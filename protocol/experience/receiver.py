@@ -118,11 +118,11 @@ class ExperienceReceiver:
                     pile = None
                 if header.inline:
                     intake = self._intake_of(header)
-                    taken = intake.accept_inline(header, after, frames[1:])
-                    if taken is None:
+                    new = intake.accept_inline(header, after, frames[1:])
+                    if new is None:
                         self._guard.in_vain(frames[0])
                         continue
-                    count, copied = count + taken, copied + taken * intake.layout.segment_bytes
+                    count, copied = count + new, copied + new * intake.layout.segment_bytes
                 else:
                     pile = piles.setdefault(way, HeaderBatch(header)) if pile is None else pile
                     pile.add(after, frames)
