@@ -29,7 +29,6 @@ _IGNORED = (
     ".git",
     ".venv",
     ".*_cache",
-    "__pycache__",
     "*.egg-info",
     "build",
     "dist",
