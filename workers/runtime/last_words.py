@@ -119,7 +119,7 @@ def _spare_torch() -> None:
     time of a short learner."""
     for finalizer in [*weakref.finalize._registry]:  # type: ignore[attr-defined]
         alive = finalizer.peek()
-        if alive is not None and alive[1].__module__ == "torch.library":
+        if alive is not None and getattr(alive[1], "__module__", "") == "torch.library":
             finalizer.atexit = False
 
 
