@@ -20,6 +20,7 @@ from protocol.memory.shared_file import PREFIX, files
 from protocol.messages.codec import encode
 from protocol.messages.core import Ack, Heartbeat, Join, Route
 from protocol.spaces import Agent, Box, Discrete, World
+from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import Ports
 from protocol.weights.manifest import Entry, Manifest
@@ -237,7 +238,11 @@ def test_a_relay_that_comes_back_takes_over_and_what_had_arrived_through_the_dea
     assert list(files()) == [new.pool]
 
 
-def test_what_is_announced_again_is_not_copied_again_and_what_is_settled_not_even_told(scene: Scene) -> None:
+def test_what_is_announced_again_is_not_copied_again_and_what_is_settled_not_even_told(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_vain = list[zmq.Frame]()
+    monkeypatch.setattr(ByteGuard, "in_vain", lambda _, frame: in_vain.append(frame))
     plan = plan_of()
     relay, learner, actor = scene.relay(plan), scene.learner(plan), scene.actor(plan)
     route = relay.serve(learner)
@@ -254,6 +259,7 @@ def test_what_is_announced_again_is_not_copied_again_and_what_is_settled_not_eve
     actor.sender.route(route.model_copy(update={"incarnation": 10, "acknowledgements": "tcp://127.0.0.1:1"}), True)
     until(lambda: relay.passed.turn() is not None and relay.count("repeated") == 4 * BLOCK)
     assert relay.count("held") == 0
+    assert len(in_vain) == 4
     learner.listen()
     assert learner.counters["repeated_headers"] == 2 * BLOCK
 

@@ -24,6 +24,7 @@ from protocol.memory.shared_file import files
 from protocol.messages.codec import encode
 from protocol.messages.core import Ack, Refusal, Segments
 from protocol.spaces import Agent, Box, Discrete, World
+from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import connect
 from tests.faults import kinds_in
 from tests.protocol.parts import (
@@ -153,7 +154,11 @@ def test_an_exhausted_pool_parks_what_arrives_and_recovers(memory_dir: Path, mon
 
 
 @PATHS
-def test_repeated_headers_are_dropped_and_counted(memory_dir: Path, inline: bool) -> None:
+def test_repeated_headers_are_dropped_and_counted(
+    memory_dir: Path, inline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_vain = list[zmq.Frame]()
+    monkeypatch.setattr(ByteGuard, "in_vain", lambda _, frame: in_vain.append(frame))
     actor, learner = Actor(memory_dir / RING), Learner()
     with closing(actor, learner):
         actor.sender.route(learner.route, inline)
@@ -168,6 +173,7 @@ def test_repeated_headers_are_dropped_and_counted(memory_dir: Path, inline: bool
         assert learner.use() == 0
         assert _numbers(learner) == [1, 2, 3, 4]
         assert learner.counters["quarantined_messages"] == 0
+        assert len(in_vain) == (4 if inline else 0)
 
 
 @PATHS
