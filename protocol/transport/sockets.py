@@ -69,7 +69,7 @@ REQUESTS = 500
 LARGEST: dict[int, int] = {zmq.ROUTER: 4 * 2**20, zmq.DEALER: 4 * 2**20, zmq.XPUB: 512}
 """Bytes of the largest frame that is taken in by sockets of a type (XPUB: subscriptions). A peer that sends a larger
 one is disconnected before its memory is found. What PULL and SUB take in depends on their policies."""
-QUEUED: dict[int, int] = {zmq.PULL: 1_000, zmq.XPUB: 1}
+QUEUED: dict[int, int] = {zmq.PULL: 1_000, zmq.XPUB: 10}
 """Messages of one peer that wait at a bound socket of a type at most; its others wait in the kernel and where it is. An
 XPUB socket takes in all that wait whenever it is asked anything, and as long as more come."""
 UNREAD: dict[int, int] = {zmq.XPUB: 10_000}
@@ -78,7 +78,7 @@ and a beacon tells a relay one for each of its actors."""
 SUBSCRIPTIONS = 4 * 2**20, 64 * 2**20
 """Bytes that the topics of one subscriber, and of all of a socket, may take: a relay for 1,000 actors of a policy needs
 500 KiB."""
-_SUBSCRIBED = 4_096
+_SUBSCRIBED = 32_768
 """Bytes that the kernel keeps of a subscriber's, who has little to say: whoever is cut leaves no more behind."""
 _DEAD_AFTER = 5_000
 """Milliseconds without an answer to a packet after which a connection is given up and made anew. The kernel counts
