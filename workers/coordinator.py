@@ -320,7 +320,7 @@ class Coordinator:
             index=member.index,
             quota=member.quota,
             lease=member.lease,
-            heartbeat=min(run.monitor_period, member.lease / 3),
+            heartbeat=self._members.interval(member.role),
             learners=self._members.learners_wanted,
             actors=run.actors,
             **self._members.credentials(member),

@@ -13,6 +13,9 @@ from workers.planning.cohorts import learners_of
 
 __all__ = ["Assignments", "Steps", "StepsOf"]
 
+_HEARTBEATS = 250
+"""Heartbeats a second that the actors of a run send together: where there are more of them, each sends less often."""
+
 Steps = dict[tuple[str, int], int]
 """(actor, incarnation) -> agent steps made."""
 
@@ -65,6 +68,11 @@ class Assignments:
     def lease(self, role: Role) -> float:
         """Seconds of silence after which a membership ends."""
         return self._run.learner_timeout if role == "learner" else self._run.actor_timeout
+
+    def heartbeat(self, role: Role) -> float:
+        """Seconds from one heartbeat to the next; a lease has time for three."""
+        crowd = self._run.actors / _HEARTBEATS if role == "actor" else 0.0
+        return min(max(self._run.monitor_period, crowd), self.lease(role) / 3)
 
     def quota(self, actor: str, steps: StepsOf) -> int:
         """Agent steps left to it: an equal share at first; afterwards what the dead incarnations left of theirs."""

@@ -57,6 +57,7 @@ class Membership:
         self.restarts = self._register.restarts
         self.learners_wanted = self._places.learners
         self.complete = False
+        self.interval = self._places.heartbeat
         self.save, self.save_if_due, self.commit = store.save, store.save_if_due, store.commit
 
     def credentials(self, member: WorkerRecord) -> dict[str, Any]:
@@ -152,7 +153,12 @@ class Membership:
 
     def expire(self, now: float) -> list[WorkerRecord]:
         """Ends memberships without heartbeats; those whose process is known to be dead do not wait for the lease."""
-        lost = [m for m in self._register.members.values() if now - m.seen > m.lease or (now - m.seen > 1.0 and m.dead)]
+        late = {role: max(1.0, self._places.heartbeat(role)) for role in self._roles}
+        lost = [
+            m
+            for m in self._register.members.values()
+            if (silent := now - m.seen) > m.lease or (silent > late[m.role] and m.dead)
+        ]
         for member in lost:
             self._end(member)
         return lost
