@@ -44,7 +44,8 @@ class BaselineProcess:
 
     def __init__(self, run: Run, folder: Path, began: float, lock: int | None = None) -> None:
         self._run, self._began = run, began
-        self._found: dict[str, dict[str, float]] = {}
+        self.found: dict[str, dict[str, float]] = {}
+        """What each agent's baselines earned, of the episodes played so far."""
         self._spent, self._over, self._says = 0.0, False, ""
         self._until: float | None = None
         self._stopped = False
@@ -64,7 +65,7 @@ class BaselineProcess:
         lines = self._forked.lines(seconds)
         if lines:
             told = json.loads(lines[-1])
-            self._found, self._spent = told["found"], told["spent"]
+            self.found, self._spent = told["found"], told["spent"]
             self._over, self._says = told["over"], told["says"]
         if not self._over and self._forked.over:
             self._over, self._says = True, f"the process that played them is gone: {self._forked.fate}"
@@ -93,7 +94,7 @@ class BaselineProcess:
         or some of their episodes, are not there; what they took and what they might take."""
         by_policy: dict[str, dict[str, float]] = {}
         for agent, policy in policy_of.items():
-            by_policy.setdefault(policy, self._found.get(agent, {}))
+            by_policy.setdefault(policy, self.found.get(agent, {}))
         if self._over:
             missing = self._says
         elif self._stopped or self.left:

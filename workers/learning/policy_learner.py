@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config.run import PolicyConfig, Run
+from protocol.config.run import C51, PolicyConfig, Run
 from protocol.errors import TrainingFault
 from protocol.experience.ring_buffer import Ring
 from protocol.memory.counters import Counters
@@ -91,9 +91,11 @@ class PolicyLearner:
         compiled = isinstance(plan.config, PolicyConfig) and plan.config.compile
         self.update.arithmetic = Precision(run.precision, compiled)
         self._finite = FiniteWeights(self.policy)
-        gamma: float = getattr(getattr(plan.config, "algorithm", None), "gamma", 0.0)  # auxiliaries count nothing
+        algorithm = getattr(plan.config, "algorithm", None)
+        gamma: float = getattr(algorithm, "gamma", 0.0)  # auxiliaries count nothing
+        support = (algorithm.v_min, algorithm.v_max) if isinstance(algorithm, C51) else None
         self._health = TrainingHealth(
-            plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters, gamma
+            plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters, gamma, support
         )
         self._recorder: SegmentRecorder | None = None
         if plan.recorded:

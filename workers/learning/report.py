@@ -66,6 +66,7 @@ class LearnerReport:
             seconds += [
                 f"{kind}.{policy}" for kind in ("waits.data", "waits.ranks", "waits.checkpoint", "waits.record", "busy")
             ]
+            seconds += [name for bounded in diagnostics.BOUNDED for name in diagnostics.bound_counters(bounded, policy)]
         return whole, seconds
 
     def snapshot(self) -> Report:

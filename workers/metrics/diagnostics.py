@@ -1,25 +1,29 @@
 """What can be wrong with a policy's learning, layer by layer, and what to do: the vocabulary of verdicts. No torch.
 
-In flow: the counters of learners, of which each finding has one a policy. Out flow: findings in order, the lowest layer
-first: what lies above a layer that fails only shows its symptoms.
+In flows: the counters of learners, of which each finding has one a policy, and what returns show. Out flow: findings in
+order, the lowest layer first: what lies above a layer that fails only shows its symptoms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
 from workers.metrics.segment_accounting import Pages, sum_counters
 
 __all__ = [
+    "BOUNDED",
+    "BY_RETURNS",
     "FINDINGS",
     "LAYERS",
     "LOOKED_AT",
     "OUTSIDE",
     "Diagnostic",
+    "Excess",
     "batches_checked",
+    "bound_counters",
     "counter",
     "counters",
     "describe",
@@ -27,7 +31,9 @@ __all__ = [
     "outside_counters",
 ]
 
-LAYERS = ("data", "sharing", "shape", "computation", "gradient", "update")
+Excess = tuple[float, float]
+"""A number and the limit that it is beyond."""
+LAYERS = ("data", "sharing", "shape", "computation", "gradient", "update", "learning")
 OUTSIDE = "observation_outside"
 """The one finding of actors."""
 LOOKED_AT = "batches_checked"
@@ -197,7 +203,56 @@ FINDINGS = _table(
         "the weights are not finite and were not published",
         "lower learning_rate or max_grad_norm, and scale observations and rewards down",
     ),
+    Diagnostic(
+        "values_impossible",
+        "learning",
+        "fault",
+        "values are far beyond what the rewards seen and gamma allow: the estimate feeds on itself",
+        "update the target network less often (target_update_freq), lower learning_rate, and train less for each row "
+        "(replay_ratio, epochs)",
+    ),
+    Diagnostic(
+        "values_at_the_end",
+        "learning",
+        "fault",
+        "values lie at the end of what the algorithm can tell, from v_min to v_max",
+        "let v_min and v_max span the discounted returns, or scale rewards",
+    ),
+    Diagnostic(
+        "gradient_grew",
+        "learning",
+        "note",
+        "the gradient is a thousand times as steep as in the first batches with a reward",
+        "lower learning_rate or max_grad_norm, and scale rewards down",
+    ),
+    Diagnostic(
+        "no_better_than_random",
+        "learning",
+        "note",
+        "after half of the run no policy earns more than a random player",
+        "give the run more steps, explore more (epsilon, entropy_coefficient, curiosity), or begin with a smaller "
+        "world, in which chance finds a reward",
+    ),
+    Diagnostic(
+        "entropy_collapsed",
+        "learning",
+        "note",
+        "the policy does nearly always the same, and earns no more than a random player",
+        "raise entropy_coefficient, lower learning_rate, or scale rewards down",
+    ),
+    Diagnostic(
+        "forgotten",
+        "learning",
+        "note",
+        "most of what had been learned is lost again",
+        "lower learning_rate or let it fall (anneal_learning_rate), and keep more rows (buffer_capacity, segments); "
+        "`--checkpoint best` has what was best",
+    ),
 )
+BOUNDED = ("values_impossible", "values_at_the_end", "gradient_grew")
+"""Those whose number and bound a learner tells."""
+BY_RETURNS = ("no_better_than_random", "entropy_collapsed", "forgotten")
+"""Those that show in what episodes earn, and in no batch."""
 
 
 def counter(name: str, policy: str) -> str:
@@ -207,7 +262,15 @@ def counter(name: str, policy: str) -> str:
 
 def counters(policy: str) -> list[str]:
     """All counters of a policy's health."""
-    return [f"{LOOKED_AT}.{policy}", *(counter(name, policy) for name in FINDINGS if name != OUTSIDE)]
+    return [
+        f"{LOOKED_AT}.{policy}",
+        *(counter(name, policy) for name in FINDINGS if name not in (OUTSIDE, *BY_RETURNS)),
+    ]
+
+
+def bound_counters(name: str, policy: str) -> tuple[str, str]:
+    """Of one of `BOUNDED`: its number when it was found last, without its sign, and the bound that it broke."""
+    return f"value.{name}.{policy}", f"bound.{name}.{policy}"
 
 
 def outside_counters(policy: str, agent: str) -> tuple[str, str]:
@@ -215,34 +278,58 @@ def outside_counters(policy: str, agent: str) -> tuple[str, str]:
     return f"outside_value.{policy}/{agent}", f"outside_step.{policy}/{agent}"
 
 
-def describe(policy: str, finding: Diagnostic, pages: Pages = MappingProxyType({})) -> dict[str, Any]:
-    """As views and summaries have it; of a number outside its space the `agent`, `value` and `step` besides."""
-    if finding.name == OUTSIDE:
-        for page in pages.values():
-            places = [name.partition("/")[2] for name in page if name.startswith(f"outside_step.{policy}/")]
-            for value, step, agent in ((*outside_counters(policy, one), one) for one in places):
-                if page[step]:
-                    told = {"agent": agent, "value": page[value], "step": int(page[step]) - 1}
-                    said = f"{finding.says}: {told['value']:g} (agent {agent}, step {told['step']})"
-                    return {**describe(policy, replace(finding, name="", says=said)), "finding": OUTSIDE, **told}
+def describe(policy: str, finding: Diagnostic, told: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """As views and summaries have it, with what is `told` besides: `agent`, `value` and `step` of a number outside its
+    space, `value` and `bound` of what is measured."""
+    says = finding.says
+    if "bound" in told:
+        says += f": {told['value']:.4g}, where {told['bound']:.4g} is the limit"
+    elif "step" in told:
+        says += f": {told['value']:g} (agent {told['agent']}, step {told['step']})"
     return {
         "policy": policy,
         "layer": finding.layer,
         "level": finding.level,
         "finding": finding.name,
-        "says": finding.says,
+        "says": says,
         "remedy": finding.remedy,
+        **told,
     }
 
 
-def findings_of(policies: Iterable[str], learners: Pages, actors: Pages = MappingProxyType({})) -> list[dict[str, Any]]:
-    """What holds of `policies`, or held when a learner of them ended: faults before notes, the lowest layer first."""
-    found = [
-        describe(policy, one, actors)
-        for policy in policies
-        for one in FINDINGS.values()
-        if sum_counters((actors if one.name == OUTSIDE else learners).values(), counter(one.name, policy))
-    ]
+def _outside(policy: str, actors: Pages) -> dict[str, Any]:
+    for page in actors.values():
+        places = [name.partition("/")[2] for name in page if name.startswith(f"outside_step.{policy}/")]
+        for value, step, agent in ((*outside_counters(policy, one), one) for one in places):
+            if page[step]:
+                return {"agent": agent, "value": page[value], "step": int(page[step]) - 1}
+    return {}
+
+
+def findings_of(
+    policies: Iterable[str],
+    learners: Pages,
+    actors: Pages = MappingProxyType({}),
+    by_returns: Mapping[str, Mapping[str, Excess]] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
+    """What holds of `policies`, or held when a learner of them ended, and what is found `by_returns` of the run: faults
+    before notes, the lowest layer first."""
+    found = []
+    for policy in policies:
+        for name, one in FINDINGS.items():
+            if name in by_returns.get(policy, {}):
+                value, bound = by_returns[policy][name]
+                found.append(describe(policy, one, {"value": value, "bound": bound}))
+            having = [
+                page for page in (actors if name == OUTSIDE else learners).values() if page.get(counter(name, policy))
+            ]
+            if having and name == OUTSIDE:
+                found.append(describe(policy, one, _outside(policy, actors)))
+            elif having and name in BOUNDED:
+                keys = zip(("value", "bound"), bound_counters(name, policy), strict=True)
+                found.append(describe(policy, one, {key: having[-1][place] for key, place in keys}))
+            elif having:
+                found.append(describe(policy, one))
     return sorted(found, key=lambda one: (one["level"] != "fault", LAYERS.index(one["layer"])))
 
 

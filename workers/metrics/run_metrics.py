@@ -22,9 +22,10 @@ from protocol.errors import TrainingFault
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import read_counters
 from workers.metrics.bottleneck import bottleneck
-from workers.metrics.diagnostics import batches_checked, findings_of
+from workers.metrics.diagnostics import Excess, batches_checked, findings_of
 from workers.metrics.episode_returns import RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History
+from workers.metrics.return_findings import Random, ReturnFindings
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters, summed
 from workers.metrics.step_time import span, stepped
 from workers.metrics.throughput import Throughput
@@ -33,7 +34,7 @@ from workers.planning.data_parallel import ledger_path
 from workers.planning.fixed_policy_plan import FixedPolicyPlan
 from workers.runtime.files import SafeWriter
 
-__all__ = ["RunMetrics", "check_trained"]
+__all__ = ["RunMetrics", "check_trained", "found_by_returns"]
 
 _RATE_SECONDS = 0.5
 """Over which a rate of now is taken at least."""
@@ -41,7 +42,8 @@ _RATE_SECONDS = 0.5
 
 class RunMetrics:
     """One run's measurements. `policies`, those that learn, in the order of the world's agents; `auxiliaries` learn
-    beside them, `fixed` are the policies that do not. `credits`: segments that an actor may have on their way."""
+    beside them, `fixed` are the policies that do not. `credits`: segments that an actor may have on their way; `judge`
+    looks at what episodes earn."""
 
     def __init__(
         self,
@@ -51,9 +53,12 @@ class RunMetrics:
         auxiliaries: Sequence[str] = (),
         fixed: Mapping[str, FixedPolicyPlan] = MappingProxyType({}),
         credits: Mapping[str, int] = MappingProxyType({}),
+        judge: ReturnFindings | None = None,
     ) -> None:
         self._run, self._policies, self._folder, self._fixed = run, policies, folder, fixed
         self._learned, self._played = [*policies, *auxiliaries], [*policies, *fixed]
+        self._judge = judge or ReturnFindings({}, {})
+        self._by_returns: dict[str, dict[str, Excess]] = {}
         self._flow = Throughput(self._learned, credits)
         copies = run.environment.copies * max(1, run.actors)
         self._returns = {policy: ReturnsCurve(run.end, copies) for policy in self._played}
@@ -115,9 +120,10 @@ class RunMetrics:
         restarts: Mapping[str, int],
         measured: Mapping[str, float] = MappingProxyType({}),
         apart: bool = False,
+        random: Random = MappingProxyType({}),
     ) -> None:
         """Once a second: makes the live view and writes it down. `measured`: POLICY.NAME -> what workers measured;
-        `apart`: segments cross a network."""
+        `apart`: segments cross a network; `random`: what random players earned."""
         now = time.monotonic()
         of_actors = summed(actors.values())
         counted = summed((of_actors, *learners.values()))
@@ -137,6 +143,9 @@ class RunMetrics:
         adoption_lag = {name: measured.get(f"{name}.adoption_lag", 0.0) for name in self._learned}
         flow = self._flow.update(now, counted, actors, learners, living, adoption_lag)
         verdict = self._verdict_now(flow, apart)
+        entropy = {name: measured[f"{name}.entropy"] for name in self._policies if f"{name}.entropy" in measured}
+        means = self.mean_returns(self._policies)
+        self._by_returns = self._judge.look(min(1.0, made / self._run.end), means, random, entropy)
         view = {
             "steps": self._run.end,
             "env_steps": env_steps,
@@ -155,7 +164,7 @@ class RunMetrics:
             "flow": flow,
             "verdict": verdict,
             "advice": verdict_line(verdict),
-            "health": findings_of(self._learned, learners, actors),
+            "health": findings_of(self._learned, learners, actors, self._by_returns),
         }
         if self.steps_done:
             told = {name: {**view, **_of(name, measured)} for name, view in {**policies, **auxiliaries}.items()}
@@ -219,7 +228,7 @@ class RunMetrics:
             "loggers": self._measurements.logger_stats(),
             "health": {
                 "batches_checked": {name: batches_checked(name, learners) for name in self._learned},
-                "findings": findings_of(self._learned, learners, actors),
+                "findings": findings_of(self._learned, learners, actors, self._by_returns),
             },
         }
 
@@ -277,7 +286,8 @@ class RunMetrics:
         """What a coordinator that takes over could not know otherwise."""
         returns = {policy: curve.to_plain() for policy, curve in self._returns.items()}
         watched = [*self._watched, *([self._watching] if self._watching else [])]
-        self.disk.replace(self._kept, json.dumps({"began": self._began, "watched": watched, "returns": returns}))
+        kept = {"began": self._began, "watched": watched, "returns": returns, "by_returns": self._by_returns}
+        self.disk.replace(self._kept, json.dumps(kept))
 
     def _restore(self) -> None:
         if not self._kept.exists():
@@ -379,6 +389,13 @@ def check_trained(summary: Mapping[str, Any]) -> None:
     if not summary["complete"]:
         facts = {"steps": summary["agent_steps"], "segments": summary["segments"]["produced"]}
         raise TrainingFault("nothing_trained", policies=summary["untrained"], **facts)
+
+
+def found_by_returns(folder: Path) -> dict[str, dict[str, Excess]]:
+    """policy -> finding -> (number, limit), of the run in `folder`, when they were looked for last."""
+    kept = folder / "books.json"
+    found: dict[str, dict[str, Excess]] = json.loads(kept.read_text())["by_returns"] if kept.exists() else {}
+    return found
 
 
 def _evaluated(policy: str, measured: Mapping[str, float]) -> dict[str, float]:

@@ -3,7 +3,7 @@
 python -m workers.tools.doctor runs/first
 
 In flow: the folder of a run that is over, or that goes on. Out flow: a line for each layer of each policy, in the order
-in which to look: data, sharing, shape, computation, gradient, update; exit code 1 if one fails.
+in which to look: data, sharing, shape, computation, gradient, update, learning; exit code 1 if one fails.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from protocol.errors import ConfigurationError, one_sentence
 from protocol.memory.counters import read_counters
 from workers import freeze_startup_objects
 from workers.metrics.diagnostics import LAYERS, LOOKED_AT, batches_checked, findings_of
+from workers.metrics.run_metrics import found_by_returns
 from workers.metrics.segment_accounting import Page, sum_counters
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import watch_user_code
@@ -97,10 +98,11 @@ def _evidence(folder: Path) -> list[_Evidence]:
     names = (name.partition(".") for page in learners.values() for name in page)
     policies = list(dict.fromkeys(policy for kind, _, policy in names if kind == LOOKED_AT))
     if policies:
+        by_returns = found_by_returns(folder)
         return [
             _Evidence(
                 policy,
-                findings_of([policy], learners, actors),
+                findings_of([policy], learners, actors, by_returns),
                 batches_checked(policy, learners),
                 sum_counters(actors.values(), f"produced.{policy}"),
                 sum_counters(learners.values(), f"received.{policy}"),

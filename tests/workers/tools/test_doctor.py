@@ -15,16 +15,16 @@ from protocol.memory.counters import Counters
 from tests.faults import kinds_in, raises
 from tests.workers.runtime.test_process import _signals_stay_ours, options  # noqa: F401 - a fixture
 from workers.learning.report import LearnerReport
-from workers.metrics.diagnostics import FINDINGS, LAYERS, counter, describe
+from workers.metrics.diagnostics import BOUNDED, FINDINGS, LAYERS, bound_counters, counter, describe
 from workers.rollout.report import ActorReport
 from workers.runtime.process import WorkerProcess
 from workers.tools.doctor import DiagnosedLayer, examine, main
 
-WELL = {"batches_checked.p": 10, "steps_made.p": 40, "received.p": 64}
+WELL: dict[str, float] = {"batches_checked.p": 10, "steps_made.p": 40, "received.p": 64}
 
 
 def a_run(
-    folder: Path, learner: dict[str, int] | None = None, said: str = "", produced: int = 64, worker: str = "actor-0"
+    folder: Path, learner: dict[str, float] | None = None, said: str = "", produced: int = 64, worker: str = "actor-0"
 ) -> Path:
     """What the run of one policy left."""
     (folder / "logs").mkdir(parents=True)
@@ -62,13 +62,15 @@ def test_a_sound_run_is_ok_in_every_layer_H1(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name, one in FINDINGS.items() if one.level == "fault"])
 def test_the_layer_of_a_fault_fails_and_none_above_is_judged_H1(tmp_path: Path, name: str) -> None:
-    run = a_run(tmp_path / "run", {**WELL, counter(name, "p"): 3})
+    told = dict.fromkeys(bound_counters(name, "p"), 2.5) if name in BOUNDED else {}
+    run = a_run(tmp_path / "run", {**WELL, counter(name, "p"): 3, **told})
     found, one = examine(run), FINDINGS[name]
     at = LAYERS.index(one.layer)
     assert [layer.state for layer in found[at:]] == ["FAILS"] + ["not judged"] * (len(LAYERS) - at - 1)
     below = "not judged" if one.layer == "sharing" else "ok"  # memory that is not the actor's says nothing of the world
     assert {layer.state for layer in found[:at]} <= {below}
-    assert found[at].says == f"{one.says}; {one.remedy}"
+    assert (found[at].says.startswith(one.says), found[at].says.endswith(f"; {one.remedy}")) == (True, True)
+    assert ("2.5" in found[at].says) == (name in BOUNDED)
     result = CliRunner().invoke(main, [str(run)])
     assert result.exit_code == 1
 

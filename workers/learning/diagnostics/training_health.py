@@ -1,4 +1,4 @@
-"""Whether a policy's learning is sound: data first, then sharing, shape, computation, gradient, update.
+"""Whether a policy's learning is sound: data first, then sharing, shape, computation, gradient, update, learning.
 
 In flows: announced segments before they are read, batches, and what an update said of itself. Out flows: counters of
 findings (workers/metrics/diagnostics.py), a line in the log for each when it is first found, and measurements.
@@ -25,7 +25,8 @@ from protocol.spaces.primitive import Discrete
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch, non_tensor_field
 from workers.learning.diagnostics.batch_statistics import Sample, distinct_rows, sample, statistics
 from workers.learning.diagnostics.finite import not_finite
-from workers.metrics.diagnostics import FINDINGS, LAYERS, LOOKED_AT, counter
+from workers.learning.diagnostics.value_bounds import ValueBounds
+from workers.metrics.diagnostics import FINDINGS, LAYERS, LOOKED_AT, bound_counters, counter
 from workers.policies.interface import Interface
 
 __all__ = ["TrainingHealth"]
@@ -87,13 +88,20 @@ class TrainingHealth:
     """Of one policy in a learner. A new policy's actions vary; `new` False: it was trained before and may be sure."""
 
     def __init__(
-        self, policy: str, interface: Interface, layout: Layout, learning_rate: float, counters: Counters, gamma: float
+        self,
+        policy: str,
+        interface: Interface,
+        layout: Layout,
+        learning_rate: float,
+        counters: Counters,
+        gamma: float,
+        support: tuple[float, float] | None = None,
     ) -> None:
         self._policy, self._interface, self._layout, self._counters = policy, interface, layout, counters
         self._least_rate, self._gamma = learning_rate * _NEGLIGIBLE, gamma
         self.new = True
         self._looks = self._rows = 0
-        self._episodes = _Episodes()
+        self._episodes, self._bounds = _Episodes(), ValueBounds(gamma, support)
         self._streaks = {name: _Streak(_LONG if name == "reward_zero" else _ROWS) for name in FINDINGS}
         self._told: set[str] = set()
         self._before: Tensor | None = None
@@ -162,14 +170,22 @@ class TrainingHealth:
         self._looks += 1
         self._rows += seen.rows
         self._counters.add(f"{LOOKED_AT}.{self._policy}")
-        verdicts = {**self._data(seen), **self._computation(metrics)}
+        bounded = self._bounds.look(seen, metrics)
+        beyond = {name: value > bound for name, (value, bound) in bounded.items()}
+        verdicts = {**self._data(seen), **self._computation(metrics), **beyond}
         if isinstance(batch, SegmentBatch):
             verdicts["limit_before_horizon"] = self._episodes.cut_short(batch, self._gamma)
         long = {name: self._streaks[name].add(holds, seen.rows) for name, holds in verdicts.items()}
         for layer in LAYERS:
             for name in [name for name in verdicts if FINDINGS[name].layer == layer]:
                 if long[name] and not self._failing_below(layer):
-                    self.find(name, f"rows={self._streaks[name].rows}")
+                    details = f"rows={self._streaks[name].rows}"
+                    if name in bounded:
+                        value, bound = bounded[name]
+                        details += f" value={value:.4g} limit={bound:.4g}"
+                        for place, number in zip(bound_counters(name, self._policy), (value, bound), strict=True):
+                            self._counters.set(place, number)
+                    self.find(name, details)
                 elif not verdicts[name] and self._holds(name):
                     self._release(name)
         return statistics(seen, self._interface)

@@ -1,0 +1,78 @@
+"""What episodes earn tells whether a run learns: no better than random, sure too early, forgotten; without alarm where
+policies play against each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+
+from workers.metrics.return_findings import ReturnFindings
+
+CHANCE = {"a": {"random": 20.0, "random_stderr": 1.0, "random_episodes": 100}}
+"""Of the one agent of a world."""
+
+
+def found(
+    means: list[float], progress: float = 0.6, chance: Mapping[str, Mapping[str, float]] = CHANCE, entropy: float = 0.5
+) -> set[str]:
+    """What is found of policy `p`, which plays agent `a`, after it earned `means` in order."""
+    judge = ReturnFindings({"p": "a"}, {"p": math.log(2)})
+    told: dict[str, dict[str, tuple[float, float]]] = {}
+    for mean in means:
+        told = judge.look(progress, {"p": mean}, chance, {"p": entropy})
+    return set(told["p"])
+
+
+def agents(*earned: float) -> dict[str, dict[str, float]]:
+    """What random players of agents `a`, `b`... earn."""
+    return {
+        name: {"random": mean, "random_stderr": 1.0, "random_episodes": 100}
+        for name, mean in zip("abc", earned, strict=False)
+    }
+
+
+@pytest.mark.parametrize(
+    ("means", "progress", "expected"),
+    [
+        ([21.0], 0.6, {"no_better_than_random"}),
+        ([21.0], 0.4, set()),
+        ([30.0], 0.6, set()),
+        ([500.0, 150.0], 0.3, {"forgotten"}),
+        ([500.0, 300.0], 0.3, set()),
+        ([26.0, 22.5], 0.3, set()),
+    ],
+    ids=["half", "not-yet", "better", "forgotten", "kept", "nothing-learned"],
+)
+def test_returns_tell_of_learning(means: list[float], progress: float, expected: set[str]) -> None:
+    assert found(means, progress) == expected
+
+
+@pytest.mark.parametrize(
+    ("entropy", "mean", "expected"), [(0.001, 21.0, True), (0.1, 21.0, False), (0.001, 90.0, False)]
+)
+def test_who_is_sure_and_no_better_than_random_is_sure_too_early(entropy: float, mean: float, expected: bool) -> None:
+    assert found([mean], 0.2, entropy=entropy) == ({"entropy_collapsed"} if expected else set())
+
+
+@pytest.mark.parametrize(
+    "chance", [{}, {"a": {"random": 20.0, "random_stderr": 1.0, "random_episodes": 5}}], ids=["none", "few"]
+)
+def test_without_random_episodes_nothing_is_compared(chance: Mapping[str, Mapping[str, float]]) -> None:
+    assert found([1.0], chance=chance) == set()
+
+
+def test_a_world_in_which_nobody_finds_a_reward_is_told_and_one_of_opponents_is_not() -> None:
+    """Nothing by chance is no sum of gains and losses."""
+    for earned, expected in (((0.0, 0.0), {"no_better_than_random"}), ((0.3, -0.3), set())):
+        judge = ReturnFindings({"p": "a", "q": "b"}, {})
+        told = judge.look(0.9, {"p": earned[0] / 2, "q": earned[1] / 2}, agents(*earned), {})
+        assert {*told["p"], *told["q"]} == expected
+
+
+def test_a_policy_that_earns_less_because_another_learns_is_well() -> None:
+    judge = ReturnFindings({"p": "a", "q": "b"}, {})
+    chance = agents(20.0, 5.0)
+    judge.look(0.1, {"p": 90.0, "q": 5.0}, chance, {})
+    assert judge.look(0.9, {"p": 12.0, "q": 80.0}, chance, {}) == {"p": {}, "q": {}}

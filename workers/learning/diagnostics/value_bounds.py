@@ -1,0 +1,58 @@
+"""Whether what a policy values, and how steep its loss is, can be so at all. Pure.
+
+In flows: rows of batches, and what their updates said. Out flow: of each finding the number, and the most it may be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from workers.learning.diagnostics.batch_statistics import Sample
+from workers.metrics.diagnostics import Excess
+
+__all__ = ["ValueBounds"]
+
+_BEYOND = 3.0
+"""Times what rewards and gamma allow: an estimate may overshoot, and a new network values what it has not seen."""
+_STEEPER = 1_000.0
+"""Times the steepest gradient of the first batches."""
+_FIRST = 10
+"""Batches, from the first with a reward on, in which gradients are taken for what is usual."""
+_EDGE = 0.01
+"""Part of what a support can tell in which values lie at its end."""
+
+
+class ValueBounds:
+    """Of one policy with a discount of `gamma` a step, whose values lie in `support` if they have one."""
+
+    def __init__(self, gamma: float, support: tuple[float, float] | None = None) -> None:
+        self._gamma, self._support = gamma, support
+        self._largest = self._usual = 0.0
+        self._batches = 0
+
+    def look(self, seen: Sample, metrics: Mapping[str, float]) -> dict[str, Excess]:
+        """finding -> what its number is in one more batch, and the most that is sound."""
+        found: dict[str, Excess] = {}
+        if "reward" not in seen.scalars:
+            return found
+        bonus = metrics.get("intrinsic_max", 0.0)
+        self._largest = max(self._largest, float(seen.scalars["reward"].abs().max()) + bonus)
+        value = metrics.get("value_mean")
+        if value is None and "value" in seen.scalars:
+            value = float(seen.scalars["value"].mean())
+        if value is not None:
+            kept = float(seen.scalars["discount"].max()) if "discount" in seen.scalars else self._gamma
+            worth = self._largest + metrics.get("temperature", 0.0) * abs(metrics.get("entropy", 0.0))
+            most = _BEYOND * max(1.0, worth / (1 - kept)) if kept < 1 else math.inf
+            found["values_impossible"] = max(abs(value), abs(metrics.get("target_mean", 0.0))), most
+            if self._support is not None:
+                low, high = self._support
+                found["values_at_the_end"] = abs(value - (low + high) / 2), (0.5 - _EDGE) * (high - low)
+        if "grad_norm" in metrics and self._largest:
+            self._batches += 1
+            if self._batches <= _FIRST:
+                self._usual = max(self._usual, metrics["grad_norm"])
+            elif self._usual:
+                found["gradient_grew"] = metrics["grad_norm"], _STEEPER * self._usual
+        return found

@@ -1,0 +1,84 @@
+"""Whether a run learns, by what its episodes earn: findings that no batch shows.
+
+In flows: mean returns of the newest episodes, entropies, and what random players earn. Out flow: of each finding of a
+policy (workers/metrics/diagnostics.py) the number and the limit that it is beyond.
+
+Judged is the run as a whole: where policies play against each other one of them earns less because another learns, so
+that what is found must hold of all; and where one's gain is the other's loss returns say nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from workers.metrics.diagnostics import Excess
+from workers.planning.policy_plan import TrainingPlan
+
+__all__ = ["Random", "ReturnFindings"]
+
+Random = Mapping[str, Mapping[str, float]]
+"""agent -> {"random", "random_stderr", "random_episodes"}."""
+
+_LEAST = 20
+"""Random episodes from which on their mean says something."""
+_SURE = 2.0
+"""Standard errors that are better than random."""
+_CLEARLY = 8.0
+"""Of the best, from which on something has been learned that may be lost."""
+_KEPT = 0.5
+"""Part of what was learned that must be left."""
+_ENTROPY = 0.01
+"""Part of the uniform choice's."""
+
+
+@dataclass(slots=True)
+class ReturnFindings:
+    """Of policies that learn. `uniform`: policy -> entropy of a uniform choice, where it chooses among actions;
+    `agents`: policy -> an agent that it plays."""
+
+    agents: Mapping[str, str]
+    uniform: Mapping[str, float]
+    _best: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plans: Mapping[str, TrainingPlan], policy_of: Mapping[str, str]) -> ReturnFindings:
+        """Of `plans`, a policy each; `policy_of` each agent."""
+        agents = {policy: agent for agent, policy in reversed(policy_of.items()) if policy in plans}
+        actions = {policy: plan.interface.action_encoding for policy, plan in plans.items()}
+        uniform = {name: sum(map(math.log, one.head_sizes)) for name, one in actions.items() if not one.continuous}
+        return cls(agents, uniform)
+
+    def look(
+        self, progress: float, means: Mapping[str, float], random: Random, entropy: Mapping[str, float]
+    ) -> dict[str, dict[str, Excess]]:
+        """policy -> what is found when `progress` of the run, in [0, 1], is over. `means` of the newest episodes."""
+        self._best |= {policy: max(mean, self._best.get(policy, -math.inf)) for policy, mean in means.items()}
+        found: dict[str, dict[str, Excess]] = {policy: {} for policy in self.agents}
+        chance = {policy: random.get(agent, {}) for policy, agent in self.agents.items()}
+        judged = all(policy in means and chance[policy].get("random_episodes", 0) >= _LEAST for policy in self.agents)
+        if not judged or _zero_sum(random):
+            return found
+        bound = {policy: told["random"] + _SURE * told["random_stderr"] for policy, told in chance.items()}
+        if all(means[policy] <= bound[policy] for policy in self.agents):
+            for policy in self.agents:
+                if progress >= 0.5:
+                    found[policy]["no_better_than_random"] = means[policy], bound[policy]
+                least = _ENTROPY * self.uniform.get(policy, -math.inf)
+                if entropy.get(policy, math.inf) < least:
+                    found[policy]["entropy_collapsed"] = entropy[policy], least
+        kept = {
+            policy: told["random"] + _KEPT * (self._best[policy] - told["random"]) for policy, told in chance.items()
+        }
+        learned = {policy: told["random"] + _CLEARLY * told["random_stderr"] for policy, told in chance.items()}
+        if all(means[policy] < kept[policy] and self._best[policy] > learned[policy] for policy in self.agents):
+            for policy in self.agents:
+                found[policy]["forgotten"] = means[policy], kept[policy]
+        return found
+
+
+def _zero_sum(random: Random) -> bool:
+    """Whether what several agents earned by chance adds up to nothing, though it was something."""
+    earned = [told["random"] for told in random.values() if "random" in told]
+    return len(earned) > 1 and abs(sum(earned)) < 1e-6 * sum(map(abs, earned))
