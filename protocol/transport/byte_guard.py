@@ -69,7 +69,8 @@ _FILTER = system.SOL_SOCKET, 26, struct.pack("HP", 1, ctypes.addressof(_NO_PACKE
 """SO_ATTACH_FILTER with that program."""
 _KEYS_SECONDS = 1.0
 _TRIM_SECONDS, _TRIMS = 1.0, 10
-"""How often, and how many times, memory is given back after a cut: ZeroMQ lets go of it bit by bit."""
+"""How often, and how many times, memory is given back after a cut: ZeroMQ lets go of it bit by bit. After handshakes
+that failed once."""
 _EVENTS = int(zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 _STRANGE = {
     int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): ("keys_at_one_end", "only one of the two ends has keys"),
@@ -281,6 +282,7 @@ class ByteGuard:
         kind, reason = _STRANGE.get(fault, ("malformed", f"what it says is no ZMTP ({fault:#x})"))
         if what == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:  # whichever end sees first that keys differ hangs up
             kind, reason = "hung_up", "it left before it showed a key: it may have none, or only look at the port"
+        self._trims = self._trims or 1  # a crowd of them leaves megabytes behind
         self.refusals.tell("handshake_refused", kind, reason, port=port.name)
 
     def _look(self, port: _Port, now: float) -> bool:
