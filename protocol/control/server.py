@@ -31,7 +31,7 @@ BYTES = 4 * 2**20, 64 * 2**20
 """Of one peer, and of all, that wait or belong to a request that has not ended."""
 _AT_ONCE = 0.01
 """Seconds after which requests have to wait until the rest of the coordinator's loop had its turn."""
-_APART = 0.005
+_APART = 0.01
 """Seconds, at least, from one look for requests to the next: those of a crowd are taken several at a time."""
 _REMEMBERED = 64
 _FAULTS = 20

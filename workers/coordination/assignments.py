@@ -13,7 +13,7 @@ from workers.planning.cohorts import learners_of
 
 __all__ = ["Assignments", "Steps", "StepsOf"]
 
-_HEARTBEATS = 250
+_HEARTBEATS = 200
 """Heartbeats a second that the actors of a run send together: where there are more of them, each sends less often."""
 
 Steps = dict[tuple[str, int], int]

@@ -153,12 +153,11 @@ class Membership:
 
     def expire(self, now: float) -> list[WorkerRecord]:
         """Ends memberships without heartbeats; those whose process is known to be dead do not wait for the lease."""
-        late = {role: max(1.0, self._places.heartbeat(role)) for role in self._roles}
-        lost = [
-            m
-            for m in self._register.members.values()
-            if (silent := now - m.seen) > m.lease or (silent > late[m.role] and m.dead)
-        ]
+        lost = []
+        for role, members in self._roles.items():
+            heard = now - min(self._places.lease(role), max(1.0, self._places.heartbeat(role)))
+            late = [m for m in members.values() if m.seen < heard]
+            lost += [m for m in late if now - m.seen > m.lease or m.dead]
         for member in lost:
             self._end(member)
         return lost
