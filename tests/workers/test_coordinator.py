@@ -86,7 +86,7 @@ def played() -> Any:
     """Baselines that nobody plays, and nobody waits for."""
     told = {"baselines": {}, "baselines_missing": "", "baselines_seconds": {}}
     calls = {"look": lambda: False, "run_ended": lambda _: None, "summary": lambda _: told, "close": lambda: None}
-    return SimpleNamespace(left=0.0, **calls)
+    return SimpleNamespace(left=0.0, found={}, **calls)
 
 
 def names(coordinator: Coordinator) -> list[tuple[str, int]]:

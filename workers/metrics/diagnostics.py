@@ -215,7 +215,7 @@ FINDINGS = _table(
         "values_at_the_end",
         "learning",
         "fault",
-        "values lie at the end of what the algorithm can tell, from v_min to v_max",
+        "values, counted from the middle of v_min and v_max, lie at the end of what can be told",
         "let v_min and v_max span the discounted returns, or scale rewards",
     ),
     Diagnostic(

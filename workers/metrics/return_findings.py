@@ -45,7 +45,7 @@ class ReturnFindings:
     @classmethod
     def of(cls, plans: Mapping[str, TrainingPlan], policy_of: Mapping[str, str]) -> ReturnFindings:
         """Of `plans`, a policy each; `policy_of` each agent."""
-        agents = {policy: agent for agent, policy in reversed(policy_of.items()) if policy in plans}
+        agents = {plan: next(agent for agent, policy in policy_of.items() if policy == plan) for plan in plans}
         actions = {policy: plan.interface.action_encoding for policy, plan in plans.items()}
         uniform = {name: sum(map(math.log, one.head_sizes)) for name, one in actions.items() if not one.continuous}
         return cls(agents, uniform)
@@ -61,20 +61,20 @@ class ReturnFindings:
         if not judged or _zero_sum(random):
             return found
         bound = {policy: told["random"] + _SURE * told["random_stderr"] for policy, told in chance.items()}
-        if all(means[policy] <= bound[policy] for policy in self.agents):
-            for policy in self.agents:
-                if progress >= 0.5:
-                    found[policy]["no_better_than_random"] = means[policy], bound[policy]
-                least = _ENTROPY * self.uniform.get(policy, -math.inf)
-                if entropy.get(policy, math.inf) < least:
-                    found[policy]["entropy_collapsed"] = entropy[policy], least
         kept = {
             policy: told["random"] + _KEPT * (self._best[policy] - told["random"]) for policy, told in chance.items()
         }
         learned = {policy: told["random"] + _CLEARLY * told["random_stderr"] for policy, told in chance.items()}
-        if all(means[policy] < kept[policy] and self._best[policy] > learned[policy] for policy in self.agents):
-            for policy in self.agents:
-                found[policy]["forgotten"] = means[policy], kept[policy]
+        forgotten = all(means[policy] < kept[policy] and self._best[policy] > learned[policy] for policy in self.agents)
+        behind = all(means[policy] <= bound[policy] for policy in self.agents)
+        for policy, holds in found.items():
+            least = _ENTROPY * self.uniform.get(policy, -math.inf)
+            if forgotten:
+                holds["forgotten"] = means[policy], kept[policy]
+            elif behind and progress >= 0.5:
+                holds["no_better_than_random"] = means[policy], bound[policy]
+            if behind and entropy.get(policy, math.inf) < least:
+                holds["entropy_collapsed"] = entropy[policy], least
         return found
 
 

@@ -19,7 +19,7 @@ _STEEPER = 1_000.0
 """Times the steepest gradient of the first batches."""
 _FIRST = 10
 """Batches, from the first with a reward on, in which gradients are taken for what is usual."""
-_EDGE = 0.01
+_EDGE = 0.05
 """Part of what a support can tell in which values lie at its end."""
 
 
@@ -44,11 +44,13 @@ class ValueBounds:
         if value is not None:
             kept = float(seen.scalars["discount"].max()) if "discount" in seen.scalars else self._gamma
             worth = self._largest + metrics.get("temperature", 0.0) * abs(metrics.get("entropy", 0.0))
-            most = _BEYOND * max(1.0, worth / (1 - kept)) if kept < 1 else math.inf
-            found["values_impossible"] = max(abs(value), abs(metrics.get("target_mean", 0.0))), most
+            worth = worth / (1 - kept) if kept < 1 else math.inf
+            estimate = max(abs(value), abs(metrics.get("target_mean", 0.0)))
+            found["values_impossible"] = estimate, _BEYOND * max(1.0, worth)
             if self._support is not None:
                 low, high = self._support
-                found["values_at_the_end"] = abs(value - (low + high) / 2), (0.5 - _EDGE) * (high - low)
+                reach = (0.5 - _EDGE) * (high - low) if worth > max(-low, high) else math.inf
+                found["values_at_the_end"] = abs(value - (low + high) / 2), reach
         if "grad_norm" in metrics and self._largest:
             self._batches += 1
             if self._batches <= _FIRST:

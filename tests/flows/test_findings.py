@@ -1,0 +1,93 @@
+"""Whole runs tell what goes wrong with their learning, where configuration or world alone are at fault; sound learning has
+no finding."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flows import runs
+
+WORLD = """
+import gymnasium
+import numpy as np
+
+
+class World(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
+
+    def __init__(self, turns_over, choices):
+        self.action_space = gymnasium.spaces.Discrete(choices)
+        self.made, self.turn, self.turns, self.turns_over = np.random.default_rng(0), 0, 0, turns_over
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.turn = 0
+        return self.look(), {}
+
+    def step(self, action):
+        self.turn, self.turns = self.turn + 1, self.turns + 1
+        right = (action % 2 == int(self.seen[0] > 0)) != (self.turns > self.turns_over)
+        return self.look(), float(right), self.turn == 20, False, {}
+
+    def look(self):
+        self.seen = self.made.uniform(-1, 1, 4).astype(np.float32)
+        return self.seen
+
+
+def make(turns_over=10**9, choices=2):
+    return World(turns_over, choices)
+"""
+"""Where the sign of a number says whether an odd action is right, until the world turns over."""
+PPO: dict[str, Any] = {**runs.PPO, "gamma": 0.9}
+DQN: dict[str, Any] = {
+    "name": "dqn",
+    "batch_size": 64,
+    "learning_starts": 500,
+    "buffer_capacity": 5_000,
+    "replay_ratio": 16.0,
+    "n_step": 1,
+}
+DIVERGING = {**DQN, "double": False, "target_update": "hard", "target_update_freq": 1}
+NARROW = {**DQN, "name": "c51", "v_min": 0.0, "v_max": 0.5, "target_update": "hard", "target_update_freq": 20}
+STEPS = 16_000
+
+
+def findings(folder: Path, algorithm: dict[str, Any], rate: float, **world: Any) -> dict[str, dict[str, Any]]:
+    """finding -> what the summary of a run says of it."""
+    (folder / "world_of_this_test.py").write_text(WORLD)
+    data = runs.config(
+        algorithm,
+        STEPS,
+        environment={"id": "world_of_this_test:make", "copies": 8, "settings": world},
+        policy={"learning_rate": rate, "network": {"hidden": [64, 64]}, "max_grad_norm": 1e3},
+        baseline_episodes=40,
+        log_interval=20,
+    )
+    ended = runs.train(data, folder)
+    assert ended.returncode == 0, ended.stderr
+    return {one["finding"]: one for one in runs.summary_of(folder)["health"]["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "rate", "world", "expected"),
+    [
+        pytest.param(PPO, 0.003, {}, None, id="sound"),
+        pytest.param(DIVERGING, 0.3, {"choices": 60}, "values_impossible", id="diverging"),
+        pytest.param(PPO, 1e-9, {}, "no_better_than_random", id="nothing-learned"),
+        pytest.param(PPO, 0.003, {"turns_over": 1_200}, "forgotten", id="forgotten", marks=pytest.mark.slow),
+        pytest.param(NARROW, 0.003, {}, "values_at_the_end", id="narrow", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_tells_what_goes_wrong_with_its_learning(
+    tmp_path: Path, algorithm: dict[str, Any], rate: float, world: dict[str, Any], expected: str | None
+) -> None:
+    found = findings(tmp_path, algorithm, rate, **world)
+    if expected is None:
+        assert found == {}
+    else:
+        assert found.keys() - {"no_better_than_random"} == {expected} - {"no_better_than_random"}
+        assert found[expected]["layer"] == "learning"
+        assert found[expected]["value"] != found[expected]["bound"]
