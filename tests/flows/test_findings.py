@@ -1,4 +1,4 @@
-"""Whole runs tell what goes wrong with their learning, by configuration or world alone; sound learning is no finding."""
+"""Whole runs tell what goes wrong with their learning, by configuration or world alone; sound learning has none."""
 
 from __future__ import annotations
 
