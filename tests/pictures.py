@@ -1,7 +1,7 @@
 """Pictures of a run's page, for people to look at: `python -m tests.pictures FOLDER`.
 
-A short real run is looked at as it begins, in its middle and when it is over, light and dark, as wide as a telephone
-and as a desk: 12 PNGs, called STAGE-WIDTH-THEME.png.
+A short real run is looked at before its first steps, in its middle and when it is over, light and dark, as wide as a
+telephone and as a desk: 12 PNGs, called STAGE-WIDTH-THEME.png.
 """
 
 from __future__ import annotations
@@ -56,14 +56,15 @@ def main(folder: Path, steps: int = 1_500_000) -> list[Path]:
         for window in windows.values():
             window.open(url)
             window.until(_BEGUN)
+        found = [*_stage(windows, folder, "start")]
         ask(order.format("resume"), b"", Authorization=f"Bearer {token}")
-        return [path for stage, share in STAGES.items() for path in _stage(windows, folder, stage, share)]
+        return [*found, *_stage(windows, folder, "middle"), *_stage(windows, folder, "end")]
 
 
-def _stage(windows: Mapping[str, Browser], folder: Path, stage: str, share: float) -> Iterator[Path]:
+def _stage(windows: Mapping[str, Browser], folder: Path, stage: str) -> Iterator[Path]:
     """A picture of each window, as high as its page is, once all show so much of the run."""
     for window in windows.values():
-        window.until(_OVER if share == 1 else f"{_SHARE} > {share}")
+        window.until(_OVER if stage == "end" else f"{_SHARE} >= {STAGES[stage]}")
     time.sleep(_DRAWN)
     for name, window in windows.items():
         width = int(name.partition("-")[0])

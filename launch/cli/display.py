@@ -142,7 +142,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
     evaluations, rows = summary.get("evaluations", {}), read_rows(summary)
     evaluated = ["evaluation"] if evaluations else []
     own = ["rows read", "rows trained"] if rows else ["first 5 %", "last 5 %", "best 5 %", "length"]
-    title = "mean return of an episode, and " + ("what was learned from" if rows else "its length in the end")
+    title = "mean return of an episode, and " + ("rows of datasets" if rows else "its length in the end")
     table = Table(title=title, title_justify="left")
     for column in ("policy", "random", "scripted", *evaluated, *own):
         table.add_column(column, justify="left" if column == "policy" else "right")

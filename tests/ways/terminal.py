@@ -16,7 +16,7 @@ from tests.waiting import PATIENCE, until
 __all__ = ["Terminal", "terminal"]
 
 _numbers = itertools.count()
-_PROMPT = re.compile(r"^\[(\d+):(\d+)\] > ?", re.MULTILINE)
+_PROMPT = re.compile(r"^(?:\^C)?\[(\d+):(\d+)\] > ?", re.MULTILINE)
 """How many lines were typed before, and how the last one ended."""
 
 

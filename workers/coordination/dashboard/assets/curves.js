@@ -84,7 +84,7 @@ const Curves = (() => {
       margin: { l: 40, r: 10, t: 10, b: 30 }, height: 260, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: color("--ink"), size: 12 }, xaxis: { ...axis, title: { text: "steps" } },
       yaxis: { ...axis, type: log ? "log" : "linear" },
-      yaxis2: { ...axis, overlaying: "y", side: "right", showgrid: false, visible: beside, zeroline: false,
+      yaxis2: { ...axis, overlaying: "y", side: "right", showgrid: false, visible: beside, zeroline: false, tickmode: "auto",
         title: { text: beside ? panel.measures[1] : "" } },
       showlegend: traces.length > 1 && apart, legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
       hovermode: apart ? "x" : "closest", uirevision: panel.measures[0],
