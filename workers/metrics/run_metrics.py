@@ -76,6 +76,8 @@ class RunMetrics:
         self._kept = folder / "books.json"
         self.seconds = 0.0
         """Wall-clock seconds from the first to the newest step; without actors, from the first to the newest update."""
+        self._told_of: tuple[Any, ...] = ()
+        """What was made, trained and evaluated when measurements were written last."""
         self._began = self._looked_at = time.time()
         self._watched: list[tuple[float, float]] = []
         """(from, to) of steps as looks saw them, for those who do not tell: one of each coordinator there was."""
@@ -166,7 +168,9 @@ class RunMetrics:
             "advice": verdict_line(verdict),
             "health": findings_of(self._learned, learners, actors, self._by_returns),
         }
-        if self.steps_done:
+        told_of = made, [one["train_steps"] for one in policies.values()], view["evaluations"]
+        if self.steps_done and told_of != self._told_of:  # of a run that pauses there is nothing new to tell
+            self._told_of = told_of
             told = {name: {**view, **_of(name, measured)} for name, view in {**policies, **auxiliaries}.items()}
             self._measurements.write(told, rates, env_steps, agent_steps, made)
             self.save()

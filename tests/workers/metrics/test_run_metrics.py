@@ -310,6 +310,16 @@ def test_what_workers_measured_is_written_down_under_their_policy_H2(
     assert "loss" not in books.view["policies"]["p"]  # what supervisors are sent stays small
 
 
+def test_of_a_run_that_pauses_nothing_is_written_down(opened: Opener, clock: Clock, run_dir: Path) -> None:
+    """Its curves would stand upright; what is trained or evaluated meanwhile is news."""
+    books, measured = opened(), [{}, {}, {"p.evaluation/return": 3.0}, {"p.evaluation/return": 3.0}]
+    for evaluated in measured:
+        clock.now += 1
+        books.observe({("actor-0", 1): acted(10)}, {("learner-p", 1): {"steps_made.p": 1}}, [], {}, evaluated)
+    books.observe({("actor-0", 1): acted(10)}, {("learner-p", 1): {"steps_made.p": 2}}, [], {})
+    assert len((run_dir / "metrics.jsonl").read_text().splitlines()) == 3
+
+
 def test_health_is_part_of_view_and_summary_H1(opened: Opener, clock: Clock) -> None:
     """Also what an incarnation found before it ended of it."""
     books = opened()

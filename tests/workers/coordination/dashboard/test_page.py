@@ -156,9 +156,10 @@ def test_a_page_opens_on_the_return_and_stands_still_when_the_run_is_over(tmp_pa
             run.look()
             shown_then = ["return", "steps per second", "episode_length"]
             until(lambda: window.do(FIGURES) == shown_then, what="returns are drawn, too")
-            run.stage = "ended"
-            window.until("return document.getElementById('stage').textContent === 'ended'")
+            run.stage = "learners_draining"
+            window.until("return document.getElementById('stage').textContent === 'learners_draining'")
         window.until("return document.getElementById('stop').disabled && document.getElementById('pause').disabled")
+        assert window.do(text, "stage") == "ended"
         assert window.do(text, "made").startswith("1,000 of")
         assert window.do(text, "rate") == "–"
         assert window.do("return document.getElementById('workers').checkVisibility()") is False

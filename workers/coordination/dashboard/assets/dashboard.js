@@ -230,6 +230,7 @@ function listen() {
   events.addEventListener("error", () => {
     if (Page.stage === "running" || !Page.stage) return connected("no answer from the coordinator; trying again", true);
     events.close();
+    say(at("stage"), "ended");
     over("the run is over; this is its last state");
   });
 }
