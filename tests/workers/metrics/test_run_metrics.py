@@ -237,10 +237,10 @@ def test_return_and_length_are_of_the_episodes_that_ended_since_the_last_look_or
     opened: Opener, run_dir: Path
 ) -> None:
     books = opened()
-    for episodes in ([(2, 3.0, 8), (1, 9.0, 1)], [], [(4, 4.0, 4)]):
+    for steps, episodes in ((10, [(2, 3.0, 8), (1, 9.0, 1)]), (20, []), (30, [(4, 4.0, 4)])):
         for told in episodes:
-            books.episodes("p", 10, *told)
-        observe(books, 10)
+            books.episodes("p", steps, *told)
+        observe(books, steps)
     rows = [json.loads(line)["p"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     assert [(row["return"], row["episode_length"]) for row in rows] == [(4.0, 3.0), (4.0, 3.0), (1.0, 1.0)]
 
