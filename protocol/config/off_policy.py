@@ -79,12 +79,16 @@ class ValueBased(Replayed):
     """The size of a soft step."""
     epsilon: float = Field(default=1.0, ge=0, le=1)
     """Share of actions drawn uniformly, at the start."""
+    epsilon_min: float = Field(default=0.05, ge=0, le=1)
+    """Where epsilon arrives, and stays."""
+    exploration_fraction: float = Field(default=0.1, gt=0, le=1)
+    """Part of the run's agent steps in which it falls from the one to the other, along a line."""
+    exploration_steps: int | None = Field(default=None, ge=1)
+    """The same as a number of the run's agent steps; None: by the fraction."""
+    epsilon_decay: float | None = Field(default=None, ge=0, lt=1)
+    """Let epsilon fall by this part of itself each `epsilon_decay_freq` train steps instead; None: along that line."""
     epsilon_decay_freq: int = Field(default=100, ge=1)
-    """Train steps between two decays of epsilon."""
-    epsilon_decay: float = Field(default=1e-4, ge=0, lt=1)
-    """Part of epsilon that a decay takes away."""
-    epsilon_min: float = Field(default=0.01, ge=0, le=1)
-    """Where epsilon stays."""
+    """Train steps between two such decays."""
 
 
 class IQN(ValueBased):

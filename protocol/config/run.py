@@ -316,6 +316,8 @@ class Run(ConfigModel):
                 base[key] = dict(value) if other else {**base[key], **value}
             else:
                 base[key] = value
+        if steps := base["algorithm"].get("exploration_steps"):
+            base["algorithm"]["exploration_fraction"] = min(1.0, steps / self.steps)
         return PolicyConfig.model_validate(base)
 
     def anchored(self) -> Run:

@@ -30,6 +30,7 @@ SYNONYMS: Mapping[str, tuple[str, str]] = {
     "env_name": ("environment.id", ""),
     "eval_freq": ("evaluation.every_steps", ""),
     "exploration_final_eps": ("policy.algorithm.epsilon_min", ""),
+    "exploration_fraction": ("policy.algorithm.exploration_fraction", ""),
     "exploration_initial_eps": ("policy.algorithm.epsilon", ""),
     "fcnet_hiddens": ("policy.network.hidden", ""),
     "grad_clip": ("policy.max_grad_norm", ""),

@@ -79,7 +79,7 @@ class BCUpdate(OffPolicyUpdate):
         found = objective(self.policy, transitions, self.algorithm.entropy_coefficient)
         return Loss(found.loss, found.surprise, {"entropy": found.entropy, "agreement": found.agreement})
 
-    def after_step(self) -> dict[str, Tensor]:
+    def after_step(self, progress: float) -> dict[str, Tensor]:
         if self.policy.observations is not None:
             self.policy.observations.update(flatten_inputs(self._seen, self.policy.shape))
         return {}

@@ -91,5 +91,5 @@ class C51Update(OffPolicyUpdate):
         }
         return Loss(weighted(losses, transitions.weight), losses.detach().clamp(min=0), numbers)
 
-    def after_step(self) -> dict[str, Tensor]:
-        return self.schedules.after_step(self.train_steps)
+    def after_step(self, progress: float) -> dict[str, Tensor]:
+        return self.schedules.after_step(self.train_steps, progress)

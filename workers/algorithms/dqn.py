@@ -87,5 +87,5 @@ class DQNUpdate(OffPolicyUpdate):
     def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
         return self.ask(self.policy, transitions, self.draw(rows))
 
-    def after_step(self) -> dict[str, Tensor]:
-        return self.schedules.after_step(self.train_steps)
+    def after_step(self, progress: float) -> dict[str, Tensor]:
+        return self.schedules.after_step(self.train_steps, progress)

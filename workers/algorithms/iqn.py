@@ -106,8 +106,8 @@ class IQNUpdate(OffPolicyUpdate):
     def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
         return self.ask(self.policy, transitions, self.draw(rows))
 
-    def after_step(self) -> dict[str, Tensor]:
-        return self.schedules.after_step(self.train_steps)
+    def after_step(self, progress: float) -> dict[str, Tensor]:
+        return self.schedules.after_step(self.train_steps, progress)
 
     def _fractions(self) -> tuple[Tensor, Tensor]:
         """Quantile fractions for estimate and target, [N] each: one drawn uniformly from each Nth part of (0, 1).

@@ -28,7 +28,7 @@ __all__ = [
     "OffPolicyUpdate",
     "ScheduleStep",
     "Schedules",
-    "decayed",
+    "exploration_rate",
     "noises",
     "weighted",
 ]
@@ -56,9 +56,17 @@ def weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
     return (losses if weight is None else losses * weight).mean(-1)
 
 
-def decayed(epsilon: float, config: ValueBased) -> float:
-    """The exploration rate after one decay."""
-    return max(epsilon * (1 - config.epsilon_decay), config.epsilon_min)
+def exploration_rate(config: ValueBased, train_steps: int, progress: float) -> float:
+    """The share of actions drawn uniformly after `train_steps` steps, when `progress` in [0, 1] of the run is over.
+
+    It falls along a line from `epsilon` to `epsilon_min`, where it arrives at `exploration_fraction` of the run; or
+    with `epsilon_decay` as epsilon * (1 - decay) ** (steps // freq), not below `epsilon_min`. It never grows.
+    """
+    start, least = config.epsilon, min(config.epsilon, config.epsilon_min)
+    if config.epsilon_decay is not None:
+        return max(start * (1 - config.epsilon_decay) ** (train_steps // config.epsilon_decay_freq), least)
+    share = min(1.0, progress / config.exploration_fraction)
+    return (1 - share) * start + share * least
 
 
 class Loss(NamedTuple):
@@ -95,12 +103,12 @@ class OffPolicyUpdate(ABC):
         """The loss on `transitions`, of which there are `rows`."""
 
     @abstractmethod
-    def after_step(self) -> dict[str, Tensor]:
-        """Target networks and schedules after a train step; what there is to say of them."""
+    def after_step(self, progress: float) -> dict[str, Tensor]:
+        """Target networks and schedules after a train step, at `progress` of the run; what there is to say of them."""
 
     def update(self, transitions: TransitionBatch, progress: float = 0.0) -> dict[str, float]:
-        """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for a
-        learning rate that falls.
+        """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for
+        what falls with it: learning rate and exploration.
 
         An empty batch gives loss 0 and no step. Raises TrainingFault for arrays that are not tensors, and, with the
         parameters as they were, for a loss or gradient that is not finite.
@@ -117,7 +125,7 @@ class OffPolicyUpdate(ABC):
         before = self.optimizer.parameters.clone()
         rate = learning_rate_of(self.config, self._sampled, progress)
         self.optimizer.step(rate)
-        followed = self.after_step()
+        followed = self.after_step(progress)
         self.errors = asked.errors
         with torch.no_grad():
             numbers = {
@@ -147,32 +155,31 @@ class ScheduleStep(NamedTuple):
 
     share: float
     """Of the way to the online network that the target goes"""
-    decays: bool
-    """Whether the exploration rate falls"""
+    epsilon: float
+    """The exploration rate"""
 
 
 class Schedules:
-    """What happens every so many train steps, in this one place: the target network and epsilon of `policy`."""
+    """What follows a train step, in this one place: the target network and epsilon of `policy`."""
 
     def __init__(self, policy: QPolicy, algorithm: ValueBased) -> None:
         self._policy, self._algorithm = policy, algorithm
         weights = flatten_(policy)
         self._online, self._target = weights.slice("online."), weights.slice("target.")
 
-    def due(self, train_steps: int) -> ScheduleStep:
-        """What `train_steps` steps ask for."""
+    def due(self, train_steps: int, progress: float) -> ScheduleStep:
+        """What `train_steps` steps ask for at `progress` of the run."""
         algorithm = self._algorithm
         share = algorithm.tau if algorithm.target_update == "soft" else 1.0
         return ScheduleStep(
             share if train_steps % algorithm.target_update_freq == 0 else 0.0,
-            train_steps % algorithm.epsilon_decay_freq == 0,
+            exploration_rate(algorithm, train_steps, progress),
         )
 
-    def after_step(self, train_steps: int) -> dict[str, Tensor]:
-        """Does what `train_steps` steps ask for; the exploration rate then."""
-        share, decays = self.due(train_steps)
+    def after_step(self, train_steps: int, progress: float) -> dict[str, Tensor]:
+        """Does what `train_steps` steps ask for at `progress` of the run; the exploration rate then."""
+        share, epsilon = self.due(train_steps, progress)
         if share:
             self._target.lerp_(self._online, share)
-        if decays:
-            self._policy.epsilon.fill_(decayed(self._policy.epsilon.item(), self._algorithm))
+        self._policy.epsilon.fill_(epsilon)
         return {"epsilon": self._policy.epsilon.float()}

@@ -126,6 +126,6 @@ class SACUpdate(OffPolicyUpdate):
         }
         return Loss(found.critics + found.actor + found.temperature, found.errors, numbers)
 
-    def after_step(self) -> dict[str, Tensor]:
+    def after_step(self, progress: float) -> dict[str, Tensor]:
         self._targets.lerp_(self._critics, self.algorithm.tau)
         return {"temperature": self.policy.log_temperature.detach().exp()}

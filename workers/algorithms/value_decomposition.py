@@ -58,5 +58,5 @@ class DecompositionUpdate(OffPolicyUpdate):
         found = team_estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
         return td_loss(found.value, found.target, self.algorithm.kappa, transitions.weight)
 
-    def after_step(self) -> dict[str, Tensor]:
-        return self.schedules.after_step(self.train_steps)
+    def after_step(self, progress: float) -> dict[str, Tensor]:
+        return self.schedules.after_step(self.train_steps, progress)

@@ -35,6 +35,8 @@ _PER_POLICY_KEYS = {"anneal_learning_rate", "entropy_coefficient", "anneal_entro
     "epsilon",
     "epsilon_decay_freq",
     "epsilon_decay",
+    "exploration_fraction",
+    "exploration_steps",
     "epsilon_min",
 }
 """Keys of an algorithm that each policy of a stack has for itself: its schedules, and how it comes by its batches."""

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from protocol.config.run import IQN, PPO, Dataset, EnvironmentConfig, FrozenPolicy, PolicyConfig, Run, parse_run
+from protocol.config.run import DQN, IQN, PPO, Dataset, EnvironmentConfig, FrozenPolicy, PolicyConfig, Run, parse_run
+from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
+from tests.tools import ROOT
 
 IQN_POLICY = {"algorithm": {"name": "iqn"}}
 
@@ -274,3 +276,35 @@ def test_agents_and_policies_whose_names_are_digits_may_be_written_as_numbers() 
     assert [*run.policies] == ["7"]
     assert run.learners == {"pair": ("red", "7")}
     assert EnvironmentConfig.model_validate({"teams": {1: [0, 2]}}).teams == {"1": ("0", "2")}
+
+
+@pytest.mark.parametrize(
+    ("data", "part"), [({"steps": 1_000}, 0.25), ({"steps": 1_000, "until": 500}, 0.25), ({"steps": 100}, 1.0)]
+)
+def test_exploration_in_steps_is_part_of_the_whole_run(data: dict[str, int], part: float) -> None:
+    run = parse_run({**data, "policy": {"algorithm": {"name": "dqn", "exploration_steps": 250}}})
+    algorithm = run.policy_config("any").algorithm
+    assert isinstance(algorithm, DQN)
+    assert algorithm.exploration_fraction == part
+
+
+def test_table_F_is_the_preset_source() -> None:
+    """E4, F: of the documents that this was built from."""
+    run = read_run(ROOT / "launch/presets/source.yaml")
+    policy = run.policy_config("agent_0")
+    wanted = {
+        "batch_size": 64,
+        "buffer_capacity": 10_000,
+        "target_update_freq": 4,
+        "target_update": "soft",
+        "tau": 1e-3,
+        "epsilon": 1.0,
+        "epsilon_decay": 1e-4,
+        "epsilon_decay_freq": 100,
+        "epsilon_min": 0.01,
+    }
+    assert policy.algorithm.model_dump(include={*wanted}) == wanted
+    assert (policy.publish_mode, policy.publish_interval, policy.sync_interval) == ("snapshot", 10, 50)
+    assert (policy.learning_rate, run.actor_timeout, run.learner_timeout) == (0.00025, 10.0, 10.0)
+    assert (run.monitor_period, run.lock_timeout, run.starvation_sleep) == (1.0, 1.0, 0.01)
+    assert (run.logging, run.log_interval, run.log_dir, run.device_per_agent) == (True, 100, "./logs", False)

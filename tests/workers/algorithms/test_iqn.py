@@ -130,6 +130,23 @@ def test_e4_epsilon_follows_its_closed_form_at_every_step() -> None:
         assert metrics["epsilon"] == pytest.approx(expected, rel=1e-6)
 
 
+def test_epsilon_falls_along_a_line_by_the_part_of_the_run_that_is_over() -> None:
+    """However many updates there were: epsilon0 + (least - epsilon0) * progress / fraction, then the least."""
+    update = updater(epsilon=0.9, epsilon_min=0.1, exploration_fraction=0.4)
+    for progress in (0.0, 0.1, 0.1, 0.3, 0.4, 0.41, 1.0):
+        metrics = update.update(transitions(seed=0), progress)
+        expected = max(0.9 - 0.8 * progress / 0.4, 0.1)
+        assert update.policy.epsilon.item() == pytest.approx(expected, rel=1e-12)
+        assert metrics["epsilon"] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("decay", [None, 0.5])
+def test_an_epsilon_below_the_least_does_not_grow(decay: float | None) -> None:
+    update = updater(epsilon=0.0, epsilon_decay=decay, epsilon_decay_freq=1)
+    update.update(transitions(seed=0), 0.5)
+    assert update.policy.epsilon.item() == 0
+
+
 @pytest.mark.parametrize("field", ["observation", "next_observation"])
 def test_e5_numpy_arrays_are_refused_in_one_sentence(field: str) -> None:
     """E5: the sentence names the field and the remedy."""

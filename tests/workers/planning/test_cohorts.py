@@ -64,7 +64,11 @@ def test_policies_are_of_one_kind_whose_rates_and_clipping_alone_differ() -> Non
     ("name", "own", "shared"),
     [
         ("iqn", {"epsilon": 0.5, "tau": 0.1, "target_update_freq": 9, "buffer_capacity": 9_999}, {"kappa": 0.5}),
-        ("dqn", {"epsilon_decay": 0.5, "replay_ratio": 1.0}, {"batch_size": 3}),
+        (
+            "dqn",
+            {"epsilon_decay": 0.5, "exploration_fraction": 0.5, "exploration_steps": 9, "replay_ratio": 1.0},
+            {"batch_size": 3},
+        ),
         ("ppo", {"entropy_coefficient": 0.5, "anneal_entropy": True, "anneal_learning_rate": False}, {"clip": 0.1}),
     ],
 )

@@ -38,11 +38,8 @@ class GraphedQLearning:
         self._adam = GraphedAdam([update.optimizer for update in updates], weights, compiler)
         self._online, self._target = weights.span("online."), weights.span("target.")
         self._epsilon, self._device = weights.views["epsilon"], weights.parameters.device
-        algorithms = [update.algorithm for update in updates]
-        self._kept = self._epsilon.new_tensor([1 - algorithm.epsilon_decay for algorithm in algorithms])
-        self._least = self._epsilon.new_tensor([algorithm.epsilon_min for algorithm in algorithms])
         self._share = weights.parameters.new_zeros(len(updates), 1)
-        self._decays = torch.zeros(len(updates), dtype=torch.bool, device=self._device)
+        self._next_epsilon = torch.zeros_like(self._epsilon)
         self._given = HostScalars(2, len(updates), self._device)
         self._held: TransitionBatch | None = None
         self._drawn: Drawn = ()
@@ -67,10 +64,10 @@ class GraphedQLearning:
                 mine.copy_(other)
         pairs = [*zip(self.updates, progress, strict=True)]
         self._rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
-        due = [update.schedules.due(update.train_steps + 1) for update in self.updates]
-        share, decays = self._given.upload([one.share for one in due], [one.decays for one in due])
+        due = [update.schedules.due(update.train_steps + 1, part) for update, part in pairs]
+        share, epsilon = self._given.upload([one.share for one in due], [one.epsilon for one in due])
         self._share.copy_(share[:, None])
-        self._decays.copy_(decays > 0)
+        self._next_epsilon.copy_(epsilon)
         self._policy.weights.load()
         self._adam.gather(self._rates, [update.config.max_grad_norm for update in self.updates])
         return 1
@@ -135,5 +132,4 @@ class GraphedQLearning:
         """What `Schedules.after_step` does; what becomes of one that failed is not taken over in the end."""
         moved = self._target.lerp(self._online, self._share)
         self._target.copy_(torch.where(self._share > 0, moved, self._target))
-        lower = torch.maximum(self._epsilon * self._kept, self._least)
-        self._epsilon.copy_(torch.where(self._decays, lower, self._epsilon))
+        self._epsilon.copy_(self._next_epsilon)

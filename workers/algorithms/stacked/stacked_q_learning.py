@@ -62,22 +62,22 @@ class StackedQLearning:
         }
         rows = torch.stack([*numbers.values()]).T.tolist()
         outcomes: list[Outcome] = []
-        for member, (row, rate) in enumerate(zip(rows, rates, strict=True)):
+        for member, (row, rate, part) in enumerate(zip(rows, rates, progress, strict=True)):
             said = dict(zip(numbers, row, strict=True))
             if not (math.isfinite(said["loss"]) and math.isfinite(said["grad_norm"])):
                 outcomes.append(non_finite_update(said["loss"], said["grad_norm"]))
                 continue
-            followed = self._settle(member, asked.errors[member])
+            followed = self._settle(member, asked.errors[member], part)
             outcomes.append({**said, **followed, "learning_rate": rate, "rows": float(batch.action.shape[1])})
         return outcomes
 
-    def _settle(self, member: int, errors: Tensor) -> dict[str, float]:
-        """One policy takes its step over; what follows it."""
+    def _settle(self, member: int, errors: Tensor, progress: float) -> dict[str, float]:
+        """One policy takes its step over; what follows it at `progress` of the run."""
         self._policy.weights.store(member)
         self._adam.scatter(member)
         update = self._updates[member]
         update.errors = errors
-        return {name: number.item() for name, number in update.after_step().items()}
+        return {name: number.item() for name, number in update.after_step(progress).items()}
 
 
 def stack_policies(updates: Sequence[DQNUpdate | IQNUpdate]) -> StackedValues | StackedQuantiles:

@@ -26,8 +26,9 @@ def updates(kind: type[DQN | IQN] = IQN, activation: str = "tanh", **algorithm: 
     """K policies, each with weights, a learning rate, clipping and schedules of its own."""
     found: Updates = []
     for number in range(K):
-        own = {"target_update_freq": 2 + number, "tau": 0.01 * (number + 1), "epsilon_decay_freq": 3 + number}
-        settings = {"frames": F, "epsilon_decay": 0.1, **own, **algorithm}
+        own = {"target_update_freq": 2 + number, "tau": 0.01 * (number + 1), "exploration_fraction": 0.2 + 0.3 * number}
+        own |= {"epsilon_decay": 0.1, "epsilon_decay_freq": 2} if number == 1 else {}
+        settings = {"frames": F, **own, **algorithm}
         config = PolicyConfig.model_validate(
             {
                 "algorithm": {"name": kind.model_fields["name"].default, **settings},
