@@ -33,6 +33,10 @@ __all__ = ["CheckpointWriter"]
 
 log = logging.getLogger(__name__)
 
+_PAUSE = 20
+"""Times as long as a checkpoint was written, from one to the next that is made because it is better: what a large one
+costs is bounded, and a small one is on disk within a second."""
+
 
 class CheckpointWriter:
     """Of `policy`, whose part of the run's agent steps is `share`, under the run's `folder`. One that cannot be written
@@ -55,15 +59,18 @@ class CheckpointWriter:
         self._taken_at = -math.inf  # the first update is saved at once, so that a restart finds it
         self._every = None if run.checkpoint_steps is None else max(1.0, run.checkpoint_steps * share)
         self._rows_at = 0
+        self._best, self._seconds = -math.inf, 0.0
         self._thread: threading.Thread | None = None
         self._fault: BaseException | None = None
 
-    def due(self, rows: int) -> bool:
-        """Whether it is time for one, by the clock or by the `rows` that all incarnations received, and the last one is
-        on disk."""
-        late = time.monotonic() - self._taken_at >= self._run.checkpoint_interval
+    def due(self, rows: int, mean_return: float | None = None) -> bool:
+        """Whether it is time for one, by the clock, by the `rows` that all incarnations received, or by a `mean_return`
+        better than those before, and the last one is on disk."""
+        passed = time.monotonic() - self._taken_at
+        late = passed >= self._run.checkpoint_interval
         grown = self._every is not None and rows // self._every > self._rows_at // self._every
-        return (late or grown) and not self._writing
+        better = mean_return is not None and mean_return > self._best and passed >= _PAUSE * self._seconds
+        return (late or grown or better) and not self._writing
 
     def write(self, version: Version, rows: int, mean_return: float | None, seconds: float = 0.0) -> None:
         """Takes all of this moment into memory and begins to write it, once the last one is on disk; where that takes
@@ -73,6 +80,7 @@ class CheckpointWriter:
             self._failed(f"the one before took longer than {seconds:g} s; look at the disk")
             return
         found = self._snapshot(version, rows, mean_return)
+        self._best = max(self._best, -math.inf if mean_return is None else mean_return)
         name = f"checkpoint-{self._plan.name}"
         self._thread = threading.Thread(target=self._write, args=(found,), name=name, daemon=True)
         self._thread.start()
@@ -157,8 +165,8 @@ class CheckpointWriter:
             self._fault = fault
         else:
             self._counters.add(f"checkpoints.{self._plan.name}")
-            seconds = time.monotonic() - started
-            log.info("event=checkpoint policy=%s path=%s seconds=%.2f", self._plan.name, path, seconds)
+            self._seconds = time.monotonic() - started
+            log.info("event=checkpoint policy=%s path=%s seconds=%.2f", self._plan.name, path, self._seconds)
 
     def _failed(self, why: str) -> None:
         self._counters.add(f"checkpoints_failed.{self._plan.name}")

@@ -345,8 +345,9 @@ class PolicyLearner:
 
     def save_if_due(self) -> None:
         """Hands a checkpoint over when its time has come."""
-        if self._checkpoints is not None and self.update.train_steps and self._checkpoints.due(self._rows):
-            self._save(self._checkpoints, 0.0)
+        checkpoints = self._checkpoints if self.update.train_steps else None
+        if checkpoints is not None and checkpoints.due(self._rows, self.mean_return):
+            self._save(checkpoints, 0.0)
 
     def save(self) -> None:
         """Hands a checkpoint over now, if there is anything to keep."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import re
 import shutil
 import threading
@@ -446,6 +447,26 @@ def test_what_the_writer_dies_of_otherwise_is_not_swallowed(tmp_path: Path, monk
     save(learner.member)
     with pytest.raises(ZeroDivisionError):
         learner.member.close()
+
+
+def test_a_checkpoint_is_due_when_the_mean_return_is_better_than_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = Learning("ppo", tmp_path)
+    monkeypatch.setattr(checkpoint_writer, "_PAUSE", 0)
+    place = tmp_path / "checkpoints" / "one"
+    for seed, (mean_return, newest) in enumerate([(None, 4), (5.0, 8), (4.0, 8), (5.0, 8), (6.0, 20)]):
+        learner.feed(4, seed=seed)
+        learner.learn(1)
+        learner.member.mean_return = mean_return
+        learner.member.save_if_due()
+        learner.member.close()
+        assert checkpoint.list_steps(place)[-1] == newest
+    monkeypatch.setattr(checkpoint_writer, "_PAUSE", math.inf)
+    learner.member.mean_return = 7.0
+    learner.member.save_if_due()
+    learner.member.close()
+    assert checkpoint.list_steps(place)[-1] == 20, "the one before took too long"
 
 
 def test_training_goes_on_while_a_checkpoint_is_written_and_what_is_written_is_of_one_moment(
