@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -461,6 +461,33 @@ def test_a_run_that_reached_its_end_untrained_is_not_complete(tmp_path: Path, se
     assert made.finish()["complete"] is made._members.complete is False
     assert json.loads((tmp_path / "summary.json").read_text())["untrained"] == ["agent_0", "agent_1"]
     made.close()
+
+
+def test_however_an_actor_calls_what_it_counts_and_measures_the_run_is_shown(
+    tmp_path: Path, free_port_block: int
+) -> None:
+    """More names than a header may have, and those of others' facts; and half of what tells of a finding."""
+    place = dict.fromkeys(("name", "role", "state", "host", "pid", "silent", "incarnation"), 1.0)
+    half = {"health.observation_outside.agent_0": 1.0, "outside_step.agent_0/agent_0": 5.0, "agent_steps": 4.0}
+    with serving(tmp_path, free_port_block, resident=False) as (coordinator, client, _), ExitStack() as stack:
+        context, address = zmq.Context[Any](1), f"tcp://127.0.0.1:{free_port_block}"
+        stack.callback(context.destroy, linger=0)
+        who = {"name": client.welcome.name, "token": client.token, "incarnation": client.welcome.incarnation}
+        peer = connect(context, zmq.DEALER, address)
+        waits = {f"waits.{number}": 1.0 for number in range(16_381)} | half
+        for told in ({"counters": waits}, {"metrics": place | {f"{n}": 1.0 for n in range(16_377)}, "counters": half}):
+            peer.send(encode(Heartbeat(state="acting", **who, **told)))
+            watcher = ControlClient(context, address, "supervisor")
+            stack.callback(watcher.close)
+            watcher.join(60)
+            watcher.start(lambda: Report("waiting"))
+            until(lambda: (status := watcher.status) and status.view.get("made") == 4)  # noqa: B023
+            assert watcher.status is not None
+            (row,) = watcher.status.view["workers"]
+            assert (row["name"], row["state"], row["pid"]) == ("actor-0", "acting", os.getpid())
+            assert not watcher.refusals.total
+        client.leave()
+    assert coordinator.view()["stage"] == "ended"
 
 
 def test_beats_of_no_member_are_not_read_and_who_sends_too_much_waits(

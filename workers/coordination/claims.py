@@ -13,6 +13,7 @@ from protocol.messages.core import Episodes
 from protocol.refusal_log import RefusalLog
 from workers.coordination.member_store import WorkerRecord
 from workers.metrics.segment_accounting import Page
+from workers.metrics.step_time import STAMPS
 from workers.planning.policy_plan import most_steps
 
 __all__ = ["Claims"]
@@ -23,11 +24,17 @@ _A_SECOND = 1e8
 """The most that anything can be counted up in a second."""
 _STEP_REWARD = 1e12
 """The most that a step may earn; a return beyond it would outweigh all others for ever."""
+_MADE = ("agent_steps", "env_steps", "resumed_steps")
+"""What an actor's quota is counted in."""
 _TOTALS = ("agent_steps", "env_steps", "fixed_steps", "unfinished_steps", "produced.", "dropped.")
 """Counters of actors that never fall."""
-_LEVELS = ("backlog.", "flight.", "waits.", "held.")
-_BOOKS = (*_TOTALS, *_LEVELS, "received.", "trained.", "duplicates.", "rejected.", "rows_")
-"""Counters that the books are made of; what others a world has is its own."""
+_LEVELS = ("backlog.", "flight.", "waits.", "held.", *STAMPS, "first_going.", "first_ended.")
+_EVENTS = ("environment_restarts", "refused_acks", "refused_messages.", "episodes.", "league.games.", "league.points.")
+_WORKERS = ("received.", "trained.", "duplicates.", "rejected.", "rows_", "resumed_steps", "health.", "outside_step.")
+_BOOKS = (*_TOTALS, *_LEVELS, *_EVENTS, *_WORKERS)
+"""Counters that the books are made of, none below 0; what others a world has is its own."""
+_SUMS = ("returns.", "first_returns.", "league.margin.")
+"""Those of what actors' steps earned."""
 
 
 class Claims:
@@ -91,7 +98,11 @@ def _fault(actor: bool, quota: int | None, told: Page, before: Page, seconds: fl
                 return "counter_impossible", f"{name} is {value:g}"
     if not actor:
         return None
-    if quota is not None and (steps := max(told.get(n, 0) for n in ("agent_steps", "env_steps"))) > most_steps(quota):
+    if quota is not None and max(largest, -min(told.values())) > (most := _STEP_REWARD * most_steps(quota)):
+        for name, value in told.items():
+            if name.startswith(_SUMS) and abs(value) > most:
+                return "return_too_large", f"{name} is {value:g} with a quota of {quota}"
+    if quota is not None and (steps := max(told.get(n, 0) for n in _MADE)) > most_steps(quota):
         return "steps_beyond_quota", f"{steps:g} steps with a quota of {quota}"
     for name, value in before.items():
         if value > told.get(name, 0) and name.startswith(_TOTALS):

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,6 +24,9 @@ from workers.planning.data_parallel import rank_for_actor, rank_of_learner
 from workers.runtime.files import SafeWriter
 
 __all__ = ["Membership"]
+
+_LAG, _MEASURES = "adoption_lag", 20
+"""What a worker measures that is in the table of workers, besides names without dots, and how much of it."""
 
 
 class Membership:
@@ -267,10 +271,11 @@ class Membership:
         return any(not actor.node or nodes - {actor.node} for actor in self.members("actor"))
 
     def table(self) -> list[dict[str, Any]]:
-        """The workers, for people."""
+        """The workers, for people, with some of what each measures, whatever it calls that."""
         now = time.monotonic()
         return [
             {
+                **dict(islice(((k, v) for k, v in m.metrics.items() if "." not in k or k.startswith(_LAG)), _MEASURES)),
                 "name": m.name,
                 "role": m.role,
                 "state": m.state,
@@ -278,7 +283,6 @@ class Membership:
                 "host": m.host,
                 "pid": m.pid,
                 "silent": round(now - m.seen, 1),
-                **{key: value for key, value in m.metrics.items() if "." not in key or key.startswith("adoption_lag")},
             }
             for m in sorted(self._register.members.values(), key=lambda m: (m.role, m.name))
             if m.role != "supervisor"

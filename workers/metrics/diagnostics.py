@@ -301,7 +301,7 @@ def _outside(policy: str, actors: Pages) -> dict[str, Any]:
     for page in actors.values():
         places = [name.partition("/")[2] for name in page if name.startswith(f"outside_step.{policy}/")]
         for value, step, agent in ((*outside_counters(policy, one), one) for one in places):
-            if page[step]:
+            if page[step] and value in page and agent.isprintable():  # as far as is known who tells it
                 return {"agent": agent, "value": page[value], "step": int(page[step]) - 1}
     return {}
 

@@ -6,6 +6,7 @@ In flows: episodes and counters of the workers. Out flows: a live view, `metrics
 
 from __future__ import annotations
 
+import heapq
 import json
 import math
 import os
@@ -36,6 +37,8 @@ from workers.runtime.files import SafeWriter
 
 __all__ = ["RunMetrics", "check_trained", "found_by_returns"]
 
+_WAITS = 1_000
+"""That are told: a hundred policies have some hundreds."""
 _RATE_SECONDS = 0.5
 """Over which a rate of now is taken at least."""
 
@@ -416,7 +419,9 @@ def _learned(name: str, learners: Pages) -> dict[str, int]:
 
 
 def _waits(counted: Page) -> dict[str, float]:
-    return {name.removeprefix("waits."): value for name, value in counted.items() if name.startswith("waits.")}
+    """The longest, fit to be shown: what actors call theirs is not known here."""
+    waits = [(value, name) for name, value in counted.items() if name.startswith("waits.") and name.isprintable()]
+    return {name.removeprefix("waits."): value for value, name in heapq.nlargest(_WAITS, waits)}
 
 
 def _newest(pages: Pages, name: str) -> int:

@@ -27,6 +27,13 @@ def actor() -> WorkerRecord:
         ({"waits.credit.a": -0.1}, "counter_impossible"),
         ({"backlog.a": 2.0**63}, "counter_impossible"),
         ({"dropped.no_credit.a": 1e300}, "counter_impossible"),
+        ({"environment_restarts": 1.7e308}, "counter_impossible"),
+        ({"refused_acks": 1.7e308}, "counter_impossible"),
+        ({"resumed_steps": -1e12}, "counter_impossible"),
+        ({"resumed_steps": 1e15}, "steps_beyond_quota"),
+        ({"league.games.a:b": 1.7e308}, "counter_impossible"),
+        ({"first_returns.a": -1.7e308}, "return_too_large"),
+        ({"returns.a/easy": 1e300}, "return_too_large"),
         ({"agent_steps": 1e15}, "steps_beyond_quota"),
         ({"env_steps": 2.0**53}, "steps_beyond_quota"),
         ({"agent_steps": 49.0}, "counter_fell"),
@@ -42,7 +49,7 @@ def test_counters_that_cannot_be_leave_the_books_as_they_were(
     assert refusals.counters() == {f"refusals.claim_not_believed.{kind}": 1}
     assert "worker=actor-0" in caplog.text
     assert next(iter(changes)) in caplog.text or "steps" in caplog.text
-    later = {**MADE, "agent_steps": 120.0, "backlog.a": 0.0, "score_of_the_world": -3.0}
+    later = {**MADE, "agent_steps": 120.0, "backlog.a": 0.0, "score_of_the_world": -1e300, "first_returns.a": -1e9}
     assert claims.counters(member, later) == later
 
 
