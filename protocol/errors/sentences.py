@@ -712,6 +712,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "ring_name_malformed": "{file!r} is no ring's name; use the same release",
         "ring_not_of_actor": "{ring} is not the memory that {peer} writes; set transport: tcp",
         "ring_slots_contradict_size": "{file} announces {slots} slots, which its size contradicts; remove it with `rookery clean`",
+        "rings_too_many": "{peer} announces segments in more than {limit} rings at once; keep to one",
         "rows_capacity_differs": "rows {rows} have {value} slots, expected {expected}; give the same capacity on both sides",
         "rows_layout_differs": "rows {rows} have layout {value}, expected {expected}; give the same shape and segment_length on both sides",
         "rows_overwritten_too_fast": "rows are overwritten faster than they can be copied; raise capacity",

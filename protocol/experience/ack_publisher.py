@@ -32,6 +32,8 @@ _BEACON_SECONDS = 1.0
 _AT_MOST = 0.005
 """Seconds that an acknowledgement is owed, as long as nothing takes long meanwhile."""
 _AT_ONCE = 1000
+_MOST = 2**53
+"""Refused messages that are counted: a relay, or who says that it is one, tells of many at once."""
 _LONGEST = 400
 """Characters of a reason: an acknowledgement stays small."""
 
@@ -127,7 +129,7 @@ class AckSender:
         """`count` messages of this actor incarnation were refused, the newest for this `fault`: the next
         acknowledgement, a beacon at the latest, tells."""
         before, _ = self._refused.get((policy, key), (0, ""))
-        self._refused[policy, key] = before + count, f"{str(fault)[:_LONGEST]} [{fault.kind}]"
+        self._refused[policy, key] = min(before + count, _MOST), f"{str(fault)[:_LONGEST]} [{fault.kind}]"
         self._said.pop((policy, key), None)
 
     def answer(self) -> None:

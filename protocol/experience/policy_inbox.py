@@ -36,6 +36,8 @@ __all__ = ["Arrival", "HeaderBatch", "HeaderDecoder", "PolicyInbox"]
 
 _TOGETHER = 1024
 """Segments up to which arrivals of one actor are put together."""
+_RINGS = 8
+"""That one actor, of all its incarnations, may have attached: each takes two descriptors."""
 _PARKED = 4
 """Pools that segments waiting for room may fill; actors that keep to their credit need less than one."""
 
@@ -92,7 +94,7 @@ class PolicyInbox:
     rings: dict[Key, Ring] = field(default_factory=dict)
     leases: dict[int, Lease] = field(default_factory=dict)
     """By slot of the pool: the moments that the segment there refers to."""
-    left: list[Ring] = field(default_factory=list)
+    left: list[tuple[Key, Ring]] = field(default_factory=list)
     """Rings whose actors are announced in others since: of a relay that was started again."""
 
     def accept(self, pile: HeaderBatch) -> int:
@@ -223,12 +225,14 @@ class PolicyInbox:
         path = Path(header.ring)
         if not path.name.startswith(PREFIX):
             raise SharedMemoryError("ring_name_invalid", value=header.ring)
+        if sum(actor == key[0] for actor, _ in (*self.rings, *(whose for whose, _ in self.left))) >= _RINGS:
+            raise SharedMemoryError("rings_too_many", peer=header.actor, limit=_RINGS)
         ring = Ring.attach(path, self.layout, self.counters)
         if ring.nonce != header.nonce:
             ring.close()
             raise SharedMemoryError("ring_not_of_actor", ring=header.ring, peer=header.actor, key="transport")
         if known is not None:
-            self.left.append(known)
+            self.left.append((key, known))
         self.rings[key] = ring
         return ring
 

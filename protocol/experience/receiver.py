@@ -188,9 +188,9 @@ class ExperienceReceiver:
         for key, ring in list(intake.rings.items()):
             if key not in self._roll and id(ring) not in waiting and not used(ring):
                 self.forget(policy, *key)
-        for ring in list(intake.left):
+        for key, ring in list(intake.left):
             if id(ring) not in waiting and not used(ring):
-                intake.left.remove(ring)
+                intake.left.remove((key, ring))
                 ring.remove()
 
     def is_living(self, actor: str, incarnation: int) -> bool:
@@ -211,7 +211,7 @@ class ExperienceReceiver:
         for intake in self._intakes.values():
             intake.arrivals.clear()
             intake.waiting_for_room.clear()
-            for ring in [*intake.rings.values(), *intake.left]:
+            for ring in [*intake.rings.values(), *(ring for _, ring in intake.left)]:
                 ring.remove()
             intake.rings.clear()
             intake.left.clear()
@@ -229,15 +229,22 @@ class ExperienceReceiver:
         known = 0 if intake is None else intake.announced.get((pile.header.actor, pile.header.incarnation), 0)
         if len(pile.messages) > 1 and pile.afters[0] <= known:
             try:
-                return self._intake_of(pile.header).accept(pile)
+                return self._accept(pile)
             except RookeryError:
                 log.debug("event=messages_split policy=%s actor=%s", pile.header.policy, pile.header.actor)
         count = 0
         for after, frames in zip(pile.afters, pile.messages, strict=True):
             try:
-                count += self._intake_of(pile.header).accept(HeaderBatch(pile.header, [after], [frames]))
+                count += self._accept(HeaderBatch(pile.header, [after], [frames]))
             except RookeryError as fault:
                 self._quarantine(fault, peer_host(frames[0]), pile.header)
+                self._guard.in_vain(frames[0])
+        return count
+
+    def _accept(self, pile: HeaderBatch) -> int:
+        count = self._intake_of(pile.header).accept(pile)
+        for frames in () if count else pile.messages:
+            self._guard.in_vain(frames[0])
         return count
 
     def _refused_elsewhere(self, header: Segments) -> None:

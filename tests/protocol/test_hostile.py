@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 import zmq
 
+from protocol.experience import policy_inbox
 from protocol.experience.ack_publisher import ack_topic
 from protocol.experience.proof import ProofCheck, proof_of
 from protocol.experience.receipt_log import ReceiptLog
+from protocol.experience.ring_buffer import Ring
 from protocol.experience.validation import ActionCheck
+from protocol.memory.shared_file import PREFIX, memory_dir
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Ack
 from tests.faults import kinds_in
@@ -50,6 +53,14 @@ class Stranger:
         for name, value in changes.items():
             found[name][0] = value
         self._push.send_multipart([encode(header), one.tobytes(), *(column.tobytes() for column in found.values())])
+
+    def announces(self, ring: Ring, number: int, proof: str = PROOF) -> None:
+        """One segment in memory."""
+        where = {"inline": False, "ring": str(ring.path), "nonce": ring.nonce, "proof": proof}
+        one = record()
+        one["number"], one["slot"] = number, 0
+        header = messages()["segments-inline"][0].model_copy(update={"policy": POLICY, **where})
+        self._push.send_multipart([encode(header), one.tobytes()])
 
     def receives(self) -> int:
         """Takes in what comes, once something does."""
@@ -184,3 +195,40 @@ def test_segments_far_beyond_the_credit_are_refused_before_memory_ends(stranger:
     stranger.send(12)
     stranger.receives()
     assert stranger.receiver._intakes[POLICY].announced == {("actor-0", 1): 12}
+
+
+def test_one_actor_has_a_few_rings_attached_however_many_it_names(stranger: Stranger) -> None:
+    """Each takes descriptors, of which a process has a thousand; those that nobody copies from make room again."""
+    inbox = stranger.receiver._intakes[POLICY]
+    inbox.check = None
+    rings = [Ring.create(memory_dir() / f"{PREFIX}{RUN}-{number}.ring", LAYOUT, 1) for number in range(10)]
+    for ring in rings:
+        ring.columns["final_row"][:] = -1
+    for number in range(1, 101):
+        stranger.announces(rings[number % 10], number)
+        stranger.receives()
+    assert len(inbox.left) + len(inbox.rings) == policy_inbox._RINGS
+    assert set(stranger.receiver._refusals.counters()) == {"refusals.message_refused.rings_too_many"}
+    stranger.receiver.living({("actor-0", 1)})
+    inbox.arrivals.clear()
+    stranger.receiver.let_go(POLICY, lambda _: False)
+    stranger.announces(rings[1], 101)
+    assert stranger.receives() == 1
+    for ring in rings:
+        ring.remove()
+
+
+@pytest.mark.parametrize("proof", [PROOF, "1.guessed"])
+def test_who_announces_what_is_of_no_use_in_memory_is_not_heard_either(stranger: Stranger, proof: str) -> None:
+    ring = Ring.create(memory_dir() / f"{PREFIX}{RUN}-1.ring", LAYOUT, 1)
+    ring.columns["final_row"][:] = -1
+    stranger.receiver._intakes[POLICY].check = None
+
+    def muted() -> bool:
+        for _ in range(20):
+            stranger.announces(ring, 1, proof)
+        stranger.receiver.receive()
+        return "refusals.connection_muted.in_vain" in stranger.learner.ports.guard.refusals.counters()
+
+    until(muted)
+    ring.remove()

@@ -475,7 +475,8 @@ def test_however_an_actor_calls_what_it_counts_and_measures_the_run_is_shown(
         who = {"name": client.welcome.name, "token": client.token, "incarnation": client.welcome.incarnation}
         peer = connect(context, zmq.DEALER, address)
         waits = {f"waits.{number}": 1.0 for number in range(16_381)} | half
-        for told in ({"counters": waits}, {"metrics": place | {f"{n}": 1.0 for n in range(16_377)}, "counters": half}):
+        names: dict[str, Any] = {"metrics": place | {f"{n}": 1.0 for n in range(16_377)}, "counters": half}
+        for told in ({"counters": waits}, names):
             peer.send(encode(Heartbeat(state="acting", **who, **told)))
             watcher = ControlClient(context, address, "supervisor")
             stack.callback(watcher.close)
