@@ -472,7 +472,7 @@ def test_however_an_actor_calls_what_it_counts_and_measures_the_run_is_shown(
     with serving(tmp_path, free_port_block, resident=False) as (coordinator, client, _), ExitStack() as stack:
         context, address = zmq.Context[Any](1), f"tcp://127.0.0.1:{free_port_block}"
         stack.callback(context.destroy, linger=0)
-        who = {"name": client.welcome.name, "token": client.token, "incarnation": client.welcome.incarnation}
+        who: dict[str, Any] = {"name": client.welcome.name, "token": client.token, "incarnation": 1}
         peer = connect(context, zmq.DEALER, address)
         waits = {f"waits.{number}": 1.0 for number in range(16_381)} | half
         names: dict[str, Any] = {"metrics": place | {f"{n}": 1.0 for n in range(16_377)}, "counters": half}
