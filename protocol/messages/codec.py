@@ -181,11 +181,13 @@ def _counter() -> Callable[[Any], Any]:
 
 
 def _complaint(fault: ValidationError) -> dict[str, str]:
-    """Which field is wrong and what is wrong with it, in the words of the first fault. Listing very many would take
-    longer than finding them."""
+    """Which field is wrong and what is wrong with it, in the words of the first fault; what is there, and what may be.
+    Listing very many would take longer than finding them."""
     if fault.error_count() > _TOO_MANY:
         return {"field": "", "reason": f"with {fault.error_count()} faults; see its fields in protocol/README.md"}
-    first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+    first = fault.errors(include_url=False)[0]
     place = ".".join(map(str, first["loc"]))[:_QUOTED]
     reason = f"whose {place} is wrong: {first['msg']}; see its fields in protocol/README.md"
-    return {"field": place, "reason": reason}
+    value = str(first["input"])[:_QUOTED] if isinstance(first["input"], str | int | float) else ""
+    limit = ", ".join(f"{name} {bound}" for name, bound in first.get("ctx", {}).items())
+    return {"field": place, "reason": reason, "value": value, "limit": limit}

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 import zmq
 
@@ -483,6 +484,27 @@ def test_malformed_requests_are_refused_counted_and_harm_nobody(worker: Worker, 
         until(lambda: server.refused == len(bad))
         worker.client.start(worker.take)
         until(lambda: worker.client.status)
+
+
+def test_a_refusal_names_the_field_what_was_there_and_what_may_be(worker: Worker, free_port_block: int) -> None:
+    who = {
+        "type": "join",
+        "schema_number": SCHEMA,
+        "role": "actor",
+        "token": "t",
+        "release": "0",
+        "host": "h",
+        "pid": 1,
+    }
+    with coordinator(free_port_block):
+        stranger = connect(worker.context, zmq.DEALER, f"tcp://127.0.0.1:{free_port_block}")
+        for field, value, limit in (("pid", -1, "ge 0"), ("token", "t" * 129, "max_length 128"), ("host", 7, "")):
+            stranger.send(msgpack.packb(who | {field: value}))
+            assert stranger.poll(60_000)
+            refused, _ = decode([stranger.recv()])
+            assert isinstance(refused, Refusal)
+            assert (refused.kind, refused.field, refused.limit) == ("message_field_invalid", field, limit)
+            assert refused.value == str(value)[:80]
 
 
 def test_nobody_joins_as_another_role_than_that_of_its_key(tmp_path: Path, free_port_block: int) -> None:
