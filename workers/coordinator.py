@@ -54,7 +54,7 @@ from workers.evaluation.scores import newest
 from workers.league.league_state import LeagueState
 from workers.league.pool_server import serve_chunk
 from workers.metrics.history import History
-from workers.metrics.return_findings import ReturnFindings
+from workers.metrics.run_findings import RunFindings
 from workers.metrics.run_metrics import RunMetrics, check_trained
 from workers.metrics.segment_accounting import Pages, sum_counters
 from workers.planning.auxiliary_plan import plan_auxiliaries, plan_learners
@@ -106,7 +106,7 @@ class Coordinator:
         self._facts = [policy_spec(plan, world) for plan in plans.values() if not plan.static]
         fixed = plan_fixed(run, world)
         credits = {name: plan.credit_blocks * plan.block for name, plan in plans.items()}
-        judge = ReturnFindings.of(plans, run.policy_of(world))
+        judge = RunFindings.of(plans, run, world)
         self._books = RunMetrics(run, list(plans), folder, auxiliaries, fixed, credits, judge)
         kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
         kinds = {name: stacking_key(plan) for name, plan in plans.items() if benefits_from_stacking(plan)}

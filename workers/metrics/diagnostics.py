@@ -15,10 +15,10 @@ from workers.metrics.segment_accounting import Pages, sum_counters
 
 __all__ = [
     "BOUNDED",
-    "BY_RETURNS",
     "FINDINGS",
     "LAYERS",
     "LOOKED_AT",
+    "OF_RUNS",
     "OUTSIDE",
     "Diagnostic",
     "Excess",
@@ -140,6 +140,13 @@ FINDINGS = _table(
         "segments are short, raise buffer_capacity",
     ),
     Diagnostic(
+        "buffer_smaller",
+        "data",
+        "note",
+        "replay keeps fewer rows than buffer_capacity asks for, as each actor keeps whole blocks",
+        "lower segment_length, environment.copies or actors, or raise buffer_capacity",
+    ),
+    Diagnostic(
         "memory_disagrees",
         "sharing",
         "fault",
@@ -204,6 +211,20 @@ FINDINGS = _table(
         "lower learning_rate or max_grad_norm, and scale observations and rewards down",
     ),
     Diagnostic(
+        "exploration_stays",
+        "learning",
+        "note",
+        "by the end of the run most actions will still be random",
+        "let epsilon fall over a part of the run (exploration_fraction, without epsilon_decay), or give it more steps",
+    ),
+    Diagnostic(
+        "target_never_updated",
+        "learning",
+        "fault",
+        "the target network is to be updated after more train steps than the run will make",
+        "lower target_update_freq, raise replay_ratio, or give the run more steps",
+    ),
+    Diagnostic(
         "values_impossible",
         "learning",
         "fault",
@@ -251,8 +272,15 @@ FINDINGS = _table(
 )
 BOUNDED = ("values_impossible", "values_at_the_end", "gradient_grew")
 """Those whose number and bound a learner tells."""
-BY_RETURNS = ("no_better_than_random", "entropy_collapsed", "forgotten")
-"""Those that show in what episodes earn, and in no batch."""
+OF_RUNS = (
+    "buffer_smaller",
+    "exploration_stays",
+    "target_never_updated",
+    "no_better_than_random",
+    "entropy_collapsed",
+    "forgotten",
+)
+"""Those that no batch shows: what is foreseen by the configuration, and what episodes earn."""
 
 
 def counter(name: str, policy: str) -> str:
@@ -264,7 +292,7 @@ def counters(policy: str) -> list[str]:
     """All counters of a policy's health."""
     return [
         f"{LOOKED_AT}.{policy}",
-        *(counter(name, policy) for name in FINDINGS if name not in (OUTSIDE, *BY_RETURNS)),
+        *(counter(name, policy) for name in FINDINGS if name not in (OUTSIDE, *OF_RUNS)),
     ]
 
 
@@ -310,15 +338,15 @@ def findings_of(
     policies: Iterable[str],
     learners: Pages,
     actors: Pages = MappingProxyType({}),
-    by_returns: Mapping[str, Mapping[str, Excess]] = MappingProxyType({}),
+    of_run: Mapping[str, Mapping[str, Excess]] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
-    """What holds of `policies`, or held when a learner of them ended, and what is found `by_returns` of the run: faults
+    """What holds of `policies`, or held when a learner of them ended, and what is found of the run as a whole (`of_run`): faults
     before notes, the lowest layer first."""
     found = []
     for policy in policies:
         for name, one in FINDINGS.items():
-            if name in by_returns.get(policy, {}):
-                value, bound = by_returns[policy][name]
+            if name in of_run.get(policy, {}):
+                value, bound = of_run[policy][name]
                 found.append(describe(policy, one, {"value": value, "bound": bound}))
             having = [
                 page for page in (actors if name == OUTSIDE else learners).values() if page.get(counter(name, policy))

@@ -26,7 +26,7 @@ from workers.metrics.bottleneck import bottleneck
 from workers.metrics.diagnostics import Excess, batches_checked, findings_of
 from workers.metrics.episode_returns import RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History
-from workers.metrics.return_findings import Random, ReturnFindings
+from workers.metrics.run_findings import Random, RunFindings
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters, summed
 from workers.metrics.step_time import span, stepped
 from workers.metrics.throughput import Throughput
@@ -35,7 +35,7 @@ from workers.planning.data_parallel import ledger_path
 from workers.planning.fixed_policy_plan import FixedPolicyPlan
 from workers.runtime.files import SafeWriter
 
-__all__ = ["RunMetrics", "check_trained", "found_by_returns"]
+__all__ = ["RunMetrics", "check_trained", "findings_of_run"]
 
 _WAITS = 1_000
 """That are told: a hundred policies have some hundreds."""
@@ -56,12 +56,12 @@ class RunMetrics:
         auxiliaries: Sequence[str] = (),
         fixed: Mapping[str, FixedPolicyPlan] = MappingProxyType({}),
         credits: Mapping[str, int] = MappingProxyType({}),
-        judge: ReturnFindings | None = None,
+        judge: RunFindings | None = None,
     ) -> None:
         self._run, self._policies, self._folder, self._fixed = run, policies, folder, fixed
         self._learned, self._played = [*policies, *auxiliaries], [*policies, *fixed]
-        self._judge = judge or ReturnFindings({}, {})
-        self._by_returns: dict[str, dict[str, Excess]] = {}
+        self._judge = judge or RunFindings({}, {})
+        self._of_run: dict[str, dict[str, Excess]] = {}
         self._flow = Throughput(self._learned, credits)
         copies = run.environment.copies * max(1, run.actors)
         self._returns = {policy: ReturnsCurve(run.end, copies) for policy in self._played}
@@ -150,7 +150,7 @@ class RunMetrics:
         verdict = self._verdict_now(flow, apart)
         entropy = {name: measured[f"{name}.entropy"] for name in self._policies if f"{name}.entropy" in measured}
         means = self.mean_returns(self._policies)
-        self._by_returns = self._judge.look(min(1.0, made / self._run.end), means, random, entropy)
+        self._of_run = self._judge.look(min(1.0, made / self._run.end), means, random, entropy)
         view = {
             "steps": self._run.end,
             "env_steps": env_steps,
@@ -169,7 +169,7 @@ class RunMetrics:
             "flow": flow,
             "verdict": verdict,
             "advice": verdict_line(verdict),
-            "health": findings_of(self._learned, learners, actors, self._by_returns),
+            "health": findings_of(self._learned, learners, actors, self._of_run),
         }
         told_of = made, [one["train_steps"] for one in policies.values()], view["evaluations"]
         if self.steps_done and told_of != self._told_of:  # of a run that pauses there is nothing new to tell
@@ -235,7 +235,7 @@ class RunMetrics:
             "loggers": self._measurements.logger_stats(),
             "health": {
                 "batches_checked": {name: batches_checked(name, learners) for name in self._learned},
-                "findings": findings_of(self._learned, learners, actors, self._by_returns),
+                "findings": findings_of(self._learned, learners, actors, self._of_run),
             },
         }
 
@@ -293,7 +293,7 @@ class RunMetrics:
         """What a coordinator that takes over could not know otherwise."""
         returns = {policy: curve.to_plain() for policy, curve in self._returns.items()}
         watched = [*self._watched, *([self._watching] if self._watching else [])]
-        kept = {"began": self._began, "watched": watched, "returns": returns, "by_returns": self._by_returns}
+        kept = {"began": self._began, "watched": watched, "returns": returns, "of_run": self._of_run}
         self.disk.replace(self._kept, json.dumps(kept))
 
     def _restore(self) -> None:
@@ -398,10 +398,10 @@ def check_trained(summary: Mapping[str, Any]) -> None:
         raise TrainingFault("nothing_trained", policies=summary["untrained"], **facts)
 
 
-def found_by_returns(folder: Path) -> dict[str, dict[str, Excess]]:
+def findings_of_run(folder: Path) -> dict[str, dict[str, Excess]]:
     """policy -> finding -> (number, limit), of the run in `folder`, when they were looked for last."""
     kept = folder / "books.json"
-    found: dict[str, dict[str, Excess]] = json.loads(kept.read_text())["by_returns"] if kept.exists() else {}
+    found: dict[str, dict[str, Excess]] = json.loads(kept.read_text())["of_run"] if kept.exists() else {}
     return found
 
 

@@ -23,7 +23,7 @@ from protocol.errors import ConfigurationError, one_sentence
 from protocol.memory.counters import read_counters
 from workers import freeze_startup_objects
 from workers.metrics.diagnostics import LAYERS, LOOKED_AT, batches_checked, findings_of
-from workers.metrics.run_metrics import found_by_returns
+from workers.metrics.run_metrics import findings_of_run
 from workers.metrics.segment_accounting import Page, sum_counters
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import watch_user_code
@@ -98,11 +98,11 @@ def _evidence(folder: Path) -> list[_Evidence]:
     names = (name.partition(".") for page in learners.values() for name in page)
     policies = list(dict.fromkeys(policy for kind, _, policy in names if kind == LOOKED_AT))
     if policies:
-        by_returns = found_by_returns(folder)
+        of_run = findings_of_run(folder)
         return [
             _Evidence(
                 policy,
-                findings_of([policy], learners, actors, by_returns),
+                findings_of([policy], learners, actors, of_run),
                 batches_checked(policy, learners),
                 sum_counters(actors.values(), f"produced.{policy}"),
                 sum_counters(learners.values(), f"received.{policy}"),

@@ -43,7 +43,9 @@ from protocol.transport.sockets import BLOCK, LAST_BASE
 from workers import freeze_startup_objects
 from workers.environments.registry import describe
 from workers.learning.device import choose_device
+from workers.metrics.diagnostics import findings_of
 from workers.planning.auxiliary_plan import plan_learners
+from workers.planning.foreseen import expected_updates, foreseen
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import watch_user_code
@@ -157,6 +159,20 @@ def memory(situation: RunContext) -> tuple[State, str]:
     return "ok", says
 
 
+def training(situation: RunContext) -> tuple[State, str]:
+    """How often each policy will be updated; what can be foreseen to keep it from learning."""
+    run, world = situation.run, situation.world
+    says = [
+        f"{name}: about {shown(expected_updates(plan, run.end * plan.fraction_of_steps(world)))} updates"
+        for name, plan in situation.plans.items()
+    ]
+    found = findings_of(situation.plans, {}, of_run=foreseen(situation.plans, world, run.end))
+    if not found:
+        return "ok", "; ".join(says) or "nothing learns"
+    says += [f"{one['policy']}: {one['says']}; {one['remedy']}" for one in found]
+    return "note", "; ".join(says)
+
+
 def limits(situation: RunContext) -> tuple[State, str]:
     """The limit of open files carries the connections of the busiest worker."""
     run = situation.run
@@ -265,6 +281,7 @@ CHECKS: dict[str, Callable[[RunContext], tuple[State, str]]] = {
     "spaces": spaces,
     "memory": memory,
     "cores": cores,
+    "training": training,
 }
 
 

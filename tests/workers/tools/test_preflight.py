@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import socket
@@ -18,6 +19,7 @@ from click.testing import CliRunner
 from protocol.config.run import parse_run
 from protocol.transport.curve import new_keys
 from tests.faults import kinds_in, words_in
+from workers.metrics.diagnostics import FINDINGS
 from workers.tools import preflight
 from workers.tools.preflight import CHECKS, Check, RunContext, main
 
@@ -52,6 +54,16 @@ def test_rings_that_do_not_fit_are_told_before_they_are_made_B12(
     assert "lower environment.copies" in check.says
     assert found("memory", situation(tmp_path, transport="tcp")).state == "ok"
     assert found("disk", situation(tmp_path)).state == "note"
+
+
+def test_what_can_be_foreseen_of_learning_is_told_with_the_number_of_updates(tmp_path: Path) -> None:
+    check = found("training", situation(tmp_path))
+    assert check.state == "ok"
+    assert re.search(r"agent_0: about [\d,.]+ updates", check.says)
+    sleepy = {"name": "dqn", "target_update": "hard", "target_update_freq": 10**9}
+    check = found("training", situation(tmp_path, policy={"algorithm": sleepy}))
+    assert check.state == "note"
+    assert FINDINGS["target_never_updated"].remedy in check.says
 
 
 def test_a_port_in_use_is_named(tmp_path: Path, free_port_block: int) -> None:

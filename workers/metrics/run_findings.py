@@ -1,4 +1,4 @@
-"""Whether a run learns, by what its episodes earn: findings that no batch shows.
+"""What no batch shows: whether a run learns, by what its episodes earn, and what was foreseen of it.
 
 In flows: mean returns of the newest episodes, entropies, and what random players earn. Out flow: of each finding of a
 policy (workers/metrics/diagnostics.py) the number and the limit that it is beyond.
@@ -12,11 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from protocol.config.run import Run
+from protocol.spaces import World
 from workers.metrics.diagnostics import Excess
+from workers.planning.foreseen import foreseen
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["Random", "ReturnFindings"]
+__all__ = ["Random", "RunFindings"]
 
 Random = Mapping[str, Mapping[str, float]]
 """agent -> {"random", "random_stderr", "random_episodes"}."""
@@ -34,28 +38,30 @@ _ENTROPY = 0.01
 
 
 @dataclass(slots=True)
-class ReturnFindings:
-    """Of policies that learn. `uniform`: policy -> entropy of a uniform choice, where it chooses among actions;
-    `agents`: policy -> an agent that it plays."""
+class RunFindings:
+    """Of policies that learn. `agents`: policy -> an agent that it plays; `uniform`: policy -> entropy of a uniform
+    choice, where it chooses among actions; `foreseen`: policy -> what was found before the first step."""
 
     agents: Mapping[str, str]
     uniform: Mapping[str, float]
+    foreseen: Mapping[str, Mapping[str, Excess]] = MappingProxyType({})
     _best: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plans: Mapping[str, TrainingPlan], policy_of: Mapping[str, str]) -> ReturnFindings:
-        """Of `plans`, a policy each; `policy_of` each agent."""
+    def of(cls, plans: Mapping[str, TrainingPlan], run: Run, world: World) -> RunFindings:
+        """Of `plans`, a policy each, in `run`."""
+        policy_of = run.policy_of(world)
         agents = {plan: next(agent for agent, policy in policy_of.items() if policy == plan) for plan in plans}
         actions = {policy: plan.interface.action_encoding for policy, plan in plans.items()}
         uniform = {name: sum(map(math.log, one.head_sizes)) for name, one in actions.items() if not one.continuous}
-        return cls(agents, uniform)
+        return cls(agents, uniform, foreseen(plans, world, run.end))
 
     def look(
         self, progress: float, means: Mapping[str, float], random: Random, entropy: Mapping[str, float]
     ) -> dict[str, dict[str, Excess]]:
         """policy -> what is found when `progress` of the run, in [0, 1], is over. `means` of the newest episodes."""
         self._best |= {policy: max(mean, self._best.get(policy, -math.inf)) for policy, mean in means.items()}
-        found: dict[str, dict[str, Excess]] = {policy: {} for policy in self.agents}
+        found: dict[str, dict[str, Excess]] = {policy: {**self.foreseen.get(policy, {})} for policy in self.agents}
         chance = {policy: random.get(agent, {}) for policy, agent in self.agents.items()}
         judged = all(policy in means and chance[policy].get("random_episodes", 0) >= _LEAST for policy in self.agents)
         if not judged or _zero_sum(random):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from workers.metrics.return_findings import ReturnFindings
+from workers.metrics.run_findings import RunFindings
 
 CHANCE = {"a": {"random": 20.0, "random_stderr": 1.0, "random_episodes": 100}}
 """Of the one agent of a world."""
@@ -18,7 +18,7 @@ def found(
     means: list[float], progress: float = 0.6, chance: Mapping[str, Mapping[str, float]] = CHANCE, entropy: float = 0.5
 ) -> set[str]:
     """What is found of policy `p`, which plays agent `a`, after it earned `means` in order."""
-    judge = ReturnFindings({"p": "a"}, {"p": math.log(2)})
+    judge = RunFindings({"p": "a"}, {"p": math.log(2)})
     told: dict[str, dict[str, tuple[float, float]]] = {}
     for mean in means:
         told = judge.look(progress, {"p": mean}, chance, {"p": entropy})
@@ -66,13 +66,13 @@ def test_without_random_episodes_nothing_is_compared(chance: Mapping[str, Mappin
 def test_a_world_in_which_nobody_finds_a_reward_is_told_and_one_of_opponents_is_not() -> None:
     """Nothing by chance is no sum of gains and losses."""
     for earned, expected in (((0.0, 0.0), {"no_better_than_random"}), ((0.3, -0.3), set())):
-        judge = ReturnFindings({"p": "a", "q": "b"}, {})
+        judge = RunFindings({"p": "a", "q": "b"}, {})
         told = judge.look(0.9, {"p": earned[0] / 2, "q": earned[1] / 2}, agents(*earned), {})
         assert {*told["p"], *told["q"]} == expected
 
 
 def test_a_policy_that_earns_less_because_another_learns_is_well() -> None:
-    judge = ReturnFindings({"p": "a", "q": "b"}, {})
+    judge = RunFindings({"p": "a", "q": "b"}, {})
     chance = agents(20.0, 5.0)
     judge.look(0.1, {"p": 90.0, "q": 5.0}, chance, {})
     assert judge.look(0.9, {"p": 12.0, "q": 80.0}, chance, {}) == {"p": {}, "q": {}}

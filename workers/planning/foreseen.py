@@ -1,0 +1,52 @@
+"""What a configuration lets a run come to, by arithmetic alone: found before the first step.
+
+In flows: the plans of policies, and how many of the run's steps are theirs. Out flow: of each finding of a policy
+(workers/metrics/diagnostics.py) the number and the limit that it is beyond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocol.config.off_policy import Replayed, ValueBased
+from protocol.config.on_policy import OnStream
+from protocol.spaces import World
+from workers.metrics.diagnostics import Excess
+from workers.planning.policy_plan import TrainingPlan
+from workers.planning.schedules import exploration_rate
+
+__all__ = ["expected_updates", "foreseen"]
+
+_RANDOM = 0.5
+"""Share of actions that may still be random at the end."""
+_KEPT = 0.8
+"""Part of the rows that replay is to keep, of which whole blocks are kept."""
+
+
+def expected_updates(plan: TrainingPlan, rows: float) -> float:
+    """Optimiser steps that so many rows of the policy make, where none is lost."""
+    algorithm = plan.config.algorithm
+    if isinstance(algorithm, Replayed) and not plan.static:
+        waits = max(algorithm.learning_starts, algorithm.batch_size)
+        return max(0.0, rows - waits) * algorithm.replay_ratio / algorithm.batch_size
+    if isinstance(algorithm, OnStream):
+        return rows / (plan.batch_segments * plan.layout.length) * algorithm.epochs * algorithm.minibatches
+    return rows / algorithm.batch_size
+
+
+def foreseen(plans: Mapping[str, TrainingPlan], world: World, steps: int) -> dict[str, dict[str, Excess]]:
+    """policy -> what will be wrong in a run of `steps` agent steps."""
+    found: dict[str, dict[str, Excess]] = {name: {} for name in plans}
+    for name, plan in plans.items():
+        algorithm = plan.config.algorithm
+        rows = steps * plan.fraction_of_steps(world)
+        updates = expected_updates(plan, rows)
+        if isinstance(algorithm, ValueBased):
+            rate = exploration_rate(algorithm, int(updates), 1.0)
+            if rate > _RANDOM:
+                found[name]["exploration_stays"] = rate, _RANDOM
+            if algorithm.target_update == "hard" and algorithm.target_update_freq > updates:
+                found[name]["target_never_updated"] = algorithm.target_update_freq, updates
+        if isinstance(algorithm, Replayed) and plan.actors and plan.kept_rows < _KEPT * min(rows, algorithm.buffer_capacity):
+            found[name]["buffer_smaller"] = algorithm.buffer_capacity, plan.kept_rows
+    return found
