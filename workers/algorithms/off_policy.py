@@ -16,6 +16,7 @@ from protocol.config.off_policy import ValueBased
 from protocol.config.run import PolicyConfig, Sampled
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
 from workers.algorithms.common.batches import TransitionBatch, non_tensor_field
+from workers.planning.schedules import exploration_rate
 from workers.policies.networks.q_policy import QPolicy
 from workers.policies.tensors.flat_weights import flatten_
 from workers.runtime.torch_setup import FLOAT32, Precision
@@ -28,7 +29,6 @@ __all__ = [
     "OffPolicyUpdate",
     "ScheduleStep",
     "Schedules",
-    "exploration_rate",
     "noises",
     "weighted",
 ]
@@ -54,19 +54,6 @@ def weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
     """The means [...] of `losses` [..., B], each times its `weight` [..., B], if there are weights (Schaul et al. 2016,
     section 3.4)."""
     return (losses if weight is None else losses * weight).mean(-1)
-
-
-def exploration_rate(config: ValueBased, train_steps: int, progress: float) -> float:
-    """The share of actions drawn uniformly after `train_steps` steps, when `progress` in [0, 1] of the run is over.
-
-    It falls along a line from `epsilon` to `epsilon_min`, where it arrives at `exploration_fraction` of the run; or
-    with `epsilon_decay` as epsilon * (1 - decay) ** (steps // freq), not below `epsilon_min`. It never grows.
-    """
-    start, least = config.epsilon, min(config.epsilon, config.epsilon_min)
-    if config.epsilon_decay is not None:
-        return max(start * (1 - config.epsilon_decay) ** (train_steps // config.epsilon_decay_freq), least)
-    share = min(1.0, progress / config.exploration_fraction)
-    return (1 - share) * start + share * least
 
 
 class Loss(NamedTuple):

@@ -340,8 +340,8 @@ def findings_of(
     actors: Pages = MappingProxyType({}),
     of_run: Mapping[str, Mapping[str, Excess]] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
-    """What holds of `policies`, or held when a learner of them ended, and what is found of the run as a whole (`of_run`): faults
-    before notes, the lowest layer first."""
+    """What holds of `policies`, or held when a learner of them ended, and what is found of the run as a whole
+    (`of_run`): faults before notes, the lowest layer first."""
     found = []
     for policy in policies:
         for name, one in FINDINGS.items():

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from protocol.config.run import Run
 from protocol.spaces import World
@@ -44,7 +43,7 @@ class RunFindings:
 
     agents: Mapping[str, str]
     uniform: Mapping[str, float]
-    foreseen: Mapping[str, Mapping[str, Excess]] = MappingProxyType({})
+    foreseen: Mapping[str, Mapping[str, Excess]] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
 
     @classmethod

@@ -47,6 +47,10 @@ def foreseen(plans: Mapping[str, TrainingPlan], world: World, steps: int) -> dic
                 found[name]["exploration_stays"] = rate, _RANDOM
             if algorithm.target_update == "hard" and algorithm.target_update_freq > updates:
                 found[name]["target_never_updated"] = algorithm.target_update_freq, updates
-        if isinstance(algorithm, Replayed) and plan.actors and plan.kept_rows < _KEPT * min(rows, algorithm.buffer_capacity):
+        if (
+            isinstance(algorithm, Replayed)
+            and plan.actors
+            and plan.kept_rows < _KEPT * min(rows, algorithm.buffer_capacity)
+        ):
             found[name]["buffer_smaller"] = algorithm.buffer_capacity, plan.kept_rows
     return found

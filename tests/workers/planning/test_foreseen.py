@@ -1,4 +1,4 @@
-"""What a configuration alone lets foresee: exploration that stays, a target that is never updated, a buffer too small."""
+"""What a configuration lets foresee: exploration that stays, targets that are never updated, buffers too small."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_what_a_configuration_lets_foresee(algorithm: dict[str, Any], expected: 
 
 def test_a_buffer_of_fewer_rows_than_asked_for_is_foreseen() -> None:
     """Of three actors each keeps whole blocks of 4 copies and 64 rows."""
-    policy = {"algorithm": {**DQN, "buffer_capacity": 1_500}, "segment_length": 64}
+    policy = {"algorithm": {**DQN, "buffer_capacity": 1_500, "learning_starts": 500}, "segment_length": 64}
     assert found({}, policy=policy, actors=3) == {"buffer_smaller"}
     assert found({}, policy={**policy, "segment_length": 8}, actors=3) == set()
 
