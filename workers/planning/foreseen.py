@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from protocol.config.off_policy import Replayed, ValueBased
+from protocol.config.offline import BC
 from protocol.config.on_policy import OnStream
 from protocol.spaces import World
-from workers.metrics.diagnostics import Excess
 from workers.planning.policy_plan import TrainingPlan
 from workers.planning.schedules import exploration_rate
 
@@ -31,12 +31,12 @@ def expected_updates(plan: TrainingPlan, rows: float) -> float:
         return max(0.0, rows - waits) * algorithm.replay_ratio / algorithm.batch_size
     if isinstance(algorithm, OnStream):
         return rows / (plan.batch_segments * plan.layout.length) * algorithm.epochs * algorithm.minibatches
-    return rows / algorithm.batch_size
+    return rows / algorithm.batch_size if isinstance(algorithm, Replayed | BC) else 0.0
 
 
-def foreseen(plans: Mapping[str, TrainingPlan], world: World, steps: int) -> dict[str, dict[str, Excess]]:
+def foreseen(plans: Mapping[str, TrainingPlan], world: World, steps: int) -> dict[str, dict[str, tuple[float, float]]]:
     """policy -> what will be wrong in a run of `steps` agent steps."""
-    found: dict[str, dict[str, Excess]] = {name: {} for name in plans}
+    found: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in plans}
     for name, plan in plans.items():
         algorithm = plan.config.algorithm
         rows = steps * plan.fraction_of_steps(world)
