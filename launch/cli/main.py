@@ -32,7 +32,8 @@ from launch.run_dir import folder_for, left_as_found, make_folder, write_config
 from protocol import RELEASE
 from protocol.errors import one_sentence
 from protocol.memory.shared_file import files, sweep
-from protocol.transport.curve import ROLES, new_keys, revoke, run_keys
+from protocol.simulator.connection import addresses_of, ended
+from protocol.transport.curve import ROLES, connect_string, new_keys, revoke, run_keys
 from protocol.transport.sockets import is_loopback
 
 __all__ = ["main"]
@@ -254,6 +255,9 @@ def revoke_keys(folder: Path, role: str) -> None:
     with one_sentence("another DIR"):
         for path in revoke(folder, role):
             click.echo(f"wrote {path}")
+        if role == "simulator" and not ended(folder):  # whoever has the strings that were told is outside now
+            for address in addresses_of(folder):
+                click.echo(f"simulators connect to {connect_string(address, folder)}")
 
 
 def _hand_over(name: str, module: str, does: str) -> click.Command:

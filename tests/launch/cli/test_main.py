@@ -16,6 +16,7 @@ from launch.local import supervisor
 from launch.run_dir import folder_for, make_folder
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
+from protocol.transport.curve import connect_string, run_keys
 from tests.faults import kinds_in, raises
 from workers.runtime.process import lock_run_folder
 
@@ -237,6 +238,17 @@ def test_clean_removes_what_nobody_uses_and_names_it(memory_dir: Path) -> None:
     result = CliRunner().invoke(main, ["clean"])
     assert result.output == f"removed {memory_dir}/rookery-dead-a.ring\n"
     assert list(memory_dir.iterdir()) == []
+
+
+def test_whoever_revokes_the_simulators_key_of_a_run_is_told_the_new_connect_strings(tmp_path: Path) -> None:
+    keys = run_keys(tmp_path)
+    (tmp_path / "simulators").mkdir()
+    (tmp_path / "simulators" / "actor-0.json").write_text('{"address": "tcp://127.0.0.1:5700", "pid": 1}')
+    before = connect_string("tcp://127.0.0.1:5700", keys)
+    said = CliRunner().invoke(main, ["keys", "revoke", str(tmp_path), "simulator"]).output
+    (told,) = re.findall(r"tcp://\S+", said)
+    assert told == connect_string("tcp://127.0.0.1:5700", keys) != before
+    assert "tcp" not in CliRunner().invoke(main, ["keys", "revoke", str(keys), "simulator"]).output
 
 
 def test_a_shell_completes_commands_presets_and_files() -> None:
