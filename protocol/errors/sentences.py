@@ -656,6 +656,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "asker_not_in_run": "who asks for a file takes no part in this run; join first",
         "connection_quarantined": "{count} messages of this connection were refused and it is not listened to any more; the last one: {reason}",
         "coordinator_answer_unusable": "{peer} answers {reason}; check the address and the token",
+        "identity_comes_too_often": "{peer} has joined {count} times and ended; see why in its log, and ask again in a while",
         "identity_in_use": "the identity {peer!r} belongs to a living worker (host {host}, pid {pid}); stop that one or leave out --name",
         "identity_unknown": "this run has no {role} called {peer!r}; its names are {choices}",
         "library_answer_malformed": "what the coordinator answered is no part of a file: {reason}; start coordinator and workers of the same release",

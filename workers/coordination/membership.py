@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +26,11 @@ from workers.runtime.files import SafeWriter
 
 __all__ = ["Membership"]
 
+_FREE = 100
+"""Incarnations of a name that follow each other at once; from then on each waits a hundredth of a second longer: what
+is known of all that were is looked through for each that comes."""
+_WATCHERS = 10_000
+"""Names that are remembered: of those of supervisors and relays, which are made up, the oldest go that have ended."""
 _LAG, _MEASURES = "adoption_lag", 20
 """What a worker measures that is in the table of workers, besides names without dots, and how much of it."""
 
@@ -55,6 +61,8 @@ class Membership:
             self._roles[member.role][member.name] = member
         self._routes: dict[tuple[str, str, str], list[Route]] = {}
         """What members were told since a route changed, by role and, for actors, by what theirs depend on."""
+        self._ended_at: dict[str, float] = {}
+        """name -> when its newest incarnation ended."""
         self.run_id = self._register.run_id
         self.clean, self.gave_up = self._register.clean, self._register.gave_up
         self.refused = self._register.refused
@@ -99,9 +107,12 @@ class Membership:
         if join.role in ("actor", "learner") and self._places.index(join.role, name) is None:
             choices = [*self._places.names(join.role)]
             return refusal(Refused("identity_unknown", role=join.role, peer=name, choices=choices))
+        before = self._register.incarnations.get(name, 0)
+        if time.monotonic() - self._ended_at.get(name, -math.inf) < before / _FREE - 1:
+            return refusal(Refused("identity_comes_too_often", peer=name, count=before), True)
         if join.role == "actor" and self._places.quota(name, steps) <= 0:
             return refusal(Refused("nothing_left_to_do"), self._patient)
-        return self._admit(join, name, self._register.incarnations.get(name, 0) + 1, steps)
+        return self._admit(join, name, before + 1, steps)
 
     def welcomed(self, join: Join) -> WorkerRecord | None:
         """Who was let in, and asks again before hearing the answer."""
@@ -313,6 +324,14 @@ class Membership:
                 self._register.quotas[name, incarnation] = member.quota
         if incarnation > 1 and self._register.incarnations.get(name) != incarnation and join.role != "supervisor":
             self.restarts[name] = self.restarts.get(name, 0) + 1
+        if len(known := self._register.incarnations) > _WATCHERS:
+            made_up = (one for one in known if one.startswith(("supervisor-", "relay-")))
+            if (oldest := next((one for one in made_up if one not in self._register.members), None)) is not None:
+                gone = oldest, known.pop(oldest)
+                self._register.clean.discard(gone)
+                self._register.gave_up.discard(gone)
+                self._register.tokens.pop(oldest, None)
+                self._ended_at.pop(oldest, None)
         self._register.incarnations[name] = incarnation
         self._register.tokens[name] = join.token
         self._register.members[name] = self._roles[join.role][name] = member
@@ -407,6 +426,7 @@ class Membership:
 
     def _end(self, member: WorkerRecord) -> None:
         self._forget(member)
+        self._ended_at[member.name] = time.monotonic()
         if member.role in ("actor", "learner"):
             self._register.ended[member.name, member.incarnation] = member.counters
         self._register.changed = True

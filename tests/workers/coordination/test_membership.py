@@ -14,6 +14,7 @@ from protocol import RELEASE, SCHEMA
 from protocol.config.run import Run
 from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Role, Route
 from tests.faults import kinds_in, words_in
+from workers.coordination import membership
 from workers.coordination.assignments import StepsOf
 from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
@@ -415,3 +416,31 @@ def test_under_a_scheduler_who_finds_no_place_asks_again(tmp_path: Path) -> None
     members.leave(leave(actor))
     assert members.left_cleanly(join("actor", "y", "actor-0"))
     assert refused(members, join("actor", "y"), {("actor-0", 1): 10}).retry
+
+
+def test_who_comes_and_goes_without_end_waits_ever_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each that comes costs as much as there were before."""
+    monkeypatch.setattr(membership, "_FREE", 0.001)
+    members = members_of(tmp_path)
+    for number in range(1, 4):
+        member = admitted(members, join("actor", f"t{number}"))
+        assert member.incarnation == number
+        members.leave(leave(member))
+        again = refused(members, join("actor", f"t{number + 1}"))
+        assert (again.kind, again.retry) == ("identity_comes_too_often", True)
+        members._ended_at["actor-0"] -= 1000 * number
+
+
+def test_of_ever_new_watchers_the_oldest_that_ended_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "_WATCHERS", 5)
+    members = members_of(tmp_path)
+    stays = [admitted(members, join("actor", "a")), admitted(members, join("supervisor", "stays"))]
+    for number in range(20):
+        member = admitted(members, join("supervisor", f"t{number}"))
+        members._end(member) if number % 2 else members.leave(leave(member))
+    register = members._register
+    assert len(register.incarnations) <= 7
+    assert {member.name for member in stays} <= register.incarnations.keys()
+    assert {name for name, _ in register.clean} | register.tokens.keys() <= register.incarnations.keys()
