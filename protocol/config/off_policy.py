@@ -63,17 +63,24 @@ class Replayed(ConfigModel):
 
 
 class ValueBased(Replayed):
-    """What algorithms have in common that do what they value most, but at times anything."""
+    """What algorithms have in common that do what they value most, but at times anything.
+
+    Where no source is named, defaults are those of CleanRL's dqn.py (github.com/vwxyzjn/cleanrl): 10 steps to an update
+    of 128 transitions, 500 to a target.
+    """
+
+    batch_size: int = Field(default=128, ge=1)
+    replay_ratio: float = Field(default=12.8, gt=0)
 
     double: bool = True
-    """The online network chooses the action of a target, the target network values it."""
+    """The online network chooses the action of a target, the target network values it (van Hasselt et al. 2016)."""
     dueling: bool = False
     """A value and advantages instead of action values alone."""
     noisy: bool = False
     """A last layer that explores by itself, its weights drawn anew for each row; epsilon 0 then leaves it alone."""
-    target_update_freq: int = Field(default=4, ge=1)
+    target_update_freq: int = Field(default=50, ge=1)
     """Train steps between two updates of the target network."""
-    target_update: Literal["soft", "hard"] = "soft"
+    target_update: Literal["soft", "hard"] = "hard"
     """A step of `tau` towards the online network, or a copy of it."""
     tau: float = Field(default=1e-3, gt=0, le=1)
     """The size of a soft step."""
@@ -82,7 +89,7 @@ class ValueBased(Replayed):
     epsilon_min: float = Field(default=0.05, ge=0, le=1)
     """Where epsilon arrives, and stays."""
     exploration_fraction: float = Field(default=0.1, gt=0, le=1)
-    """Part of the run's agent steps in which it falls from the one to the other, along a line."""
+    """Part of the run's agent steps in which it falls from the one to the other, along a line (Stable-Baselines3: 0.1)."""
     exploration_steps: int | None = Field(default=None, ge=1)
     """The same as a number of the run's agent steps; None: by the fraction."""
     epsilon_decay: float | None = Field(default=None, ge=0, lt=1)
@@ -109,19 +116,19 @@ class DQN(ValueBased):
     """Deep Q-networks on replay: mean returns, n-step double Q, dueling on request, stacked frames."""
 
     name: Literal["dqn"] = "dqn"
-    kappa: float = Field(default=1.0, gt=0)
-    """Error beyond which the loss is linear."""
+    kappa: float | None = Field(default=None, gt=0)
+    """Error beyond which the loss is linear; None: it is the square throughout, as large values need."""
 
 
 class C51(ValueBased):
     """Categorical distributions of returns on replay, with all else as `dqn`."""
 
     name: Literal["c51"] = "c51"
-    atoms: int = Field(default=51, ge=2, le=1_001)
-    """Values that a return is taken to have, at equal distances from `v_min` to `v_max`."""
-    v_min: float = -10.0
+    atoms: int = Field(default=101, ge=2, le=1_001)
+    """Values that a return is taken to have, at equal distances from `v_min` to `v_max` (all three: CleanRL's c51.py)."""
+    v_min: float = -100.0
     """The least return that can be told."""
-    v_max: float = 10.0
+    v_max: float = 100.0
     """The greatest."""
 
     @model_validator(mode="after")
@@ -135,8 +142,8 @@ class VDN(ValueBased):
     """Value decomposition networks, for teams: each agent has values of its own, and their sum is the team's."""
 
     name: Literal["vdn"] = "vdn"
-    kappa: float = Field(default=1.0, gt=0)
-    """Error beyond which the loss is linear."""
+    kappa: float | None = Field(default=None, gt=0)
+    """Error beyond which the loss is linear; None: it is the square throughout, as large values need."""
     shared: bool = True
     """One network for all agents of the team, which is told whose values it is asked for; else one for each."""
 
@@ -145,8 +152,8 @@ class QMIX(ValueBased):
     """Monotonic value decomposition, for teams: a network mixes the agents' values by what the whole team sees."""
 
     name: Literal["qmix"] = "qmix"
-    kappa: float = Field(default=1.0, gt=0)
-    """Error beyond which the loss is linear."""
+    kappa: float | None = Field(default=None, gt=0)
+    """Error beyond which the loss is linear; None: it is the square throughout, as large values need."""
     shared: bool = True
     """One network for all agents of the team, which is told whose values it is asked for; else one for each."""
     mixing: int = Field(default=32, ge=1)

@@ -40,6 +40,8 @@ _REPLAY: dict[str, Any] = {
             "anneal_learning_rate": True,
             "n_step": 3,
             "gamma": 0.95,
+            "target_update": "soft",
+            "target_update_freq": 4,
             "tau": 0.02,
             "quantiles": 8,
             "acting_quantiles": 8,

@@ -33,9 +33,11 @@ class DQNEstimates(NamedTuple):
     """[B], detached"""
 
 
-def huber(value: Tensor, target: Tensor, kappa: float) -> Tensor:
-    """Huber loss [..., B]: half the square of the error up to kappa, linear beyond it."""
+def huber(value: Tensor, target: Tensor, kappa: float | None) -> Tensor:
+    """Huber loss [..., B]: half the square of the error up to kappa, linear beyond it; None: the square throughout."""
     error = target - value
+    if kappa is None:
+        return 0.5 * error.square()
     cut = error.clamp(-kappa, kappa)
     return cut * (error - 0.5 * cut)
 
@@ -58,7 +60,7 @@ def td_estimates(
     return DQNEstimates(taken, target)
 
 
-def td_loss(value: Tensor, target: Tensor, kappa: float, weight: Tensor | None) -> Loss:
+def td_loss(value: Tensor, target: Tensor, kappa: float | None, weight: Tensor | None) -> Loss:
     """What moves `value` [..., B] towards `target` [..., B], each row times its `weight`."""
     loss, said = weighted(huber(value, target, kappa), weight), value.detach()
     return Loss(loss, (target - said).abs(), {"value_mean": said.mean(-1), "target_mean": target.mean(-1)})

@@ -110,9 +110,9 @@ def test_the_target_is_that_of_the_action_of_greatest_mean_among_the_legal_ones(
 def test_chances_sum_to_one_and_means_lie_within_the_atoms(dueling: bool) -> None:
     policy, _ = setting(dueling=dueling, noisy=True)
     chances = policy.online(torch.randn(5, 3) * 9, torch.randn(5, policy.numbers)).exp()
-    assert chances.shape == (5, 51, 4)
+    assert chances.shape == (5, 101, 4)
     torch.testing.assert_close(chances.sum(1), torch.ones(5, 4))
-    assert policy.means(torch.randn(5, 3)).abs().max() < 10
+    assert policy.means(torch.randn(5, 3)).abs().max() < 100
 
 
 @pytest.mark.parametrize(("dueling", "noisy"), [(False, True), (True, False)])
@@ -159,7 +159,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(
 
 
 def test_weights_of_other_atoms_do_not_move_those_of_the_configuration() -> None:
-    (policy, _), (other, _) = setting(), setting(v_max=20.0)
+    (policy, _), (other, _) = setting(v_min=-10.0, v_max=10.0), setting(v_min=-10.0, v_max=20.0)
     before = policy.support.clone()
     with pytest.raises(ValueError, match="from -10 to 20, those of the configuration from -10 to 10: set v_min"):
         policy.load_state_dict(other.state_dict())

@@ -53,6 +53,7 @@ def test_huber_by_hand() -> None:
     # errors 0.5 and -3: half the square, then 2 * (3 - 1)
     loss = huber(torch.tensor([1.0, 4.0]), torch.tensor([1.5, 1.0]), 2.0)
     assert loss.tolist() == [0.125, 4.0]
+    assert huber(torch.tensor([1.0, 4.0]), torch.tensor([1.5, 1.0]), None).tolist() == [0.125, 4.5], "squares alone"
 
 
 @pytest.mark.parametrize(
