@@ -70,10 +70,12 @@ class ValueBased(Replayed):
     """
 
     batch_size: int = Field(default=128, ge=1)
+    buffer_capacity: int = Field(default=100_000, ge=1)
+    """Rows kept for replay, over all actors (Stable-Baselines3's zoo for CartPole: 100,000)."""
     replay_ratio: float = Field(default=12.8, gt=0)
 
     double: bool = True
-    """The online network chooses the action of a target, the target network values it (van Hasselt et al. 2016)."""
+    """The online network chooses the action of a target, the target network values it (van Hasselt 2016)."""
     dueling: bool = False
     """A value and advantages instead of action values alone."""
     noisy: bool = False
@@ -125,7 +127,7 @@ class C51(ValueBased):
 
     name: Literal["c51"] = "c51"
     atoms: int = Field(default=101, ge=2, le=1_001)
-    """Values that a return is taken to have, at equal distances from `v_min` to `v_max` (all three: CleanRL's c51.py)."""
+    """Values that a return is taken to have, at equal distances from `v_min` to `v_max`; all as CleanRL's c51.py."""
     v_min: float = -100.0
     """The least return that can be told."""
     v_max: float = 100.0
