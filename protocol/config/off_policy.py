@@ -91,7 +91,7 @@ class ValueBased(Replayed):
     epsilon_min: float = Field(default=0.05, ge=0, le=1)
     """Where epsilon arrives, and stays."""
     exploration_fraction: float = Field(default=0.1, gt=0, le=1)
-    """Part of the run's agent steps in which it falls from the one to the other, along a line (Stable-Baselines3: 0.1)."""
+    """Part of the run's agent steps in which it falls from the one to the other, on a line (Stable-Baselines3: 0.1)."""
     exploration_steps: int | None = Field(default=None, ge=1)
     """The same as a number of the run's agent steps; None: by the fraction."""
     epsilon_decay: float | None = Field(default=None, ge=0, lt=1)
