@@ -108,7 +108,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "publish_mode_conflict",
     ),
     (
-        {"policy": {"algorithm": {"name": "iqn", "learning_starts": 20_000}}},
+        {"policy": {"algorithm": {"name": "iqn", "learning_starts": 200_000}}},
         "policy.algorithm.learning_starts",
         "learning_starts_unreachable",
     ),

@@ -79,7 +79,12 @@ def of(name: str, **keys: Any) -> dict[str, Any]:
         ),
         (1, {**of("iqn", frames=6), "segment_length": 4}, "segments_shorter_than_frames", {"frames": 6, "expected": 5}),
         (64, {"credits": 100}, "credits_not_a_multiple", {"policy": "a", "credits": 100, "choices": "64 or 128"}),
-        (1, of("iqn", error_buffer=10), "error_buffer_too_small", {"policy": "a", "value": 10, "expected": 160}),
+        (
+            1,
+            of("iqn", error_buffer=10, batch_size=64, replay_ratio=4.0),
+            "error_buffer_too_small",
+            {"policy": "a", "value": 10, "expected": 160},
+        ),
         (16, {"compress": ["observation", "smell"]}, "compress_field_unknown", {"field": "smell"}),
     ],
 )

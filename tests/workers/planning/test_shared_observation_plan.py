@@ -24,7 +24,8 @@ from workers.rollout.segment_block import Rows
 
 COPIES = 2
 IQN: dict[str, Any] = {
-    "name": "iqn", "frames": 3, "buffer_capacity": 60, "learning_starts": 1, "batch_size": 1, "error_buffer": 100
+    "name": "iqn", "frames": 3, "buffer_capacity": 60, "learning_starts": 1, "batch_size": 1, "error_buffer": 100,
+    "replay_ratio": 4.0,
 }  # fmt: skip
 PPO: dict[str, Any] = {"name": "ppo", "minibatches": 1}
 
