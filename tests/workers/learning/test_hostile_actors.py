@@ -210,6 +210,20 @@ def test_whoever_spoils_segments_loses_these_alone(
     assert "segments_refused" in {one["finding"] for one in found} <= {"segments_refused", "memory_disagrees"}
 
 
+@pytest.mark.parametrize(("value", "rejected"), [(1e15, 0), (1e17, 1)])
+def test_a_value_may_be_the_sum_of_thousands_of_rewards(
+    stack: ExitStack, memory_dir: Path, value: float, rejected: int
+) -> None:
+    """An honest actor expects so much where others' largest rewards were learned."""
+    scene = Scene(stack, memory_dir, "tcp", run_of(STREAM))
+    honest, hopeful = scene.actor("honest"), scene.actor("hopeful", put("value", value))
+    hopeful()
+    honest()
+    scene.settle(2 * COPIES)
+    assert scene.counters["rejected.one"] == rejected
+    assert scene.counters["train_steps.one"] == 1 - rejected
+
+
 @pytest.mark.parametrize("way", ["tcp", "memory"])
 def test_what_was_refused_is_never_replayed(stack: ExitStack, memory_dir: Path, way: str) -> None:
     scene = Scene(stack, memory_dir, way, run_of(REPLAY))

@@ -25,6 +25,9 @@ __all__ = ["LARGEST", "Fault", "SegmentCheck"]
 
 LARGEST = 1e12
 """Of numbers in segments, unless something else is said: sums over rows of the squares of their returns are finite."""
+_MOST, _STEPS = 1e18, 1e4
+"""Of any number, and how many rewards a value may be the sum of: else an honest actor's would be too large as soon as
+rewards of others were learned that are not."""
 
 Fault = tuple[WireError, NDArray[np.bool_]]
 """What is wrong, and with which segments [n]."""
@@ -147,10 +150,11 @@ class SegmentCheck:
         values = values.reshape(*real.shape, -1)
         finite = np.isfinite(values)
         infinite = (~finite & real[..., None]).any((1, 2))
-        large = (finite & (np.abs(values) > self._largest) & real[..., None]).any((1, 2))
+        limit = min(_MOST, _STEPS * self._largest) if name == "value" else self._largest
+        large = (finite & (np.abs(values) > limit) & real[..., None]).any((1, 2))
         for fault, wrong in (
             (WireError("segment_field_not_finite", field=name), infinite),
-            (WireError("segment_field_too_large", field=name, limit=self._largest), large),
+            (WireError("segment_field_too_large", field=name, limit=limit), large),
         ):
             if wrong.any():
                 yield fault, np.isin(np.arange(n), segment[wrong])
