@@ -21,7 +21,7 @@ from protocol.config.environment import EnvironmentConfig
 from protocol.config.evaluation import EvaluationConfig
 from protocol.config.fixed_policy import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
 from protocol.config.league import LeagueConfig, check_league
-from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed
+from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed, ValueBased
 from protocol.config.offline import BC, Dataset
 from protocol.config.on_policy import IMPALA, PPO, Network, OnStream, Streamed
 from protocol.config.source_names import Multiprocessing, with_named_algorithms, without_aliases
@@ -316,9 +316,12 @@ class Run(ConfigModel):
                 base[key] = dict(value) if other else {**base[key], **value}
             else:
                 base[key] = value
-        if steps := base["algorithm"].get("exploration_steps"):
-            base["algorithm"]["exploration_fraction"] = min(1.0, steps / self.steps)
-        return PolicyConfig.model_validate(base)
+        config = PolicyConfig.model_validate(base)
+        algorithm = config.algorithm
+        if isinstance(algorithm, ValueBased) and algorithm.exploration_steps is not None:
+            part = {"exploration_fraction": min(1.0, algorithm.exploration_steps / self.steps)}
+            return config.model_copy(update={"algorithm": algorithm.model_copy(update=part)})
+        return config
 
     def anchored(self) -> Run:
         """The same run, whose relative paths begin in the working directory of now: a user's code may change that."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from protocol.config.base import ConfigModel
 from protocol.config.environment import Split
+from protocol.config.off_policy import ValueBased
 from protocol.config.run import Multiprocessing, Run
 from tests.tools import ROOT
 
@@ -19,9 +20,10 @@ RESOLVED: set[tuple[type[ConfigModel], str]] = {
     (Multiprocessing, "mode"),
     (Multiprocessing, "num_agents"),
     (Split, "test"),
+    *((model, "exploration_steps") for model in [ValueBased, *ValueBased.__subclasses__()]),
 }
-"""What configuration itself turns into policies, the agents' map, `lockstep`, `end`, `publish_mode`, a check and what
-is evaluated."""
+"""What configuration itself turns into policies, the agents' map, `lockstep`, `end`, `publish_mode`, a check, what is
+evaluated and `exploration_fraction`."""
 
 CONFIGURATION = ROOT / "protocol/config"
 

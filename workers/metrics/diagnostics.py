@@ -298,7 +298,7 @@ def counters(policy: str) -> list[str]:
 
 def bound_counters(name: str, policy: str) -> tuple[str, str]:
     """Of one of `BOUNDED`: its number when it was found last, without its sign, and the bound that it broke."""
-    return f"value.{name}.{policy}", f"bound.{name}.{policy}"
+    return f"finding_value.{name}.{policy}", f"finding_limit.{name}.{policy}"
 
 
 def outside_counters(policy: str, agent: str) -> tuple[str, str]:

@@ -89,6 +89,10 @@ METRICS: dict[str, Metric] = {
     "member_restarts": _grows("member_restarts", "times that a member of a cohort began anew", "policy"),
     "batches_checked": _grows("batches_checked", "batches that the data's health was judged by", "policy"),
     "health": _grows("findings", "of these with a finding of `rookery doctor`", "policy", "finding"),
+    "finding_value": _level(
+        "finding_value", "number of the newest finding of `rookery doctor` that has one", "policy", "finding"
+    ),
+    "finding_limit": _level("finding_limit", "and the limit that it is beyond", "policy", "finding"),
     "waits": _grows("wait_seconds", "time spent waiting: `data` is a learner's starvation", "policy", "cause"),
     "busy": _grows("busy_seconds", "time spent in updates", "policy"),
     "weights_answered": _grows("weights_answered", "requests for weights that were answered"),

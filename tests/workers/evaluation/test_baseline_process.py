@@ -198,7 +198,7 @@ def test_a_processor_that_others_have_is_not_taken_from_the_time_there_is(
     os.sched_setaffinity(0, {min(before)})  # inherited by both
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        with playing(run_of("busy"), tmp_path) as process:
+        with playing(run_of("busy", baseline_episodes=10**6), tmp_path) as process:
 
             def share() -> float:
                 """Of a second, what was taken: all of it if the clock alone counted."""
