@@ -20,7 +20,7 @@ RESOLVED: set[tuple[type[ConfigModel], str]] = {
     (Multiprocessing, "mode"),
     (Multiprocessing, "num_agents"),
     (Split, "test"),
-    *((model, "exploration_steps") for model in [ValueBased, *ValueBased.__subclasses__()]),
+    (ValueBased, "exploration_steps"),
 }
 """What configuration itself turns into policies, the agents' map, `lockstep`, `end`, `publish_mode`, a check, what is
 evaluated and `exploration_fraction`."""
@@ -38,7 +38,9 @@ def models(of: type[ConfigModel] = ConfigModel) -> Iterator[type[ConfigModel]]:
 
 def test_no_accepted_key_is_ignored_F1_U5() -> None:
     """Each is read as an attribute of something, outside the configuration's own modules."""
-    unread = {name for model in models() for name in model.model_fields if (model, name) not in RESOLVED} - {"name"}
+    resolved = {name for model, name in RESOLVED if model is ValueBased}  # of what all of its kind have
+    unread = {name for model in models() for name in model.model_fields if (model, name) not in RESOLVED}
+    unread -= {"name", *resolved}
     assert len(unread) > 100
     for room in ("protocol", "workers", "launch"):
         for path in (ROOT / room).rglob("*.py"):
