@@ -202,6 +202,10 @@ class Ports:
         socket.setsockopt(zmq.RCVHWM, min(waiting, QUEUED.get(kind, waiting)))
         if keys_of(self._context) is not None:
             cast("CurveContext", self._context).guard(socket, port)
+        if kind == zmq.ROUTER:
+            # What comes from a second connection of one name would stay unread in memory, for ever. The first is ended;
+            # nobody can name another's, as peers without a name are given random ones.
+            socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         if kind == zmq.XPUB:
             socket.setsockopt(zmq.RCVBUF, _SUBSCRIBED)
             socket.setsockopt(

@@ -276,3 +276,22 @@ def test_a_name_is_looked_up_anew_at_each_reconnection(tmp_path: Path) -> None:
         check=False,
     )
     assert result.stdout.strip() == "moved", result.stderr
+
+
+def test_who_takes_a_name_that_is_taken_is_heard_and_leaves_nothing_behind(
+    context: zmq.Context[zmq.Socket[bytes]],
+) -> None:
+    """What a second connection of one name says would stay unread where nobody sees it, even when it has ended."""
+    ports = Ports(context, "127.0.0.1", 0)
+    (address,) = ports.bind({0: zmq.ROUTER}).values()
+    server = ports.sockets[0]
+    try:
+        for word in (b"first", b"second"):
+            one = context.socket(zmq.DEALER)
+            one.setsockopt(zmq.ROUTING_ID, b"same")
+            one.connect(address)
+            one.send(word)
+            assert server.poll(10_000), f"{word!r} is heard"
+            assert server.recv_multipart() == [b"same", word]
+    finally:
+        ports.close()
