@@ -286,8 +286,7 @@ def test_who_takes_a_name_that_is_taken_is_heard_and_leaves_nothing_behind(
     (address,) = ports.bind({0: zmq.ROUTER}).values()
     server = ports.sockets[0]
     try:
-        for word in (b"first", b"second"):
-            one = context.socket(zmq.DEALER)
+        for one, word in [(context.socket(zmq.DEALER), word) for word in (b"first", b"second")]:
             one.setsockopt(zmq.ROUTING_ID, b"same")
             one.connect(address)
             one.send(word)
