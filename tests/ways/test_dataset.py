@@ -25,7 +25,7 @@ seeds: [0, 1]
 settings: {policy.learning_rate: [0.0001, 0.003]}
 steps: 100000
 """
-SHOWN = "Curves.panels.filter((one) => !one.place.closest('figure').hidden).map((one) => one.title)"
+SHOWN = "Curves.panels.filter((one) => one.place?.closest('figure').hidden === false).map((one) => one.title)"
 """Titles of the panels that there is something for."""
 
 

@@ -450,6 +450,7 @@ def test_weights_are_asked_for_once_and_read_by_all_from_memory(scene: Scene, wi
             assert reader.subscriber.requests == 0
     for _ in range(20):
         assert not relay.passed.turn()
+    until(lambda: upstream.counters["weights_answered"] >= 3)  # an answer is counted once it is on its way
     assert upstream.counters["weights_answered"] == relay.counters[f"weights_relayed.{POLICY}"] == 3
     assert relay.counters["weights_answered"] == 0
 
