@@ -479,7 +479,11 @@ class Coordinator:
             self._stillness.look(time.monotonic(), paused, self._books.view, members.absent, counted)
 
 
-@click.command(name="coordinator", help="The coordinator of one run: CONFIG is a YAML file.")
+@click.command(
+    name="coordinator",
+    help="The coordinator of one run: CONFIG is a YAML file.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="The run's folder.")
 @click.option("--bind", default="127.0.0.1:5600", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")

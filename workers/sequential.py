@@ -407,7 +407,11 @@ def _never() -> None:
     """Nothing waits here."""
 
 
-@click.command(name="sequential", help="The whole of CONFIG (a YAML file) in one process; one line of JSON a moment.")
+@click.command(
+    name="sequential",
+    help="The whole of CONFIG (a YAML file) in one process; one line of JSON a moment.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.argument("config", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), required=True, help="The run's folder.")
 def command(config: Path, run_dir: Path) -> None:

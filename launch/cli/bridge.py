@@ -152,7 +152,7 @@ async def _serve(bridge: _Bridge, host: str, port: int, origins: Sequence[Origin
         await server.serve_forever()
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("endpoint", metavar="RUN or ADDRESS")
 @click.option("--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="Where, on loopback; default: a free port.")
 @click.option("--origin", "origins", multiple=True, help="A site whose pages may connect; default: this machine's.")

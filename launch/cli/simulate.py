@@ -30,7 +30,7 @@ __all__ = ["main"]
 _GYMNASIUM = "gymnasium:"
 
 
-@click.command()
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("what", default="", metavar="[cartpole | noise | gymnasium:ID]")
 @click.option("--connect", default="", metavar="ENDPOINT", help="Play at a run's folder, or at what the run printed.")
 @click.option("--name", default="sim-0", show_default=True, help="The simulator's identity.")

@@ -299,7 +299,11 @@ def _context(options: Options, role: str) -> zmq.Context[zmq.Socket[bytes]]:
 def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Command:
     """The command line of a worker."""
 
-    @click.command(name=role, help=f"One {role}. Everything but the coordinator's address it is told at joining.")
+    @click.command(
+        name=role,
+        help=f"One {role}. Everything but the coordinator's address it is told at joining.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     @click.option("--coordinator", envvar="ROOKERY_COORDINATOR", required=True, metavar="tcp://HOST:PORT")
     @click.option("--name", default="", help="Identity to claim; the coordinator chooses one otherwise.")
     @click.option("--bind", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="First of its ports.")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
+from launch.cli.exec import BECOMES
 from launch.cli.main import _SECTIONS, main
 from launch.config_loader import load
 from launch.local import supervisor
@@ -39,6 +42,16 @@ def test_help_lists_every_command_once_with_its_whole_first_sentence() -> None:
     assert re.findall(r"^  (\S+)  +[A-Z]", said, re.MULTILINE) == names
     assert sorted(names) == sorted(main.commands)
     assert "..." not in said
+
+
+@pytest.mark.parametrize("name", BECOMES)
+def test_a_command_that_becomes_another_program_helps_in_both_ways(name: str) -> None:
+    module = import_module(f"{BECOMES[name][0]}.__main__" if name == "bench" else BECOMES[name][0])
+    (command,) = (
+        found for found in vars(module).values() if isinstance(found, click.Command) and found.name in (name, "main")
+    )
+    for option in ("-h", "--help"):
+        assert CliRunner().invoke(command, [option]).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
             "25 %",
         ]
         assert window.do(CELLS, "#wins tbody *:is(th, td)") == ["1. blue.2", "–", "75 %", "2. red.1", "25 %", "–"]
-        assert window.text("loop-queue") == "queue 50 % full, 16 on their way"
+        assert (window.text("loop-queue"), window.text("loop-way")) == ("queue 50 % full", "16 on their way")
         assert window.do("return matchMedia('(prefers-color-scheme: dark)').matches")
         assert window.do("return document.documentElement.scrollWidth <= innerWidth")  # nothing sticks out on a phone
         edge = "return document.querySelector('#workers button').getBoundingClientRect().right <= innerWidth"

@@ -79,10 +79,11 @@ const Curves = (() => {
     if (traces.length === 0) return;
     panel.caption.textContent = panel.title;
     const style = getComputedStyle(document.documentElement), color = (name) => style.getPropertyValue(name).trim();
-    const axis = { gridcolor: color("--line"), zerolinecolor: color("--line"), automargin: true };
+    const axis = { gridcolor: color("--line"), zerolinecolor: color("--line"), automargin: true,
+      ticks: "outside", ticklen: 4, tickcolor: "rgba(0,0,0,0)" }; // numbers of two axes stand apart in their corner
     Plotly.react(panel.place, traces, {
       margin: { l: 40, r: 10, t: 10, b: 30 }, height: 260, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: color("--ink"), size: 12 }, xaxis: { ...axis, title: { text: "steps" } },
+      font: { color: color("--ink"), size: 12 }, xaxis: { ...axis, rangemode: "tozero", title: { text: "steps" } },
       yaxis: { ...axis, type: log ? "log" : "linear" },
       yaxis2: { ...axis, overlaying: "y", side: "right", showgrid: false, visible: beside, zeroline: false, tickmode: "auto",
         title: { text: beside ? panel.measures[1] : "" } },

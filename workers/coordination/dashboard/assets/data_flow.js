@@ -3,27 +3,28 @@
 
 const Loop = (() => {
   const PICTURE = `
-<svg viewBox="0 0 560 250" role="img" aria-label="the loop of the run">
+<svg viewBox="0 0 460 250" role="img" aria-label="the loop of the run">
   <defs><marker id="head" viewBox="0 0 10 10" refX="8" refY="5" markerWidth="7" markerHeight="7" orient="auto">
     <path d="M0 0 L10 5 L0 10 z"/></marker></defs>
-  <rect class="box" x="8" y="70" width="150" height="110" rx="10"/>
-  <text class="name" x="83" y="98">actors</text>
-  <text x="83" y="122" id="loop-actors"></text>
-  <text x="83" y="143" id="loop-steps"></text>
-  <text class="faint" x="83" y="164" id="loop-blocked"></text>
-  <rect class="box" x="402" y="70" width="150" height="110" rx="10"/>
-  <text class="name" x="477" y="98">learners</text>
-  <text x="477" y="122" id="loop-learners"></text>
-  <text x="477" y="143" id="loop-train"></text>
-  <text class="faint" x="477" y="164" id="loop-starved"></text>
-  <path class="arrow" id="loop-out" d="M 83 66 C 120 20, 440 20, 474 63"/>
-  <text x="280" y="22" id="loop-segments"></text>
-  <rect class="trough" x="200" y="48" width="160" height="10" rx="5"/>
-  <rect class="fill" id="loop-fill" x="200" y="48" width="0" height="10" rx="5"/>
-  <text class="faint" x="280" y="76" id="loop-queue"></text>
-  <path class="arrow" id="loop-back" d="M 477 184 C 440 232, 120 232, 86 187"/>
-  <text x="280" y="208" id="loop-versions"></text>
-  <text class="faint" x="280" y="240" id="loop-lag"></text>
+  <rect class="box" x="4" y="70" width="150" height="110" rx="10"/>
+  <text class="name" x="79" y="98">actors</text>
+  <text x="79" y="122" id="loop-actors"></text>
+  <text x="79" y="143" id="loop-steps"></text>
+  <text class="faint" x="79" y="164" id="loop-blocked"></text>
+  <rect class="box" x="306" y="70" width="150" height="110" rx="10"/>
+  <text class="name" x="381" y="98">learners</text>
+  <text x="381" y="122" id="loop-learners"></text>
+  <text x="381" y="143" id="loop-train"></text>
+  <text class="faint" x="381" y="164" id="loop-starved"></text>
+  <path class="arrow" id="loop-out" d="M 79 66 C 110 20, 350 20, 378 63"/>
+  <text x="230" y="22" id="loop-segments"></text>
+  <rect class="trough" x="150" y="48" width="160" height="10" rx="5"/>
+  <rect class="fill" id="loop-fill" x="150" y="48" width="0" height="10" rx="5"/>
+  <text class="faint" x="230" y="76" id="loop-queue"></text>
+  <text class="faint" x="230" y="96" id="loop-way"></text>
+  <path class="arrow" id="loop-back" d="M 381 184 C 350 232, 110 232, 82 187"/>
+  <text x="230" y="208" id="loop-versions"></text>
+  <text class="faint" x="230" y="240" id="loop-lag"></text>
 </svg>`;
   let place = null;
 
@@ -53,7 +54,8 @@ const Loop = (() => {
     say("loop-train", `${number(sum(flows, "train_steps_per_second"))} updates/s`);
     say("loop-starved", `wait for data ${percent(sum(flows, "starvation") / many)}`);
     say("loop-segments", `${number(received)} segments/s`);
-    say("loop-queue", `queue ${percent(fill)} full, ${number(sum(flows, "in_flight"))} on their way`);
+    say("loop-queue", `queue ${percent(fill)} full`);
+    say("loop-way", `${number(sum(flows, "in_flight"))} on their way`);
     say("loop-versions", `${number(versions)} versions/s`);
     say("loop-lag", `lag ${lags.length ? number(Math.max(...lags)) : "–"}, ` +
       `${number(flows.reduce((most, flow) => Math.max(most, flow.adoption_lag), 0))} versions not adopted`);
