@@ -141,11 +141,12 @@ def summary_table(summary: dict[str, Any]) -> Table:
     was learned from datasets, how much that was; one row a policy."""
     evaluations, rows = summary.get("evaluations", {}), read_rows(summary)
     evaluated = ["evaluation"] if evaluations else []
-    own = ["rows read", "rows trained"] if rows else ["first 5 %", "last 5 %", "best 5 %", "length"]
+    own = ["rows read", "rows trained"] if rows else ["first\n5 %", "last\n5 %", "best\n5 %", "length"]
     title = "mean return of an episode, and " + ("rows of datasets" if rows else "its length in the end")
     table = Table(title=title, title_justify="left")
     for column in ("policy", "random", "scripted", *evaluated, *own):
-        table.add_column(column, justify="left" if column == "policy" else "right")
+        left = column == "policy"  # which alone is folded where there is no room
+        table.add_column(column, justify="left" if left else "right", no_wrap=not left, overflow="fold")
     for name, curve in summary["returns"].items():
         known = summary["baselines"].get(name, {})
         told = [rows[name]["read"], rows[name]["trained"]] if rows else [curve[k] for k in ("first", "last", "best")]

@@ -197,6 +197,21 @@ def test_the_summary_table_shows_unknown_numbers_as_dashes() -> None:
     assert row == ["a", "0.0021", "–", "–", "0.03", "1,234", "24.75"]
 
 
+def test_all_of_the_summary_table_can_be_read_in_80_columns() -> None:
+    curve = {"first": 11.37, "last": 1234.4, "best": 1234.4}
+    told: dict[str, Any] = {"returns": {"adversary_0": curve}, "episode_length": {"adversary_0": 1234.0}}
+    told |= {"baselines": {"adversary_0": {"random": -162.6, "scripted": 162.6}}}
+    told |= {"evaluations": {"adversary_0": {"w": 117.5}}}
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(summary_table(told))
+    heads, rows = stream.getvalue().partition("┡")[::2]
+    assert {"random", "scripted", "evaluation", "first", "last", "best", "length"} <= set(
+        heads.replace("┃", " ").split()
+    )
+    assert "…" not in rows
+    assert "-162.6 │    162.6 │      117.5" in rows
+
+
 @pytest.mark.parametrize(
     ("evaluations", "row"),
     [({}, ["a", "22", "–", "80", "640"]), ({"a": {"w": 7.0, "v": 9.0}}, ["a", "22", "–", "8", "80", "640"])],
