@@ -54,6 +54,7 @@ from workers.evaluation.scores import newest
 from workers.league.league_state import LeagueState
 from workers.league.pool_server import serve_chunk
 from workers.metrics.history import History
+from workers.metrics.processors import ProcessorUse
 from workers.metrics.run_findings import RunFindings
 from workers.metrics.run_metrics import RunMetrics, check_trained
 from workers.metrics.segment_accounting import Pages, sum_counters
@@ -107,7 +108,7 @@ class Coordinator:
         fixed = plan_fixed(run, world)
         credits = {name: plan.credit_blocks * plan.block for name, plan in plans.items()}
         judge = RunFindings.of(plans, run, world)
-        self._books = RunMetrics(run, list(plans), folder, auxiliaries, fixed, credits, judge)
+        self._books = RunMetrics(run, list(plans), folder, auxiliaries, fixed, credits, judge, ProcessorUse())
         kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
         kinds = {name: stacking_key(plan) for name, plan in plans.items() if benefits_from_stacking(plan)}
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds, server.refusals)

@@ -1,12 +1,14 @@
-"""Two policies as a cohort in one learner process of their own, computed as one, which is killed."""
+"""Cohorts: two policies in one learner process, computed as one, which is killed; and many that would do better so."""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from tests.flows import runs
 from tests.flows.test_deaths import finished, killed, log_of
+from tests.tools import require
 
 
 def test_all_members_of_a_killed_cohort_resume_from_their_checkpoints_G1(tmp_path: Path, memory_dir: Path) -> None:
@@ -34,3 +36,19 @@ def test_all_members_of_a_killed_cohort_resume_from_their_checkpoints_G1(tmp_pat
         assert summary["train_steps"][name] > 0
         newest = max(folder.iterdir(), key=lambda path: int(path.name))
         assert json.loads((newest / "manifest.json").read_text())["policy"] == name
+
+
+def test_learners_that_wait_for_actors_that_wait_for_a_processor_are_told_so(tmp_path: Path) -> None:
+    """On one core, which is busy whatever else the machine does; more actors, as of old, would gain nothing."""
+    data = runs.config(
+        steps=10**9, environment={"id": "synthetic", "settings": {"agents": 4}}, learners="process", seconds=2.5
+    )
+    path = runs.write(data, tmp_path)
+    command, one = (
+        ["train", str(path), "--run-dir", "run", "--no-progress"],
+        [require("taskset"), "-c", str(min(os.sched_getaffinity(0)))],
+    )
+    with runs.started(command, tmp_path, "train", on=one) as worker:
+        assert worker.wait() == 0, worker.said
+    assert len(runs.summary_of(tmp_path)["train_steps"]) == 4
+    assert runs.summary_of(tmp_path)["verdict"] == "processor-bound"

@@ -26,10 +26,11 @@ from workers.metrics.bottleneck import bottleneck
 from workers.metrics.diagnostics import Excess, batches_checked, findings_of
 from workers.metrics.episode_returns import RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History
+from workers.metrics.processors import ProcessorUse, available_cores
 from workers.metrics.run_findings import Random, RunFindings
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters, summed
 from workers.metrics.step_time import span, stepped
-from workers.metrics.throughput import Throughput
+from workers.metrics.throughput import Throughput, seconds_starved
 from workers.metrics.writers import MetricWriters
 from workers.planning.data_parallel import ledger_path
 from workers.planning.fixed_policy_plan import FixedPolicyPlan
@@ -46,7 +47,7 @@ _RATE_SECONDS = 0.5
 class RunMetrics:
     """One run's measurements. `policies`, those that learn, in the order of the world's agents; `auxiliaries` learn
     beside them, `fixed` are the policies that do not. `credits`: segments that an actor may have on their way; `judge`
-    looks at what episodes earn."""
+    looks at what episodes earn, `processors` at those of the machine that all workers are on."""
 
     def __init__(
         self,
@@ -57,10 +58,12 @@ class RunMetrics:
         fixed: Mapping[str, FixedPolicyPlan] = MappingProxyType({}),
         credits: Mapping[str, int] = MappingProxyType({}),
         judge: RunFindings | None = None,
+        processors: ProcessorUse | None = None,
     ) -> None:
         self._run, self._policies, self._folder, self._fixed = run, policies, folder, fixed
         self._learned, self._played = [*policies, *auxiliaries], [*policies, *fixed]
         self._judge = judge or RunFindings({}, {})
+        self._processors, self._apart = processors, False
         self._of_run: dict[str, dict[str, Excess]] = {}
         self._flow = Throughput(self._learned, credits)
         copies = run.environment.copies * max(1, run.actors)
@@ -147,7 +150,10 @@ class RunMetrics:
         living = {(worker["name"], worker["incarnation"]) for worker in workers}
         adoption_lag = {name: measured.get(f"{name}.adoption_lag", 0.0) for name in self._learned}
         flow = self._flow.update(now, counted, actors, learners, living, adoption_lag)
-        verdict = self._verdict_now(flow, apart)
+        self._apart |= apart
+        if made and self._processors is not None:
+            self._processors.look()
+        verdict = self._verdict_now(flow, apart, learners)
         entropy = {name: measured[f"{name}.entropy"] for name in self._policies if f"{name}.entropy" in measured}
         means = self.mean_returns(self._policies)
         self._of_run = self._judge.look(min(1.0, made / self._run.end), means, random, entropy)
@@ -250,17 +256,22 @@ class RunMetrics:
         if known := self._known_verdict():
             return known
         credit = sum(_share(actors, f"waits.credit.{p}", self.seconds) for p in self._policies)
-        data = [_share(learners, f"waits.data.{p}", self.seconds) for p in self._policies]
-        return bottleneck(credit, sum(data) / len(data))
+        pages = [(page, p) for page in learners.values() for p in self._policies if f"waits.data.{p}" in page]
+        starved = sum(seconds_starved(page, p) for page, p in pages) / self.seconds / max(1, len(pages))
+        return bottleneck(credit, starved, processors=self._busy(whole=True), crowded=_crowded(learners))
 
-    def _verdict_now(self, flow: Mapping[str, Mapping[str, float]], apart: bool) -> str:
+    def _verdict_now(self, flow: Mapping[str, Mapping[str, float]], apart: bool, learners: Pages) -> str:
         """What it waits for now."""
         if known := self._known_verdict():
             return known
         flows = [flow[policy] for policy in self._policies]
         blocked, starved = (sum(one[key] for one in flows) for key in ("blocked", "starvation"))
         late = max(one["adoption_lag"] / max(1e-9, one["versions_per_second"]) for one in flows)
-        return bottleneck(blocked, starved / len(flows), apart, late)
+        return bottleneck(blocked, starved / len(flows), apart, late, self._busy(), _crowded(learners))
+
+    def _busy(self, whole: bool = False) -> float:
+        """Share of the processors that is busy now, or was over the whole time; 0 where that is not known of all."""
+        return 0.0 if self._processors is None or self._apart else self._processors.share(whole)
 
     def _known_verdict(self) -> str:
         """Empty where it has to be measured."""
@@ -437,6 +448,11 @@ def _of(policy: str, measured: Mapping[str, float]) -> dict[str, float]:
         for name, value in measured.items()
         if name.startswith(prefix) and "." not in name.removeprefix(prefix) and math.isfinite(value)
     }
+
+
+def _crowded(learners: Pages) -> bool:
+    """Whether there are more of them than processors."""
+    return len({name for name, _ in learners}) > available_cores()
 
 
 def _share(pages: Pages, name: str, seconds: float) -> float:

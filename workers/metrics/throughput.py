@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from workers.metrics.segment_accounting import Page, Pages, sum_counters
 
-__all__ = ["Throughput"]
+__all__ = ["Throughput", "seconds_starved"]
 
 _WINDOW = 10.0
 """Seconds that a rate is the mean of."""
@@ -38,7 +38,7 @@ class Throughput:
         names = (f"{kind}.{policy}" for policy in self._policies for kind in _KINDS)
         totals = {name: counted.get(name, 0) for name in names}
         for policy in self._policies:
-            totals[f"starved.{policy}"] = sum(_starved(page, policy) for page in learners.values())
+            totals[f"starved.{policy}"] = sum(seconds_starved(page, policy) for page in learners.values())
             name = f"version.{policy}"
             totals[name] = max((page[name] for page in learners.values() if name in page), default=0)
         self._looks.append((now, totals))
@@ -70,7 +70,7 @@ class Throughput:
         return max(0.0, after[name] - before[name]) / (now - then) if now > then else 0.0
 
 
-def _starved(page: Page, policy: str) -> float:
+def seconds_starved(page: Page, policy: str) -> float:
     """Seconds that the learner of `policy` waited for data. A process tells each of its policies an equal part of what
     it waited, so that the parts add up to its time; but all of them have waited for as long as it has."""
     own = page.get(f"waits.data.{policy}", 0.0)

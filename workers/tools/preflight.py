@@ -9,7 +9,6 @@ about it; exit code 1 if something would end the run.
 from __future__ import annotations
 
 import json
-import math
 import os
 import resource
 import shutil
@@ -18,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import metadata
@@ -44,6 +43,7 @@ from workers import freeze_startup_objects
 from workers.environments.registry import describe
 from workers.learning.device import choose_device
 from workers.metrics.diagnostics import findings_of
+from workers.metrics.processors import available_cores
 from workers.planning.auxiliary_plan import plan_learners
 from workers.planning.foreseen import expected_updates, foreseen
 from workers.planning.policy_plan import TrainingPlan
@@ -260,15 +260,6 @@ def device(situation: RunContext) -> tuple[State, str]:
     if chosen.type == "cpu" and torch.cuda.is_available():
         return "note", f"learners compute on the CPU, and {torch.cuda.get_device_name(0)} is idle: set device: auto"
     return "ok", f"learners compute on {torch.cuda.get_device_name(chosen) if chosen.type == 'cuda' else chosen.type}"
-
-
-def available_cores() -> float:
-    """Cores that this process may use: its affinity, or less where a control group says so."""
-    there: float = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        there = min(there, math.inf if quota == "max" else int(quota) / int(period))
-    return there
 
 
 CHECKS: dict[str, Callable[[RunContext], tuple[State, str]]] = {

@@ -124,6 +124,7 @@ def test_until_the_first_step_it_says_who_has_joined(run_dir: Path, monkeypatch:
     [
         ("balanced", (0, 0)),
         ("actor-bound", (0, 1)),
+        ("processor-bound", (0, 1, False, 0, 1)),
         ("learner-bound", (1, 0)),
         ("network-bound", (1, 1, True)),
         ("weight-bound", (0, 0, True, 9)),

@@ -44,17 +44,21 @@ def test_what_a_dead_actor_had_on_its_way_fills_no_queue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocked", "starved", "apart", "late", "verdict"),
+    ("blocked", "starved", "apart", "late", "processors", "crowded", "verdict"),
     [
-        (0.1, 0.1, True, 0.0, "balanced"),
-        (0.5, 0.1, False, 9.0, "learner-bound"),
-        (0.1, 0.5, True, 9.0, "actor-bound"),
-        (0.5, 0.4, False, 0.0, "learner-bound"),
-        (0.5, 0.4, True, 0.0, "network-bound"),
-        (0.0, 0.0, False, 3.0, "weight-bound"),
+        (0.1, 0.1, True, 0.0, 0.5, False, "balanced"),
+        (0.5, 0.1, False, 9.0, 0.5, False, "learner-bound"),
+        (0.1, 0.5, True, 9.0, 0.5, False, "actor-bound"),
+        (0.5, 0.4, False, 0.0, 0.5, False, "learner-bound"),
+        (0.5, 0.4, True, 0.0, 0.5, False, "network-bound"),
+        (0.1, 0.5, False, 0.0, 0.95, False, "processor-bound"),
+        (0.5, 0.1, False, 0.0, 0.95, False, "learner-bound"),
+        (0.5, 0.1, False, 0.0, 0.95, True, "processor-bound"),
+        (0.5, 0.1, False, 0.0, 0.5, True, "learner-bound"),
+        (0.0, 0.0, False, 3.0, 0.5, False, "weight-bound"),
     ],
 )
 def test_the_verdict_says_what_a_run_waits_for(
-    blocked: float, starved: float, apart: bool, late: float, verdict: str
+    blocked: float, starved: float, apart: bool, late: float, processors: float, crowded: bool, verdict: str
 ) -> None:
-    assert bottleneck(blocked, starved, apart, late) == verdict
+    assert bottleneck(blocked, starved, apart, late, processors, crowded) == verdict
