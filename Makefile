@@ -1,6 +1,8 @@
 # make train    a virtual environment, the installation, then `rookery train`    (ARGS="cartpole --seed 1")
 # make test     the tests with lint and types                                    (ARGS="-k ring")
 # make portable how far the short tests of learning are from their bounds, with other seeds and arithmetics; an hour
+# make returns  what algorithms earn, as they come and with published numbers, beside published figures; hours, and it
+#               goes on where it was interrupted  (ARGS="--only 'cartpole dqn' --seeds 1")
 # make check    lint, types, and the tests near to what has changed; less than a minute    (SINCE=main)
 # make nightly  the long tests: returns that must be reached, and all forms of what the quick ones show in one
 # make test-cluster  a real Kubernetes of one node, built at the first time, and a run on it  (root)
@@ -34,7 +36,7 @@ COMPILED := build/.compiled
 # Otherwise each process of the tests would compile again all that it imports of ours.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: train test portable test-cluster check nightly fuzz chaos hostile pairs soak bench bench-peers lint-k8s clean
+.PHONY: train test portable test-cluster check nightly returns fuzz chaos hostile pairs soak bench bench-peers lint-k8s clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -48,6 +50,9 @@ test: $(TESTABLE) $(COMPILED)
 # goes on where it was interrupted; ARGS="--forget ''" measures everything again
 portable: $(TESTABLE) $(COMPILED)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.portable --table tests/PORTABLE.md $(ARGS)
+
+returns: $(TESTABLE)
+	$(BIN)/python -m tests.returns $(ARGS)
 
 check: $(TESTABLE) $(COMPILED)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.check $(if $(SINCE),--since $(SINCE)) $(ARGS)

@@ -1,0 +1,119 @@
+"""The cells of `make returns`, as `cells.yaml` lists them. Pure.
+
+A cell is one run: an algorithm on a task with a seed, in the `bare` form with nothing but the algorithm's name, or in
+the `published` form with hyperparameters that are translated from another library's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from protocol.config.run import Run, parse_run
+from protocol.config.yaml_file import read_mapping
+from tests.returns.translation import merged, translate
+
+__all__ = ["SEEDS", "Cell", "Pair", "Task", "pairs", "tasks"]
+
+SEEDS = (0, 1, 2)
+_TABLE = Path(__file__).parent / "cells.yaml"
+Form = Literal["bare", "published"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is played; returns are a mean over agents times `agents`."""
+
+    name: str
+    config: dict[str, Any]
+    agents: int = 1
+
+    @property
+    def digest(self) -> str:
+        """As a cell's."""
+        return _digest(self.config)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An algorithm on a task, and what is published of it."""
+
+    task: Task
+    algorithm: str
+    steps: int
+    reference: float
+    by: Literal["last", "greedy", "exploitability"]
+    source: str
+    config: dict[str, Any]
+    published: dict[str, Any] | None
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        return ("bare", "published") if self.published else ("bare",)
+
+    def cells(self) -> list[Cell]:
+        """Of all forms and seeds."""
+        return [Cell(self, form, seed) for form in self.forms for seed in SEEDS]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run."""
+
+    pair: Pair
+    form: Form
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.pair.task.name} {self.pair.algorithm} {self.form} {self.seed}"
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What `rookery train` is given."""
+        pair = self.pair
+        own = merged(merged(pair.task.config, pair.config), {"seed": self.seed})
+        if self.form == "bare":
+            return merged(own, {"steps": pair.steps})
+        assert pair.published is not None
+        algorithm = own["policy"]["algorithm"]["name"]
+        return merged(translate(pair.published["library"], algorithm, pair.published["keys"]), own)
+
+    @property
+    def digest(self) -> str:
+        """Of the configuration: what was measured with another one is measured again."""
+        return _digest(self.config)
+
+    def run(self) -> Run:
+        """The configuration, checked."""
+        return parse_run(self.config)
+
+
+def _digest(config: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def tasks() -> dict[str, Task]:
+    """By name."""
+    return {name: Task(name, **told) for name, told in read_mapping(_TABLE)["tasks"].items()}
+
+
+def pairs() -> list[Pair]:
+    """In the order in which they are run."""
+    known = tasks()
+    return [
+        Pair(
+            task=known[one["task"]],
+            algorithm=one["algorithm"],
+            steps=one["steps"],
+            reference=one["reference"],
+            by=one["by"],
+            source=one["source"],
+            config=one.get("config", {"policy": {"algorithm": {"name": one["algorithm"]}}}),
+            published=one.get("published"),
+        )
+        for one in read_mapping(_TABLE)["pairs"]
+    ]

@@ -1,0 +1,87 @@
+"""The cells of `make returns` are runs that can be made, each beside a figure that somebody published."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.returns import table as tables
+from tests.returns.cells import SEEDS, Pair, pairs, tasks
+from tests.returns.translation import LIBRARIES, translate
+from tests.tools import ROOT
+from workers.environments.registry import describe
+from workers.planning.foreseen import foreseen
+from workers.planning.policy_plan import plan_policies
+
+SOURCE = re.compile(r"https://\S+|workers/README.md")
+
+
+def test_there_are_at_least_twenty_pairs_each_with_three_seeds() -> None:
+    names = [cell.name for pair in pairs() for cell in pair.cells()]
+    assert len(pairs()) >= 20
+    assert len(SEEDS) == 3
+    assert len(names) == len({*names}) >= 60
+
+
+@pytest.mark.parametrize("pair", pairs(), ids=lambda pair: f"{pair.task.name}-{pair.algorithm}")
+def test_a_pair_has_a_source_and_its_runs_fit_their_world_and_foresee_nothing_wrong(pair: Pair) -> None:
+    assert SOURCE.fullmatch(pair.source)
+    assert pair.published is None or SOURCE.fullmatch(pair.published["found"])
+    for form in pair.forms:
+        run = next(cell for cell in pair.cells() if cell.form == form).run()
+        world = describe(run.environment)
+        plans = plan_policies(run, world)
+        assert not any(foreseen(plans, world, run.end).values())
+
+
+def test_keys_of_stable_baselines3_become_ours() -> None:
+    """Its zoo's DQN on MountainCar: 8 updates each 16 steps; a target each 600 steps is one each 300 updates."""
+    keys = {"n_timesteps": 1000, "train_freq": 16, "gradient_steps": 8, "batch_size": 128}
+    ours = translate("stable-baselines3", "dqn", {**keys, "target_update_interval": 600})
+    algorithm = ours["policy"]["algorithm"]
+    assert ours["steps"] == 1000
+    assert algorithm["replay_ratio"] == 64
+    assert algorithm["target_update_freq"] == 300
+    assert algorithm["kappa"] == 1.0
+    ours = translate(
+        "stable-baselines3", "ppo", {"n_envs": 8, "n_steps": 32, "batch_size": 64, "learning_rate": "lin_0.1"}
+    )
+    assert ours["policy"]["algorithm"]["minibatches"] == 4
+    assert ours["policy"]["algorithm"]["anneal_learning_rate"]
+    assert ours["policy"]["learning_rate"] == 0.1
+
+
+def test_a_key_that_no_rule_knows_is_refused() -> None:
+    with pytest.raises(KeyError, match="polyak"):
+        translate("cleanrl", "dqn", {"polyak": 0.5})
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_rule_stands_in_the_table_for_readers(library: str) -> None:
+    headings = {"cleanrl": "CleanRL", "stable-baselines3": "Stable-Baselines3", "rllib": "RLlib", "epymarl": "EPyMARL"}
+    text = (ROOT / "launch" / "README.md").read_text(encoding="utf-8")
+    section = text.partition(f"### From {headings[library]}\n")[2].partition("\n##")[0]
+    written = {word for code in re.findall(r"`([^`]+)`", section) for word in re.findall(r"\w+", code)}
+    assert {*LIBRARIES[library]} - written == set()
+
+
+def test_what_was_measured_is_shown_beside_random_and_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "RESULTS", tmp_path / "returns.jsonl")
+    (pair,) = [pair for pair in pairs() if (pair.task.name, pair.algorithm) == ("cartpole", "dqn")]
+    line: dict[str, Any] = {"steps": 500_000, "seconds": 60.0, "last": 488.69, "greedy": 500.0, "commit": "a"}
+    lines = [{**line, "name": cell.name, "digest": cell.digest} for cell in pair.cells() if cell.form == "bare"]
+    lines.append({"name": "cartpole random", "digest": tasks()["cartpole"].digest, "return": 22.0})
+    tables.RESULTS.write_text("".join(f"{tables.json.dumps(one)}\n" for one in lines) + '{"name": "cut o')
+    (row,) = [row for row in tables.table().splitlines() if row.startswith("| cartpole")]
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[4:7] == ["3", "488.7, 488.7, 488.7", "500, 500, 500"]
+    assert cells[9:13] == ["1.00", "1.00 to 1.00", "yes", "yes"]
+
+
+def test_the_table_is_made_of_what_was_measured() -> None:
+    assert (tables.HERE / "TABLE.md").read_text() == tables.table()

@@ -1,0 +1,285 @@
+"""From hyperparameters as other libraries write them to ours: the tables of launch/README.md, executed. Pure.
+
+In flow: the keys of a library's published configuration. Out flow: keys of our configuration. A key that no rule knows
+is an error, so that nothing is lost in silence; what has no equivalent here is a rule that gives nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["LIBRARIES", "merged", "translate"]
+
+Keys = Mapping[str, Any]
+Rule = Callable[[Any, Keys], dict[str, Any]]
+"""A value, and all keys of its configuration -> ours, with dots."""
+ALGORITHM = "policy.algorithm."
+UNCLIPPED = 1e9
+
+
+def to(*names: str) -> Rule:
+    """The same value under our names."""
+    return lambda value, _: dict.fromkeys(names, value)
+
+
+def nothing(_value: Any, _keys: Keys) -> dict[str, Any]:
+    """What has no equivalent here, or is read where another key needs it."""
+    return {}
+
+
+def schedule(name: str) -> Rule:
+    """`lin_0.001` falls to 0 by the end of the run: a rate's is annealed here, other values stay as they begin."""
+
+    def rule(value: Any, _: Keys) -> dict[str, Any]:
+        linear = isinstance(value, str)
+        start = float(value.removeprefix("lin_")) if linear else value
+        return {name: start} | ({ALGORITHM + "anneal_learning_rate": linear} if name.endswith("learning_rate") else {})
+
+    return rule
+
+
+def updates_per_step(keys: Keys) -> float:
+    """Stable-Baselines3's, for each environment step; -1 gradient steps are as many as were made steps."""
+    return 1.0 if keys["gradient_steps"] == -1 else keys["gradient_steps"] / keys["train_freq"]
+
+
+def sb3_target(interval: int, keys: Keys) -> dict[str, Any]:
+    """Counted in steps there, and looked at between two bursts of updates only."""
+    steps = max(interval, keys["train_freq"])
+    return {ALGORITHM + "target_update_freq": max(1, round(steps * updates_per_step(keys)))}
+
+
+CLEANRL: dict[str, Rule] = {
+    "total_timesteps": to("steps"),
+    "learning_rate": to("policy.learning_rate"),
+    "num_envs": to("environment.copies"),
+    "gamma": to(ALGORITHM + "gamma"),
+    # on policy
+    "num_steps": to("policy.segment_length"),
+    "anneal_lr": to(ALGORITHM + "anneal_learning_rate"),
+    "gae_lambda": to(ALGORITHM + "gae_lambda"),
+    "num_minibatches": to(ALGORITHM + "minibatches"),
+    "update_epochs": lambda epochs, keys: {
+        ALGORITHM + "epochs": epochs,
+        "policy.publish_interval": epochs * keys["num_minibatches"],  # once a batch
+    },
+    "norm_adv": to(ALGORITHM + "normalize_advantage"),
+    "clip_coef": to(ALGORITHM + "clip"),
+    "clip_vloss": lambda clipped, keys: {ALGORITHM + "value_clip": keys["clip_coef"] if clipped else None},
+    "ent_coef": to(ALGORITHM + "entropy_coefficient"),
+    "vf_coef": to(ALGORITHM + "value_coefficient"),
+    "max_grad_norm": to("policy.max_grad_norm"),
+    "target_kl": nothing,
+    # on replay
+    "buffer_size": to(ALGORITHM + "buffer_capacity"),
+    "batch_size": to(ALGORITHM + "batch_size"),
+    "learning_starts": to(ALGORITHM + "learning_starts"),
+    "train_frequency": lambda steps, keys: {
+        ALGORITHM + "replay_ratio": keys["batch_size"] / steps,
+        "policy.segment_length": steps,
+        "policy.sync_interval": steps,
+    },
+    "tau": lambda tau, _: {ALGORITHM + "target_update": "hard"} if tau == 1 else {ALGORITHM + "tau": tau},
+    "target_network_frequency": lambda steps, keys: {
+        ALGORITHM + "target_update_freq": round(steps / keys["train_frequency"])
+    },
+    "start_e": to(ALGORITHM + "epsilon"),
+    "end_e": to(ALGORITHM + "epsilon_min"),
+    "exploration_fraction": to(ALGORITHM + "exploration_fraction"),
+    "n_atoms": to(ALGORITHM + "atoms"),
+    "v_min": to(ALGORITHM + "v_min"),
+    "v_max": to(ALGORITHM + "v_max"),
+}
+STABLE_BASELINES3: dict[str, Rule] = {
+    "n_timesteps": to("steps"),
+    "n_envs": to("environment.copies"),
+    "learning_rate": schedule("policy.learning_rate"),
+    "gamma": to(ALGORITHM + "gamma"),
+    "max_grad_norm": to("policy.max_grad_norm"),
+    "net_arch": to("policy.network.hidden"),
+    "activation_fn": to("policy.network.activation"),
+    # on policy
+    "normalize": lambda both, _: {
+        ALGORITHM + "normalize_observation": both,
+        ALGORITHM + "normalize_return": both,
+    },
+    # minibatches are whole segments here
+    "n_steps": lambda steps, keys: {
+        "policy.segment_length": min(steps, keys["batch_size"]),
+        ALGORITHM + "segments": steps * keys["n_envs"] // min(steps, keys["batch_size"]),
+    },
+    "n_epochs": lambda epochs, keys: {
+        ALGORITHM + "epochs": epochs,
+        ALGORITHM + "minibatches": keys["n_steps"] * keys["n_envs"] // keys["batch_size"],
+        "policy.publish_interval": epochs * keys["n_steps"] * keys["n_envs"] // keys["batch_size"],
+    },
+    "gae_lambda": to(ALGORITHM + "gae_lambda"),
+    "clip_range": schedule(ALGORITHM + "clip"),
+    "ent_coef": lambda value, _: {} if value == "auto" else {ALGORITHM + "entropy_coefficient": value},
+    # the square there, half of it here
+    "vf_coef": lambda value, _: {ALGORITHM + "value_coefficient": 2 * value},
+    "use_sde": nothing,
+    "sde_sample_freq": nothing,
+    "lstm_hidden_size": lambda size, _: {"policy.network.recurrent": "lstm", "policy.network.recurrent_size": size},
+    # on replay
+    "batch_size": lambda size, keys: {ALGORITHM + "batch_size": size} if "train_freq" in keys else {},
+    "buffer_size": to(ALGORITHM + "buffer_capacity"),
+    "learning_starts": to(ALGORITHM + "learning_starts"),
+    "train_freq": lambda steps, keys: {
+        ALGORITHM + "replay_ratio": keys["batch_size"] * updates_per_step(keys),
+        "policy.segment_length": max(8, steps),
+        "policy.sync_interval": steps,
+    },
+    "gradient_steps": nothing,
+    "tau": lambda tau, _: {ALGORITHM + "target_update": "hard"} if tau == 1 else {ALGORITHM + "tau": tau},
+    "target_update_interval": sb3_target,
+    "exploration_initial_eps": to(ALGORITHM + "epsilon"),
+    "exploration_final_eps": to(ALGORITHM + "epsilon_min"),
+    "exploration_fraction": to(ALGORITHM + "exploration_fraction"),
+}
+RLLIB: dict[str, Rule] = {
+    "default_timesteps": to("steps"),
+    "lr": to("policy.learning_rate"),
+    "gamma": to(ALGORITHM + "gamma"),
+    "train_batch_size_per_learner": lambda rows, keys: {
+        ALGORITHM + "segments": rows // keys["rollout_fragment_length"]
+    },
+    "rollout_fragment_length": to("policy.segment_length"),
+    "num_env_runners": to("actors"),
+    "num_envs_per_env_runner": to("environment.copies"),
+    "broadcast_interval": to("policy.publish_interval"),
+    "grad_clip": to("policy.max_grad_norm"),
+    # half of the squares there, as here
+    "vf_loss_coeff": to(ALGORITHM + "value_coefficient"),
+    "entropy_coeff": to(ALGORITHM + "entropy_coefficient"),
+    "vf_share_layers": to("policy.network.share_layers"),
+    "fcnet_hiddens": to("policy.network.hidden"),
+}
+EPYMARL: dict[str, Rule] = {
+    "t_max": to("steps"),
+    "episode_limit": to("policy.segment_length"),
+    "lr": to("policy.learning_rate"),
+    "gamma": to(ALGORITHM + "gamma"),
+    "grad_norm_clip": to("policy.max_grad_norm"),
+    "hidden_dim": lambda units, _: {"policy.network.hidden": [units, units]},
+    "use_rnn": nothing,
+    "standardise_rewards": nothing,
+    # episodes there, rows here
+    "buffer_size": lambda episodes, keys: {ALGORITHM + "buffer_capacity": episodes * keys["episode_limit"]},
+    # one update for each episode
+    "batch_size": lambda episodes, keys: {
+        ALGORITHM + "batch_size": episodes * keys["episode_limit"],
+        ALGORITHM + "replay_ratio": float(episodes),
+        ALGORITHM + "learning_starts": episodes * keys["episode_limit"],
+    },
+    "target_update_interval_or_tau": to(ALGORITHM + "target_update_freq"),
+    "double_q": to(ALGORITHM + "double"),
+    "epsilon_start": to(ALGORITHM + "epsilon"),
+    "epsilon_finish": to(ALGORITHM + "epsilon_min"),
+    "epsilon_anneal_time": to(ALGORITHM + "exploration_steps"),
+}
+LIBRARIES = {"cleanrl": CLEANRL, "stable-baselines3": STABLE_BASELINES3, "rllib": RLLIB, "epymarl": EPYMARL}
+
+_SB3_REPLAY = {"n_envs": 1, "train_freq": 1, "gradient_steps": 1, "gamma": 0.99, "learning_starts": 100}
+_SB3_PPO = {
+    "learning_rate": 3e-4,
+    "n_envs": 1,
+    "n_steps": 2048,
+    "batch_size": 64,
+    "n_epochs": 10,
+    "gamma": 0.99,
+    "gae_lambda": 0.95,
+    "clip_range": 0.2,
+    "normalize": False,
+    "ent_coef": 0.0,
+    "vf_coef": 0.5,
+    "max_grad_norm": 0.5,
+    "net_arch": [64, 64],
+}
+DEFAULTS: dict[tuple[str, str], dict[str, Any]] = {
+    ("stable-baselines3", "ppo"): _SB3_PPO,
+    ("stable-baselines3", "dqn"): {
+        **_SB3_REPLAY,
+        "learning_rate": 1e-4,
+        "buffer_size": 1_000_000,
+        "batch_size": 32,
+        "tau": 1.0,
+        "train_freq": 4,
+        "target_update_interval": 10_000,
+        "exploration_fraction": 0.1,
+        "exploration_initial_eps": 1.0,
+        "exploration_final_eps": 0.05,
+        "max_grad_norm": 10,
+        "net_arch": [64, 64],
+    },
+    ("stable-baselines3", "sac"): {
+        **_SB3_REPLAY,
+        "learning_rate": 3e-4,
+        "buffer_size": 1_000_000,
+        "batch_size": 256,
+        "tau": 0.005,
+        "ent_coef": "auto",
+        "net_arch": [256, 256],
+    },
+    ("rllib", "impala"): {"num_env_runners": 2, "num_envs_per_env_runner": 1, "broadcast_interval": 1},
+}
+"""What a library takes where a published configuration is silent."""
+_PLAIN = {"n_step": 1, "double": False, "kappa": None}
+_ON_BATCHES = {"policy.sync_interval": 1, ALGORITHM + "normalize_return": False}
+_CLEANRL_DQN = {"policy.network.hidden": [120, 84], "policy.network.activation": "relu", "policy.publish_interval": 1}
+_EPYMARL = {"environment.copies": 1, "policy.network.activation": "relu", "policy.publish_interval": 1}
+FIXED: dict[tuple[str, str], dict[str, Any]] = {
+    ("cleanrl", "ppo"): _ON_BATCHES,
+    ("cleanrl", "dqn"): {
+        **_CLEANRL_DQN,
+        "policy.max_grad_norm": UNCLIPPED,
+        **{ALGORITHM + key: value for key, value in _PLAIN.items()},
+    },
+    ("cleanrl", "c51"): {
+        **_CLEANRL_DQN,
+        "policy.max_grad_norm": UNCLIPPED,
+        ALGORITHM + "n_step": 1,
+        ALGORITHM + "double": False,
+    },
+    ("stable-baselines3", "ppo"): {"policy.sync_interval": 1},
+    ("stable-baselines3", "dqn"): {
+        "policy.network.activation": "relu",
+        "policy.publish_interval": 1,
+        ALGORITHM + "n_step": 1,
+        ALGORITHM + "double": False,
+        ALGORITHM + "kappa": 1.0,
+    },
+    ("stable-baselines3", "sac"): {
+        "policy.network.activation": "relu",
+        "policy.publish_interval": 1,
+        "policy.max_grad_norm": UNCLIPPED,
+    },
+    ("rllib", "impala"): {**_ON_BATCHES, ALGORITHM + "anneal_learning_rate": False},
+    ("epymarl", "vdn"): {**_EPYMARL, "policy.sync_interval": 25, ALGORITHM + "n_step": 1},
+    ("epymarl", "qmix"): {**_EPYMARL, "policy.sync_interval": 25, ALGORITHM + "n_step": 1, ALGORITHM + "mixing": 32},
+}
+"""What a library does and has no key for."""
+
+
+def translate(library: str, algorithm: str, published: Keys) -> dict[str, Any]:
+    """The part of our configuration that `published` says; KeyError where a key is unknown."""
+    keys = {**DEFAULTS.get((library, algorithm), {}), **published}
+    flat = dict(FIXED[library, algorithm])
+    for name, value in keys.items():
+        flat |= LIBRARIES[library][name](value, keys)
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        for part in reversed(name.split(".")):
+            value = {part: value}
+        nested = merged(nested, value)
+    return nested
+
+
+def merged(one: Keys, other: Keys) -> dict[str, Any]:
+    """Both mappings, one key below another; `other`'s where both have a value."""
+    result = dict(one)
+    for key, value in other.items():
+        below = result.get(key)
+        result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return result
