@@ -357,6 +357,8 @@ class Coordinator:
         view: dict[str, Any] = self._playing if member.role == "actor" else {}
         if member.role == "supervisor":
             view = self._view()
+        elif member.role == "learner":
+            view = {"evaluations": self._books.mean_evaluations(member.policies)}
         elif member.role == "evaluator":
             view = {"made": self._books.steps_done, "complete": self._members.complete}
         member.told, routes = self._orders(member), self._members.routes(member)

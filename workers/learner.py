@@ -193,7 +193,7 @@ class Learner:
             if isinstance(member, DataParallelLearner):
                 member.attended = any(self._owns_actor(name) for name, _ in living)
                 member.check_peers(status.routes)
-            member.mean_return = status.returns.get(member.name)
+            member.heard(status.returns.get(member.name), status.view.get("evaluations", {}).get(member.name))
             if asked:
                 member.save()
             if not member.static:

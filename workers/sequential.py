@@ -369,9 +369,6 @@ class Sequential:
         update_environment_counters(self._actor_page, self._environment, self._table.policy_of)
         self._actor_page.set("fixed_steps", self._table.fixed_steps)
         self._count_episodes(agent_steps)
-        returns = self._books.mean_returns([member.name for member in self._members])
-        for member in self._members:
-            member.mean_return = returns.get(member.name)
         me = [
             {
                 "name": "sequential",
@@ -390,6 +387,10 @@ class Sequential:
                     self._watch.run_if_due(self._books.steps_done, last)
             measured |= self._watch.measured
         self._books.observe(*pages, me, {}, measured)
+        names = [member.name for member in self._members]
+        returns, evaluations = self._books.mean_returns(names), self._books.mean_evaluations(names)
+        for member in self._members:
+            member.heard(returns.get(member.name), evaluations.get(member.name))
         self._life.show(self._books.view)
 
 

@@ -292,8 +292,8 @@ class Status(Message):
     actors: Annotated[list[Actor], FailFast()] = Field(default_factory=list)
     """For a learner or a relay: the living actors."""
     view: dict[str, Any] = Field(default_factory=dict)
-    """For a supervisor the state of the run; of it for an evaluation `made` and `complete`, for an actor `league` and
-    `curriculum`."""
+    """For a supervisor the state of the run; of it for an evaluation `made` and `complete`, for a learner
+    `evaluations`, for an actor `league` and `curriculum`."""
     returns: dict[Name, Finite] = Field(default_factory=dict)
     """For a learner: mean return of the newest hundred episodes or so of each policy."""
     checkpoints: Count = 0

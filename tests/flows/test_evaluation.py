@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import zmq
 
-from tests.flows.runs import config, summary_of, train
+from tests.flows.runs import config, summary_of, train, training, until
+from tests.flows.test_findings import DQN, WORLD
 from workers.environments.registry import describe
 from workers.evaluator import EvaluatorWorker
+from workers.policies import checkpoint
 from workers.tools.evaluate import evaluate, load_run
 
 
@@ -60,3 +64,29 @@ def evaluated_late(folder: Path, summary: dict[str, Any]) -> dict[str, dict[str,
         finally:
             evaluator.close()
     return {line["policy"]: line for line in map(json.loads, (folder / "evaluations.jsonl").read_text().splitlines())}
+
+
+def test_a_policy_that_does_well_without_exploring_is_on_disk_as_the_best_while_it_learns(tmp_path: Path) -> None:
+    """Who acts at random earns 10 of 20 in all episodes that are played; nobody else plays any but the evaluation."""
+    (tmp_path / "world_of_this_test.py").write_text(WORLD)
+    data = config(
+        {**DQN, "epsilon_min": 1.0},
+        10**9,
+        environment={"id": "world_of_this_test:make", "copies": 8},
+        evaluation={"every_seconds": 0.5, "episodes": 5},
+        policy={"learning_rate": 0.003},
+    )
+    folder = tmp_path / "run" / "checkpoints" / "agent"
+    with training(data, tmp_path) as worker:
+
+        def best() -> float:
+            with suppress(FileNotFoundError):  # there is none yet, or a better one has just taken its place
+                told = (folder / str(checkpoint.best(folder)) / "manifest.json").read_text()
+                return float(json.loads(told)["mean_return"])
+            return 0.0
+
+        until(lambda: best() > 15, what="a checkpoint that says what an evaluation found")
+        worker.popen.send_signal(signal.SIGINT)
+        worker.wait()
+    lines = (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()
+    assert best() in [json.loads(line)["mean"] for line in lines]

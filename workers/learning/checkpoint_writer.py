@@ -60,16 +60,19 @@ class CheckpointWriter:
         self._every = None if run.checkpoint_steps is None else max(1.0, run.checkpoint_steps * share)
         self._rows_at = 0
         self._best, self._seconds = -math.inf, 0.0
+        self.evaluated: float | None = None
+        """What an evaluation found that no checkpoint has said yet."""
         self._thread: threading.Thread | None = None
         self._fault: BaseException | None = None
 
     def due(self, rows: int, mean_return: float | None = None) -> bool:
         """Whether it is time for one, by the clock, by the `rows` that all incarnations received, or by a `mean_return`
-        better than those before, and the last one is on disk."""
+        or an evaluation better than those before, and the last one is on disk."""
         passed = time.monotonic() - self._taken_at
         late = passed >= self._run.checkpoint_interval
         grown = self._every is not None and rows // self._every > self._rows_at // self._every
         better = mean_return is not None and mean_return > self._best and passed >= _PAUSE * self._seconds
+        better |= self.evaluated is not None and self.evaluated > self._best
         return (late or grown or better) and not self._writing
 
     def write(self, version: Version, rows: int, mean_return: float | None, seconds: float = 0.0) -> None:
@@ -79,8 +82,9 @@ class CheckpointWriter:
         if not self.wait(seconds):
             self._failed(f"the one before took longer than {seconds:g} s; look at the disk")
             return
-        found = self._snapshot(version, rows, mean_return)
-        self._best = max(self._best, -math.inf if mean_return is None else mean_return)
+        earned = max((one for one in (mean_return, self.evaluated) if one is not None), default=None)
+        found, self.evaluated = self._snapshot(version, rows, earned), None
+        self._best = max(self._best, -math.inf if earned is None else earned)
         name = f"checkpoint-{self._plan.name}"
         self._thread = threading.Thread(target=self._write, args=(found,), name=name, daemon=True)
         self._thread.start()

@@ -120,6 +120,8 @@ class PolicyLearner:
         """What the last update said of itself, and the last batch that was looked at (workers/README.md)."""
         self.mean_return: float | None = None
         """Of the newest episodes of this policy, as far as is known: by it the best checkpoint is told."""
+        self._evaluations: list[float | None] = []
+        """What was heard last of its newest evaluation, once anything was: one of before this process began is old."""
         fed = build_buffer(plan, run, source, counters, incarnation, device)
         self._telling = TrainingLog(plan, run, folder, counters, fed)
         self._replay = fed if isinstance(fed, ReplayBuffer) else None
@@ -342,6 +344,14 @@ class PolicyLearner:
             self.weights.load(self._initial)
             self.update.optimizer.reset()
             self.publish()
+
+    def heard(self, mean_return: float | None, evaluation: float | None) -> None:
+        """What its newest episodes earned, and its newest evaluation: one that ended just now speaks for the weights
+        of now."""
+        ended = evaluation is not None and self._evaluations not in ([], [evaluation])
+        self.mean_return, self._evaluations = mean_return, [evaluation]
+        if ended and self._checkpoints is not None and self.update.train_steps:
+            self._checkpoints.evaluated = evaluation
 
     def save_if_due(self) -> None:
         """Hands a checkpoint over when its time has come."""

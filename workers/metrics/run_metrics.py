@@ -113,6 +113,11 @@ class RunMetrics:
         means = {policy: self._newest[policy].mean for policy in policies if policy in self._newest}
         return {policy: mean for policy, mean in means.items() if mean is not None}
 
+    def mean_evaluations(self, policies: Iterable[str]) -> dict[str, float]:
+        """Mean over environments of the newest evaluation of each of `policies` that has one."""
+        told = self.view.get("evaluations", {})
+        return {policy: sum(told[policy].values()) / len(told[policy]) for policy in policies if policy in told}
+
     @property
     def target_reached(self) -> bool:
         """Whether every policy that learns earns what the run is to be ended with."""

@@ -53,7 +53,8 @@ class CheckpointManifest(BaseModel):
     """Rows received by then, by all incarnations."""
     weights_hash: str
     mean_return: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Of the newest hundred episodes or so that had ended by then; None where too few had."""
+    """Of the newest hundred episodes or so that had ended by then, or of an evaluation that had just ended if that is
+    more; None where too few had."""
     agent: dict[str, Any]
     common: dict[str, Any] | None
     config: dict[str, Any]

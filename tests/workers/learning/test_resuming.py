@@ -469,6 +469,25 @@ def test_a_checkpoint_is_due_when_the_mean_return_is_better_than_before(
     assert checkpoint.list_steps(place)[-1] == 20, "the one before took too long"
 
 
+def test_an_evaluation_better_than_all_before_is_on_disk_at_once_and_said_by_that_checkpoint_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = Learning("ppo", tmp_path)
+    monkeypatch.setattr(checkpoint_writer, "_PAUSE", math.inf)  # of better returns, which come all the time
+    place, said = tmp_path / "checkpoints" / "one", []
+    for seed, evaluation in enumerate([3.0, 3.0, 9.0, 9.0, 4.0]):
+        learner.feed(4, seed=seed)
+        learner.learn(1)
+        learner.member.heard(5.0, evaluation)
+        learner.member.save_if_due()
+        learner.member.close()
+        said.append(checkpoint.load(place / str(checkpoint.list_steps(place)[-1])).manifest.mean_return)
+    assert said == [5.0, 5.0, 9.0, 9.0, 9.0]
+    assert checkpoint.best(place) == checkpoint.list_steps(place)[-1]
+    learner.save()
+    assert checkpoint.best(place) == checkpoint.list_steps(place)[-2], "which may be worse again"
+
+
 def test_training_goes_on_while_a_checkpoint_is_written_and_what_is_written_is_of_one_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
