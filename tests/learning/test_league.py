@@ -35,16 +35,16 @@ def exploited_in_rock_paper_scissors(folder: Path, summary: dict[str, Any]) -> f
     return float((np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]]) @ mixed).max())
 
 
-def exploited_in_kuhns_poker(folder: Path, summary: dict[str, Any]) -> float:
+def exploited_in_poker(folder: Path, summary: dict[str, Any], game: str = "openspiel:kuhn_poker") -> float:
     """In chips a game, on average over both seats."""
-    root, seen = tree_of(load_game("openspiel:kuhn_poker", {}))
+    root, seen = tree_of(load_game(game, {}))
     weighed = [(float(number), strategy_of(seen, act)) for number, (_, act) in enumerate(shares(folder, summary))]
     return exploitability(root, mixture(root, weighed))
 
 
 MEASURES = {
     "rock-paper-scissors-psro": exploited_in_rock_paper_scissors,
-    "kuhn-poker": exploited_in_kuhns_poker,
+    "kuhn-poker": exploited_in_poker,
 }
 
 

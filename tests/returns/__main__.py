@@ -20,7 +20,7 @@ import numpy as np
 import yaml
 
 from protocol.config.run import parse_run
-from tests.learning.test_league import exploited_in_kuhns_poker
+from tests.learning.test_league import exploited_in_poker
 from tests.returns.cells import SEEDS, Cell, Task, pairs, tasks
 from tests.returns.table import HERE, RESULTS, read, table
 from tests.tools import ROOT
@@ -37,9 +37,12 @@ LIMIT = 1_200.0
 def random_line(task: Task) -> dict[str, Any]:
     """What players earn that choose by chance."""
     config = parse_run(task.config).environment
-    if config.id == "openspiel:kuhn_poker":
-        root, seen = tree_of(load_game(config.id, {}))
-        return {"exploitability": exploitability(root, strategy_of(seen, lambda _: np.full(2, 0.5)))}
+    if config.id.startswith("openspiel:"):
+        game = load_game(config.id, {})
+        root, seen = tree_of(game)
+        return {
+            "exploitability": exploitability(root, strategy_of(seen, lambda _: np.ones(game.num_distinct_actions())))
+        }
     found = baselines(config, 10 * EPISODES, EPISODE_SEED).values()
     return {"return": task.agents * statistics.mean(one["random"] for one in found)}
 
@@ -66,7 +69,7 @@ def cell_line(cell: Cell, folder: Path) -> dict[str, Any]:
         "last": task.agents * statistics.mean(one["last"] for one in summary["returns"].values()),
     }
     if cell.pair.by == "exploitability":
-        return line | {"exploitability": exploited_in_kuhns_poker(folder, summary)}
+        return line | {"exploitability": exploited_in_poker(folder, summary, task.config["environment"]["id"])}
     evaluated = rookery("evaluate", str(folder), "--episodes", str(EPISODES), "--seed", str(EPISODE_SEED), "--json")
     return line | {"greedy": task.agents * statistics.mean(one["mean"] for one in evaluated)}
 

@@ -14,6 +14,7 @@ from tests.returns.translation import LIBRARIES, translate
 from tests.tools import ROOT
 from workers.environments.registry import describe
 from workers.planning.foreseen import foreseen
+from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import plan_policies
 
 SOURCE = re.compile(r"https://\S+|workers/README.md")
@@ -34,6 +35,7 @@ def test_a_pair_has_a_source_and_its_runs_fit_their_world_and_foresee_nothing_wr
         run = next(cell for cell in pair.cells() if cell.form == form).run()
         world = describe(run.environment)
         plans = plan_policies(run, world)
+        plan_league(run, world)
         assert not any(foreseen(plans, world, run.end).values())
 
 

@@ -228,7 +228,13 @@ DEFAULTS: dict[tuple[str, str], dict[str, Any]] = {
 _PLAIN = {"n_step": 1, "double": False, "kappa": None}
 _ON_BATCHES = {"policy.sync_interval": 1, ALGORITHM + "normalize_return": False}
 _CLEANRL_DQN = {"policy.network.hidden": [120, 84], "policy.network.activation": "relu", "policy.publish_interval": 1}
-_EPYMARL = {"environment.copies": 1, "policy.network.activation": "relu", "policy.publish_interval": 1}
+_EPYMARL = {
+    "environment.copies": 1,
+    "policy.network.activation": "relu",
+    "policy.publish_interval": 1,
+    "policy.sync_interval": 25,
+    ALGORITHM + "n_step": 1,
+}
 FIXED: dict[tuple[str, str], dict[str, Any]] = {
     ("cleanrl", "ppo"): _ON_BATCHES,
     ("cleanrl", "dqn"): {
@@ -256,8 +262,9 @@ FIXED: dict[tuple[str, str], dict[str, Any]] = {
         "policy.max_grad_norm": UNCLIPPED,
     },
     ("rllib", "impala"): {**_ON_BATCHES, ALGORITHM + "anneal_learning_rate": False},
-    ("epymarl", "vdn"): {**_EPYMARL, "policy.sync_interval": 25, ALGORITHM + "n_step": 1},
-    ("epymarl", "qmix"): {**_EPYMARL, "policy.sync_interval": 25, ALGORITHM + "n_step": 1, ALGORITHM + "mixing": 32},
+    ("epymarl", "dqn"): _EPYMARL,
+    ("epymarl", "vdn"): _EPYMARL,
+    ("epymarl", "qmix"): {**_EPYMARL, ALGORITHM + "mixing": 32},
 }
 """What a library does and has no key for."""
 

@@ -13,7 +13,8 @@ from tests.workers.league.exploitability import ChanceNode, DecisionNode, Node, 
 from workers.policies.export.module import ExportedModule
 from workers.policies.export.safetensors import load_policy
 
-Seen = dict[Hashable, NDArray[np.float32]]
+Seen = dict[Hashable, tuple[NDArray[np.float32], list[int]]]
+"""Information set -> observation, and which moves are legal."""
 
 
 def tree_of(game: Any) -> tuple[Node, Seen]:
@@ -27,19 +28,21 @@ def tree_of(game: Any) -> tuple[Node, Seen]:
             return ChanceNode(tuple((chance, descend(state.child(move))) for move, chance in state.chance_outcomes()))
         player = state.current_player()
         information = f"{player}{state.information_state_string(player)}"
-        seen[information] = np.array(state.information_state_tensor(player), np.float32)
-        return DecisionNode(player, information, tuple(descend(state.child(move)) for move in state.legal_actions()))
+        legal = state.legal_actions()
+        seen[information] = np.array(state.information_state_tensor(player), np.float32), legal
+        return DecisionNode(player, information, tuple(descend(state.child(move)) for move in legal))
 
     return descend(game.new_initial_state()), seen
 
 
 def strategy_of(seen: Seen, chances: Callable[[NDArray[np.float32]], NDArray]) -> dict[Hashable, NDArray]:
-    """What `chances` says of each observation."""
-    return {information: chances(observation) for information, observation in seen.items()}
+    """What `chances` says of each observation, of the legal moves alone."""
+    found = {information: chances(observation)[legal] for information, (observation, legal) in seen.items()}
+    return {information: told / told.sum() for information, told in found.items()}
 
 
 def member(path: Path) -> Callable[[NDArray[np.float32]], NDArray]:
-    """The chances of each move by the policy in a file, where all moves are legal."""
+    """The chances of each move by the policy in a file, were all moves legal."""
     import torch
 
     manifest, policy = load_policy(path)
