@@ -1,6 +1,6 @@
 """From hyperparameters as other libraries write them to ours: the tables of launch/README.md, executed. Pure.
 
-In flow: the keys of a library's published configuration. Out flow: keys of our configuration. A key that no rule knows
+In flow: the keys of a library's published configuration. Out flow: keys of our configuration. A key that nobody knows
 is an error, so that nothing is lost in silence; what has no equivalent here is a rule that gives nothing.
 """
 
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from protocol.config.base import known_as
+from protocol.config.run import Run
 
 __all__ = ["LIBRARIES", "merged", "translate"]
 
@@ -18,8 +21,8 @@ ALGORITHM = "policy.algorithm."
 UNCLIPPED = 1e9
 
 
-def to(*names: str) -> Rule:
-    """The same value under our names."""
+def same(*names: str) -> Rule:
+    """The value as it is, under our names."""
     return lambda value, _: dict.fromkeys(names, value)
 
 
@@ -39,8 +42,13 @@ def schedule(name: str) -> Rule:
     return rule
 
 
+def target_step(tau: float, _: Keys) -> dict[str, Any]:
+    """A step of 1 is a copy."""
+    return {ALGORITHM + "target_update": "hard"} if tau == 1 else {ALGORITHM + "tau": tau}
+
+
 def updates_per_step(keys: Keys) -> float:
-    """Stable-Baselines3's, for each environment step; -1 gradient steps are as many as were made steps."""
+    """Stable-Baselines3's, for each step of all environments; -1 gradient steps are as many as were made steps."""
     return 1.0 if keys["gradient_steps"] == -1 else keys["gradient_steps"] / keys["train_freq"]
 
 
@@ -50,136 +58,82 @@ def sb3_target(interval: int, keys: Keys) -> dict[str, Any]:
     return {ALGORITHM + "target_update_freq": max(1, round(steps * updates_per_step(keys)))}
 
 
-CLEANRL: dict[str, Rule] = {
-    "total_timesteps": to("steps"),
-    "learning_rate": to("policy.learning_rate"),
-    "num_envs": to("environment.copies"),
-    "gamma": to(ALGORITHM + "gamma"),
-    # on policy
-    "num_steps": to("policy.segment_length"),
-    "anneal_lr": to(ALGORITHM + "anneal_learning_rate"),
-    "gae_lambda": to(ALGORITHM + "gae_lambda"),
-    "num_minibatches": to(ALGORITHM + "minibatches"),
-    "update_epochs": lambda epochs, keys: {
-        ALGORITHM + "epochs": epochs,
-        "policy.publish_interval": epochs * keys["num_minibatches"],  # once a batch
+LIBRARIES: dict[str, dict[str, Rule]] = {
+    "cleanrl": {
+        # on policy
+        "update_epochs": lambda epochs, keys: {
+            ALGORITHM + "epochs": epochs,
+            "policy.publish_interval": epochs * keys["num_minibatches"],  # once a batch
+        },
+        "clip_vloss": lambda clipped, keys: {ALGORITHM + "value_clip": keys["clip_coef"] if clipped else None},
+        "target_kl": nothing,
+        # on replay
+        "batch_size": same(ALGORITHM + "batch_size"),
+        "train_frequency": lambda steps, keys: {
+            ALGORITHM + "replay_ratio": keys["batch_size"] / (steps * keys["num_envs"]),
+            "policy.segment_length": steps,
+            "policy.sync_interval": steps,
+        },
+        "tau": target_step,
+        "target_network_frequency": lambda steps, keys: {
+            ALGORITHM + "target_update_freq": round(steps / keys["train_frequency"])
+        },
     },
-    "norm_adv": to(ALGORITHM + "normalize_advantage"),
-    "clip_coef": to(ALGORITHM + "clip"),
-    "clip_vloss": lambda clipped, keys: {ALGORITHM + "value_clip": keys["clip_coef"] if clipped else None},
-    "ent_coef": to(ALGORITHM + "entropy_coefficient"),
-    "vf_coef": to(ALGORITHM + "value_coefficient"),
-    "max_grad_norm": to("policy.max_grad_norm"),
-    "target_kl": nothing,
-    # on replay
-    "buffer_size": to(ALGORITHM + "buffer_capacity"),
-    "batch_size": to(ALGORITHM + "batch_size"),
-    "learning_starts": to(ALGORITHM + "learning_starts"),
-    "train_frequency": lambda steps, keys: {
-        ALGORITHM + "replay_ratio": keys["batch_size"] / steps,
-        "policy.segment_length": steps,
-        "policy.sync_interval": steps,
+    "stable-baselines3": {
+        "learning_rate": schedule("policy.learning_rate"),
+        # on policy
+        "normalize": same(ALGORITHM + "normalize_observation", ALGORITHM + "normalize_return"),
+        "n_steps": lambda steps, keys: {  # minibatches are whole segments here
+            "policy.segment_length": min(steps, keys["batch_size"]),
+            ALGORITHM + "segments": steps * keys["n_envs"] // min(steps, keys["batch_size"]),
+        },
+        "n_epochs": lambda epochs, keys: {
+            ALGORITHM + "epochs": epochs,
+            ALGORITHM + "minibatches": keys["n_steps"] * keys["n_envs"] // keys["batch_size"],
+            "policy.publish_interval": epochs * keys["n_steps"] * keys["n_envs"] // keys["batch_size"],
+        },
+        "clip_range": schedule(ALGORITHM + "clip"),
+        "ent_coef": lambda value, _: {} if value == "auto" else {ALGORITHM + "entropy_coefficient": value},
+        "vf_coef": lambda value, _: {ALGORITHM + "value_coefficient": 2 * value},  # of the square; of half of it here
+        "use_sde": nothing,
+        "sde_sample_freq": nothing,
+        "lstm_hidden_size": lambda size, _: {
+            "policy.network.recurrent": "lstm",
+            "policy.network.recurrent_size": size,
+        },
+        # on replay
+        "batch_size": lambda size, keys: {ALGORITHM + "batch_size": size} if "train_freq" in keys else {},
+        "train_freq": lambda steps, keys: {
+            ALGORITHM + "replay_ratio": keys["batch_size"] * updates_per_step(keys) / keys["n_envs"],
+            "policy.segment_length": max(8, steps),
+            "policy.sync_interval": steps,
+        },
+        "gradient_steps": nothing,
+        "tau": target_step,
+        "target_update_interval": sb3_target,
     },
-    "tau": lambda tau, _: {ALGORITHM + "target_update": "hard"} if tau == 1 else {ALGORITHM + "tau": tau},
-    "target_network_frequency": lambda steps, keys: {
-        ALGORITHM + "target_update_freq": round(steps / keys["train_frequency"])
+    "rllib": {
+        "default_timesteps": same("steps"),
+        "train_batch_size_per_learner": lambda rows, keys: {
+            ALGORITHM + "segments": rows // keys["rollout_fragment_length"]
+        },
     },
-    "start_e": to(ALGORITHM + "epsilon"),
-    "end_e": to(ALGORITHM + "epsilon_min"),
-    "exploration_fraction": to(ALGORITHM + "exploration_fraction"),
-    "n_atoms": to(ALGORITHM + "atoms"),
-    "v_min": to(ALGORITHM + "v_min"),
-    "v_max": to(ALGORITHM + "v_max"),
+    "epymarl": {
+        "episode_limit": same("policy.segment_length"),
+        "hidden_dim": lambda units, _: {"policy.network.hidden": [units, units]},
+        "use_rnn": nothing,
+        "standardise_rewards": nothing,
+        # episodes there, rows here; one update for each episode
+        "buffer_size": lambda episodes, keys: {ALGORITHM + "buffer_capacity": episodes * keys["episode_limit"]},
+        "batch_size": lambda episodes, keys: {
+            ALGORITHM + "batch_size": episodes * keys["episode_limit"],
+            ALGORITHM + "replay_ratio": float(episodes),
+            ALGORITHM + "learning_starts": episodes * keys["episode_limit"],
+        },
+        "target_update_interval_or_tau": same(ALGORITHM + "target_update_freq"),
+    },
 }
-STABLE_BASELINES3: dict[str, Rule] = {
-    "n_timesteps": to("steps"),
-    "n_envs": to("environment.copies"),
-    "learning_rate": schedule("policy.learning_rate"),
-    "gamma": to(ALGORITHM + "gamma"),
-    "max_grad_norm": to("policy.max_grad_norm"),
-    "net_arch": to("policy.network.hidden"),
-    "activation_fn": to("policy.network.activation"),
-    # on policy
-    "normalize": lambda both, _: {
-        ALGORITHM + "normalize_observation": both,
-        ALGORITHM + "normalize_return": both,
-    },
-    # minibatches are whole segments here
-    "n_steps": lambda steps, keys: {
-        "policy.segment_length": min(steps, keys["batch_size"]),
-        ALGORITHM + "segments": steps * keys["n_envs"] // min(steps, keys["batch_size"]),
-    },
-    "n_epochs": lambda epochs, keys: {
-        ALGORITHM + "epochs": epochs,
-        ALGORITHM + "minibatches": keys["n_steps"] * keys["n_envs"] // keys["batch_size"],
-        "policy.publish_interval": epochs * keys["n_steps"] * keys["n_envs"] // keys["batch_size"],
-    },
-    "gae_lambda": to(ALGORITHM + "gae_lambda"),
-    "clip_range": schedule(ALGORITHM + "clip"),
-    "ent_coef": lambda value, _: {} if value == "auto" else {ALGORITHM + "entropy_coefficient": value},
-    # the square there, half of it here
-    "vf_coef": lambda value, _: {ALGORITHM + "value_coefficient": 2 * value},
-    "use_sde": nothing,
-    "sde_sample_freq": nothing,
-    "lstm_hidden_size": lambda size, _: {"policy.network.recurrent": "lstm", "policy.network.recurrent_size": size},
-    # on replay
-    "batch_size": lambda size, keys: {ALGORITHM + "batch_size": size} if "train_freq" in keys else {},
-    "buffer_size": to(ALGORITHM + "buffer_capacity"),
-    "learning_starts": to(ALGORITHM + "learning_starts"),
-    "train_freq": lambda steps, keys: {
-        ALGORITHM + "replay_ratio": keys["batch_size"] * updates_per_step(keys),
-        "policy.segment_length": max(8, steps),
-        "policy.sync_interval": steps,
-    },
-    "gradient_steps": nothing,
-    "tau": lambda tau, _: {ALGORITHM + "target_update": "hard"} if tau == 1 else {ALGORITHM + "tau": tau},
-    "target_update_interval": sb3_target,
-    "exploration_initial_eps": to(ALGORITHM + "epsilon"),
-    "exploration_final_eps": to(ALGORITHM + "epsilon_min"),
-    "exploration_fraction": to(ALGORITHM + "exploration_fraction"),
-}
-RLLIB: dict[str, Rule] = {
-    "default_timesteps": to("steps"),
-    "lr": to("policy.learning_rate"),
-    "gamma": to(ALGORITHM + "gamma"),
-    "train_batch_size_per_learner": lambda rows, keys: {
-        ALGORITHM + "segments": rows // keys["rollout_fragment_length"]
-    },
-    "rollout_fragment_length": to("policy.segment_length"),
-    "num_env_runners": to("actors"),
-    "num_envs_per_env_runner": to("environment.copies"),
-    "broadcast_interval": to("policy.publish_interval"),
-    "grad_clip": to("policy.max_grad_norm"),
-    # half of the squares there, as here
-    "vf_loss_coeff": to(ALGORITHM + "value_coefficient"),
-    "entropy_coeff": to(ALGORITHM + "entropy_coefficient"),
-    "vf_share_layers": to("policy.network.share_layers"),
-    "fcnet_hiddens": to("policy.network.hidden"),
-}
-EPYMARL: dict[str, Rule] = {
-    "t_max": to("steps"),
-    "episode_limit": to("policy.segment_length"),
-    "lr": to("policy.learning_rate"),
-    "gamma": to(ALGORITHM + "gamma"),
-    "grad_norm_clip": to("policy.max_grad_norm"),
-    "hidden_dim": lambda units, _: {"policy.network.hidden": [units, units]},
-    "use_rnn": nothing,
-    "standardise_rewards": nothing,
-    # episodes there, rows here
-    "buffer_size": lambda episodes, keys: {ALGORITHM + "buffer_capacity": episodes * keys["episode_limit"]},
-    # one update for each episode
-    "batch_size": lambda episodes, keys: {
-        ALGORITHM + "batch_size": episodes * keys["episode_limit"],
-        ALGORITHM + "replay_ratio": float(episodes),
-        ALGORITHM + "learning_starts": episodes * keys["episode_limit"],
-    },
-    "target_update_interval_or_tau": to(ALGORITHM + "target_update_freq"),
-    "double_q": to(ALGORITHM + "double"),
-    "epsilon_start": to(ALGORITHM + "epsilon"),
-    "epsilon_finish": to(ALGORITHM + "epsilon_min"),
-    "epsilon_anneal_time": to(ALGORITHM + "exploration_steps"),
-}
-LIBRARIES = {"cleanrl": CLEANRL, "stable-baselines3": STABLE_BASELINES3, "rllib": RLLIB, "epymarl": EPYMARL}
+"""Keys whose value is another one here, by library; others are called as `known_as` says."""
 
 _SB3_REPLAY = {"n_envs": 1, "train_freq": 1, "gradient_steps": 1, "gamma": 0.99, "learning_starts": 100}
 _SB3_PPO = {
@@ -274,13 +228,22 @@ def translate(library: str, algorithm: str, published: Keys) -> dict[str, Any]:
     keys = {**DEFAULTS.get((library, algorithm), {}), **published}
     flat = dict(FIXED[library, algorithm])
     for name, value in keys.items():
-        flat |= LIBRARIES[library][name](value, keys)
+        flat |= _rule(library, name)(value, keys)
     nested: dict[str, Any] = {}
     for name, value in flat.items():
         for part in reversed(name.split(".")):
             value = {part: value}
         nested = merged(nested, value)
     return nested
+
+
+def _rule(library: str, name: str) -> Rule:
+    if name in LIBRARIES[library]:
+        return LIBRARIES[library][name]
+    ours, otherwise = known_as(name, Run)
+    if not ours or otherwise:
+        raise KeyError(f"{name} of {library}")
+    return same(ours)
 
 
 def merged(one: Keys, other: Keys) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.tools import ROOT
 
-ALGORITHMS = ("ppo", "dqn")
+ALGORITHMS = ("ppo", "dqn", "c51")
 
 
 @pytest.mark.parametrize("key", sorted({key for key, _ in SYNONYMS.values() if key}))
