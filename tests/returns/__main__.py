@@ -66,6 +66,8 @@ def cell_line(cell: Cell, folder: Path) -> dict[str, Any]:
     line = {
         "steps": summary["agent_steps"],
         "seconds": round(time.monotonic() - began, 1),
+        "lag": round(summary["lag"]["mean"], 1),
+        "findings": sorted({one["finding"] for one in summary["health"]["findings"]}),
         "last": task.agents * statistics.mean(one["last"] for one in summary["returns"].values()),
     }
     if cell.pair.by == "exploitability":

@@ -19,11 +19,28 @@ RESULTS = HERE / "returns.jsonl"
 LEARNS, REACHES = 0.5, 0.95
 """Parts of the way from random to the reference: every seed's, to beat random by a wide margin; that which the interval
 of the mean must reach, to be as good as the reference."""
-_HEAD = """\
+_COLUMNS = [
+    "task",
+    "algorithm",
+    "form",
+    "steps",
+    "seeds",
+    "last",
+    "greedy",
+    "random",
+    "reference",
+    "way",
+    "interval",
+    "learns",
+    "reaches",
+    "findings",
+    "seconds",
+]
+_HEAD = f"""\
 Measured by `make returns`; tests/README.md explains it. Each cell is a run of `rookery train` on two cores.
 
-| task | algorithm | form | steps | seeds | last | greedy | random | reference | way | 95 % | learns | reaches | s |
-|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|---|--:|
+| {" | ".join(_COLUMNS)} |
+|{"---|" * len(_COLUMNS)}
 """
 
 
@@ -72,6 +89,7 @@ def _row(pair: Pair, form: str, lines: Mapping[str, Mapping[str, Any]]) -> str:
         f"{sure.low:.2f} to {sure.high:.2f}" if len(gone) > 1 else "–",
         "yes" if min(gone) >= LEARNS else "no",
         "yes" if high >= REACHES else "no",
+        ", ".join(sorted({name for line in known for name in line["findings"]})),
         f"{np.mean([line['seconds'] for line in known]):.0f}",
     ]
     return f"| {' | '.join(columns)} |\n"

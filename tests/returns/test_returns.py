@@ -56,6 +56,31 @@ def test_keys_of_stable_baselines3_become_ours() -> None:
     assert ours["policy"]["learning_rate"] == 0.1
 
 
+def test_keys_of_cleanrl_become_ours() -> None:
+    """Its DQN trains 128 rows each 10 steps, and copies the target each 500 steps, which are 50 updates."""
+    keys = {"num_envs": 1, "batch_size": 128, "train_frequency": 10, "target_network_frequency": 500, "tau": 1.0}
+    algorithm = translate("cleanrl", "dqn", {**keys, "start_e": 1})["policy"]["algorithm"]
+    assert algorithm["replay_ratio"] == 12.8
+    assert algorithm["target_update_freq"] == 50
+    assert algorithm["target_update"] == "hard"
+    assert algorithm["epsilon"] == 1
+    keys = {"num_minibatches": 4, "update_epochs": 3, "clip_coef": 0.1, "clip_vloss": True}
+    ours = translate("cleanrl", "ppo", keys)["policy"]
+    assert ours["publish_interval"] == 12
+    assert ours["algorithm"]["value_clip"] == 0.1
+
+
+def test_keys_of_epymarl_become_ours() -> None:
+    """It counts episodes where we count rows, and trains once for each."""
+    keys = {"episode_limit": 25, "batch_size": 32, "buffer_size": 5000, "epsilon_anneal_time": 50_000, "hidden_dim": 64}
+    ours = translate("epymarl", "qmix", keys)["policy"]
+    assert ours["algorithm"]["batch_size"] == 800
+    assert ours["algorithm"]["replay_ratio"] == 32
+    assert ours["algorithm"]["buffer_capacity"] == 125_000
+    assert ours["algorithm"]["exploration_steps"] == 50_000
+    assert ours["network"]["hidden"] == [64, 64]
+
+
 def test_a_key_that_no_rule_knows_is_refused() -> None:
     with pytest.raises(KeyError, match="tau_decay"):
         translate("cleanrl", "dqn", {"tau_decay": 0.5})
@@ -76,7 +101,14 @@ def test_what_was_measured_is_shown_beside_random_and_reference(
 ) -> None:
     monkeypatch.setattr(tables, "RESULTS", tmp_path / "returns.jsonl")
     (pair,) = [pair for pair in pairs() if (pair.task.name, pair.algorithm) == ("cartpole", "dqn")]
-    line: dict[str, Any] = {"steps": 500_000, "seconds": 60.0, "last": 488.69, "greedy": 500.0, "commit": "a"}
+    line: dict[str, Any] = {
+        "steps": 500_000,
+        "seconds": 60.0,
+        "findings": [],
+        "last": 488.69,
+        "greedy": 500.0,
+        "commit": "a",
+    }
     lines = [{**line, "name": cell.name, "digest": cell.digest} for cell in pair.cells() if cell.form == "bare"]
     lines.append({"name": "cartpole random", "digest": tasks()["cartpole"].digest, "return": 22.0})
     tables.RESULTS.write_text("".join(f"{tables.json.dumps(one)}\n" for one in lines) + '{"name": "cut o')
