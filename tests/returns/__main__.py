@@ -21,7 +21,7 @@ import yaml
 
 from protocol.config.run import parse_run
 from tests.learning.test_league import exploited_in_poker
-from tests.returns.cells import SEEDS, Cell, Task, pairs, tasks
+from tests.returns.cells import SEEDS, Cell, Task, pairs
 from tests.returns.table import HERE, RESULTS, read, table
 from tests.tools import ROOT
 from tests.workers.league.exploitability import exploitability
@@ -58,7 +58,7 @@ def cell_line(cell: Cell, folder: Path) -> dict[str, Any]:
     """Makes the run in `folder` and plays its policies without exploring."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    config = folder.with_suffix(".yaml")
+    config = folder.parent / f"{folder.name}.yaml"
     config.write_text(yaml.safe_dump(cell.config, sort_keys=False))
     began = time.monotonic()
     summary = rookery("train", str(config), "--run-dir", str(folder), "--no-progress", "--json")
@@ -77,9 +77,13 @@ def cell_line(cell: Cell, folder: Path) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Of the code that runs; `+` where files differ from it."""
-    said = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, check=True)
-    return said.stdout.decode().strip()
+    """The last one that changed the code; `+` where it has been changed since."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments, "--", "protocol", "workers", "launch"]
+        return subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+
+    return git("log", "-1", "--format=%h") + "+" * bool(git("status", "--porcelain"))
 
 
 def main() -> None:
@@ -96,21 +100,20 @@ def main() -> None:
     known = {(line["name"], line["digest"]) for line in read()}
 
     def keep(name: str, digest: str, line: dict[str, Any]) -> None:
+        known.add((name, digest))
         with RESULTS.open("a") as file:
             file.write(json.dumps({"name": name, "digest": digest, **line, "commit": commit()}) + "\n")
         (HERE / "TABLE.md").write_text(table())
         sys.stdout.write(f"{name}: {line}\n")
         sys.stdout.flush()
 
-    for task in [] if given.show else tasks().values():
-        if given.only in task.name and (f"{task.name} random", task.digest) not in known:
-            keep(f"{task.name} random", task.digest, random_line(task))
-    for pair in [] if given.show else pairs():
-        for cell in pair.cells():
-            wanted = given.only in cell.name and cell.seed < given.seeds
-            if wanted and (cell.name, cell.digest) not in known:
-                folder = ROOT / "build" / "returns" / cell.name.replace(" ", "-").replace(".", "-")
-                keep(cell.name, cell.digest, cell_line(cell, folder))
+    cells = [cell for pair in pairs() for cell in pair.cells() if given.only in cell.name and cell.seed < given.seeds]
+    for cell in [] if given.show else cells:
+        task = cell.pair.task
+        if (task.random, task.digest) not in known:
+            keep(task.random, task.digest, random_line(task))
+        if (cell.name, cell.digest) not in known:
+            keep(cell.name, cell.digest, cell_line(cell, ROOT / "build" / "returns" / cell.name.replace(" ", "-")))
     (HERE / "TABLE.md").write_text(table())
 
 

@@ -32,6 +32,11 @@ class Task:
     agents: int = 1
 
     @property
+    def random(self) -> str:
+        """The name of what is measured of players that choose by chance."""
+        return f"{self.name} random"
+
+    @property
     def digest(self) -> str:
         """As a cell's."""
         return _digest(self.config)

@@ -71,7 +71,7 @@ def _row(pair: Pair, form: str, lines: Mapping[str, Mapping[str, Any]]) -> str:
     known = [lines[cell.name] for cell in pair.cells() if cell.form == form and cell.name in lines]
     if not known:
         return ""
-    chance = lines[f"{pair.task.name} random"].get(pair.by, lines[f"{pair.task.name} random"].get("return"))
+    chance = lines[pair.task.random]["exploitability" if pair.by == "exploitability" else "return"]
     gone = way([line[pair.by] for line in known], chance, pair.reference)
     sure = interval(np.array(gone))
     high = float(sure.high) if len(gone) > 1 else gone[0]
