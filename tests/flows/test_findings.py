@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import numpy as np
 class World(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
 
-    def __init__(self, turns_over, choices):
+    def __init__(self, turns_over, choices, scale):
         self.action_space = gymnasium.spaces.Discrete(choices)
         self.made, self.turn, self.turns, self.turns_over = np.random.default_rng(0), 0, 0, turns_over
+        self.scale = scale
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -29,15 +31,15 @@ class World(gymnasium.Env):
     def step(self, action):
         self.turn, self.turns = self.turn + 1, self.turns + 1
         right = (action % 2 == int(self.seen[0] > 0)) != (self.turns > self.turns_over)
-        return self.look(), float(right), self.turn == 20, False, {}
+        return self.look(), self.scale * right, self.turn == 20, False, {}
 
     def look(self):
         self.seen = self.made.uniform(-1, 1, 4).astype(np.float32)
         return self.seen
 
 
-def make(turns_over=10**9, choices=2):
-    return World(turns_over, choices)
+def make(turns_over=10**9, choices=2, scale=1.0):
+    return World(turns_over, choices, scale)
 """
 """Where the sign of a number says whether an odd action is right, until the world turns over."""
 PPO: dict[str, Any] = {**runs.PPO, "gamma": 0.9}
@@ -51,15 +53,21 @@ DQN: dict[str, Any] = {
 }
 DIVERGING = {**DQN, "double": False, "target_update": "hard", "target_update_freq": 1}
 NARROW = {**DQN, "name": "c51", "v_min": 0.0, "v_max": 0.5, "target_update": "hard", "target_update_freq": 20}
+HUBER = {**DQN, "kappa": 1.0}
 STEPS = 12_000
+WITHOUT_LEARNING = {"no_better_than_random", "critic_explains_nothing"}
+"""What is found besides where nothing is learned, whatever the reason."""
 
 
-def findings(folder: Path, algorithm: dict[str, Any], rate: float, **world: Any) -> dict[str, dict[str, Any]]:
-    """finding -> what the summary of a run says of it."""
+def findings(
+    folder: Path, algorithm: dict[str, Any], rate: float, until: int = STEPS, **world: Any
+) -> dict[str, dict[str, Any]]:
+    """finding -> what the summary of a run says of it, which is over when `until` of its steps are made."""
     (folder / "world_of_this_test.py").write_text(WORLD)
     data = runs.config(
         algorithm,
         STEPS,
+        until=until,
         environment={"id": "world_of_this_test:make", "copies": 8, "settings": world},
         policy={"learning_rate": rate, "network": {"hidden": [64, 64]}, "max_grad_norm": 1e3},
         baseline_episodes=40,
@@ -87,6 +95,18 @@ def test_a_run_tells_what_goes_wrong_with_its_learning(
     if expected is None:
         assert found == {}
     else:
-        assert found.keys() - {"no_better_than_random"} == {expected} - {"no_better_than_random"}
+        assert found.keys() - WITHOUT_LEARNING == {expected} - WITHOUT_LEARNING
         assert found[expected]["layer"] == "learning"
         assert found[expected]["value"] != found[expected]["bound"]
+
+
+def test_errors_beyond_the_loss_are_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:
+    assert "reward_scale" in findings(tmp_path, HUBER, 0.003, until=STEPS // 2, scale=1e3)
+
+
+def test_a_critic_that_explains_nothing_is_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:
+    found = findings(tmp_path, PPO, 1.0)["critic_explains_nothing"]
+    assert found["value"] < found["bound"]
+    log = (tmp_path / "run" / "logs" / "coordinator.log").read_text()
+    (steps,) = re.findall(r"finding=critic_explains_nothing agent_steps=(\d+) ", log)
+    assert int(steps) < STEPS / 2

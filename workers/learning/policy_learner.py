@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.config.run import C51, PolicyConfig, Run
+from protocol.config.run import PolicyConfig, Run
 from protocol.errors import TrainingFault
 from protocol.experience.ring_buffer import Ring
 from protocol.memory.counters import Counters
@@ -36,6 +36,7 @@ from workers.learning.datasets.recorder import SegmentRecorder, begin
 from workers.learning.datasets.update_log import open_update_log
 from workers.learning.diagnostics.finite import FiniteWeights
 from workers.learning.diagnostics.training_health import TrainingHealth
+from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.learning.league_publisher import LeaguePublisher
 from workers.learning.lockstep_state import LearnerCheckpoint, LearnerProgress
 from workers.learning.source import SegmentSource
@@ -91,11 +92,9 @@ class PolicyLearner:
         compiled = isinstance(plan.config, PolicyConfig) and plan.config.compile
         self.update.arithmetic = Precision(run.precision, compiled)
         self._finite = FiniteWeights(self.policy)
-        algorithm = getattr(plan.config, "algorithm", None)
-        gamma: float = getattr(algorithm, "gamma", 0.0)  # auxiliaries count nothing
-        support = (algorithm.v_min, algorithm.v_max) if isinstance(algorithm, C51) else None
+        bounds = ValueBounds.of(plan.config)
         self._health = TrainingHealth(
-            plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters, gamma, support
+            plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters, bounds
         )
         self._recorder: SegmentRecorder | None = None
         if plan.recorded:

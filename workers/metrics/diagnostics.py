@@ -247,6 +247,21 @@ FINDINGS = _table(
         "lower learning_rate or max_grad_norm, and scale rewards down",
     ),
     Diagnostic(
+        "reward_scale",
+        "learning",
+        "note",
+        "errors are far beyond what the loss can take: values do not get to where rewards are",
+        "scale rewards down, let values be told in units of returns (normalize_return), or raise kappa or "
+        "max_grad_norm",
+    ),
+    Diagnostic(
+        "critic_explains_nothing",
+        "learning",
+        "note",
+        "values tell nothing of what is earned (explained variance), and no policy earns more than a random player",
+        "lower learning_rate, raise value_coefficient, or show the critic what rewards depend on (central_critic)",
+    ),
+    Diagnostic(
         "no_better_than_random",
         "learning",
         "note",
@@ -270,12 +285,13 @@ FINDINGS = _table(
         "`--checkpoint best` has what was best",
     ),
 )
-BOUNDED = ("values_impossible", "values_at_the_end", "gradient_grew")
+BOUNDED = ("values_impossible", "values_at_the_end", "gradient_grew", "reward_scale")
 """Those whose number and bound a learner tells."""
 OF_RUNS = (
     "buffer_smaller",
     "exploration_stays",
     "target_never_updated",
+    "critic_explains_nothing",
     "no_better_than_random",
     "entropy_collapsed",
     "forgotten",

@@ -10,8 +10,10 @@ that what is found must hold of all; and where one's gain is the other's loss re
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from protocol.config.run import Run
 from protocol.spaces import World
@@ -34,6 +36,9 @@ _KEPT = 0.5
 """Part of what was learned that must be left."""
 _ENTROPY = 0.01
 """Part of the uniform choice's."""
+_EXPLAINED, _EARLY, _LOOKS = 0.05, 0.25, 10
+"""Share of the variance of returns that a critic tells at least in one of the last so many looks, after so much of the
+run."""
 
 
 @dataclass(slots=True)
@@ -45,6 +50,7 @@ class RunFindings:
     uniform: Mapping[str, float]
     foreseen: Mapping[str, Mapping[str, Excess]] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
+    _explained: dict[str, deque[float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plans: Mapping[str, TrainingPlan], run: Run, world: World) -> RunFindings:
@@ -56,9 +62,17 @@ class RunFindings:
         return cls(agents, uniform, foreseen(plans, world, run.end))
 
     def look(
-        self, progress: float, means: Mapping[str, float], random: Random, entropy: Mapping[str, float]
+        self,
+        progress: float,
+        means: Mapping[str, float],
+        random: Random,
+        entropy: Mapping[str, float],
+        explained: Mapping[str, float] = MappingProxyType({}),
     ) -> dict[str, dict[str, Excess]]:
-        """policy -> what is found when `progress` of the run, in [0, 1], is over. `means` of the newest episodes."""
+        """policy -> what is found when `progress` of the run, in [0, 1], is over. `means` of the newest episodes;
+        `explained` variance of what critics tell."""
+        for policy, share in explained.items():
+            self._explained.setdefault(policy, deque(maxlen=_LOOKS)).append(share)
         self._best |= {policy: max(mean, self._best.get(policy, -math.inf)) for policy, mean in means.items()}
         found: dict[str, dict[str, Excess]] = {policy: {**self.foreseen.get(policy, {})} for policy in self.agents}
         chance = {policy: random.get(agent, {}) for policy, agent in self.agents.items()}
@@ -78,6 +92,9 @@ class RunFindings:
                 holds["forgotten"] = means[policy], kept[policy]
             elif behind and progress >= 0.5:
                 holds["no_better_than_random"] = means[policy], bound[policy]
+            told = self._explained.get(policy, ())
+            if behind and progress >= _EARLY and told and max(told) < _EXPLAINED:
+                holds["critic_explains_nothing"] = max(told), _EXPLAINED
             if behind and entropy.get(policy, math.inf) < least:
                 holds["entropy_collapsed"] = entropy[policy], least
         return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import json
+import logging
 import math
 import os
 import time
@@ -23,7 +24,7 @@ from protocol.errors import TrainingFault
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import read_counters
 from workers.metrics.bottleneck import bottleneck
-from workers.metrics.diagnostics import Excess, batches_checked, findings_of
+from workers.metrics.diagnostics import FINDINGS, Excess, batches_checked, findings_of
 from workers.metrics.episode_returns import RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History
 from workers.metrics.processors import ProcessorUse, available_cores
@@ -37,6 +38,8 @@ from workers.planning.fixed_policy_plan import FixedPolicyPlan
 from workers.runtime.files import SafeWriter
 
 __all__ = ["RunMetrics", "check_trained", "findings_of_run"]
+
+log = logging.getLogger(__name__)
 
 _WAITS = 1_000
 """That are told: a hundred policies have some hundreds."""
@@ -65,6 +68,7 @@ class RunMetrics:
         self._judge = judge or RunFindings({}, {})
         self._processors, self._apart = processors, False
         self._of_run: dict[str, dict[str, Excess]] = {}
+        self._told_findings: dict[str, set[str]] = {}
         self._flow = Throughput(self._learned, credits)
         copies = run.environment.copies * max(1, run.actors)
         self._returns = {policy: ReturnsCurve(run.end, copies) for policy in self._played}
@@ -159,9 +163,13 @@ class RunMetrics:
         if made and self._processors is not None:
             self._processors.look()
         verdict = self._verdict_now(flow, apart, learners)
-        entropy = {name: measured[f"{name}.entropy"] for name in self._policies if f"{name}.entropy" in measured}
+        entropy, explained = (
+            {name: measured[f"{name}.{what}"] for name in self._policies if f"{name}.{what}" in measured}
+            for what in ("entropy", "explained_variance")
+        )
         means = self.mean_returns(self._policies)
-        self._of_run = self._judge.look(min(1.0, made / self._run.end), means, random, entropy)
+        self._of_run = self._judge.look(min(1.0, made / self._run.end), means, random, entropy, explained)
+        self._tell_findings(made)
         view = {
             "steps": self._run.end,
             "env_steps": env_steps,
@@ -189,6 +197,16 @@ class RunMetrics:
             self._measurements.write(told, rates, env_steps, agent_steps, made)
             self.save()
         self.view = view  # last: who sees it finds its point in the history
+
+    def _tell_findings(self, made: int) -> None:
+        """Says what is found of the run when it is new."""
+        for policy, found in self._of_run.items():
+            for name in found.keys() - self._told_findings.get(policy, set()):
+                self._told_findings.setdefault(policy, set()).add(name)
+                one, (value, bound) = FINDINGS[name], found[name]
+                where = f"agent_steps={made} value={value:.4g} limit={bound:.4g}"
+                text = "event=health layer=%s policy=%s finding=%s %s says=%s remedy=%s"
+                log.warning(text, one.layer, policy, name, where, one.says, one.remedy)
 
     def summary(
         self,

@@ -15,7 +15,7 @@ from protocol.spaces import World
 from workers.planning.policy_plan import TrainingPlan
 from workers.planning.schedules import exploration_rate
 
-__all__ = ["expected_updates", "foreseen"]
+__all__ = ["expected_lag", "expected_passes", "expected_updates", "foreseen"]
 
 _RANDOM = 0.5
 """Share of actions that may still be random at the end."""
@@ -32,6 +32,28 @@ def expected_updates(plan: TrainingPlan, rows: float) -> float:
     if isinstance(algorithm, OnStream):
         return rows / (plan.batch_segments * plan.layout.length) * algorithm.epochs * algorithm.minibatches
     return rows / algorithm.batch_size if isinstance(algorithm, Replayed | BC) else 0.0
+
+
+def expected_passes(plan: TrainingPlan, rows: float) -> float:
+    """How often each of so many rows is trained on, in the mean."""
+    algorithm = plan.config.algorithm
+    if isinstance(algorithm, OnStream):
+        return algorithm.epochs
+    return expected_updates(plan, rows) * algorithm.batch_size / rows if isinstance(algorithm, Replayed | BC) else 1.0
+
+
+def expected_lag(plan: TrainingPlan, rows: float) -> float:
+    """Publications by which the oldest rows that are trained on are behind, where learners keep actors waiting or rows
+    are kept; fewer where they do not."""
+    algorithm = plan.config.algorithm
+    if not plan.actors or plan.static:
+        return 0.0
+    if isinstance(algorithm, Replayed):
+        made = min(plan.kept_rows, rows) * algorithm.replay_ratio / algorithm.batch_size
+        return made / plan.config.publish_interval
+    steps = algorithm.epochs * algorithm.minibatches if isinstance(algorithm, OnStream) else 1
+    batches = (plan.open_blocks + plan.credit_blocks) * plan.block * plan.actors / max(1, plan.batch_segments)
+    return (1 + batches) * min(1.0, steps / plan.config.publish_interval)
 
 
 def foreseen(plans: Mapping[str, TrainingPlan], world: World, steps: int) -> dict[str, dict[str, tuple[float, float]]]:

@@ -9,6 +9,7 @@ about it; exit code 1 if something would end the run.
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import shutil
@@ -45,7 +46,7 @@ from workers.learning.device import choose_device
 from workers.metrics.diagnostics import findings_of
 from workers.metrics.processors import available_cores
 from workers.planning.auxiliary_plan import plan_learners
-from workers.planning.foreseen import expected_updates, foreseen
+from workers.planning.foreseen import expected_lag, expected_passes, expected_updates, foreseen
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import watch_user_code
@@ -160,12 +161,14 @@ def memory(situation: RunContext) -> tuple[State, str]:
 
 
 def training(situation: RunContext) -> tuple[State, str]:
-    """How often each policy will be updated; what can be foreseen to keep it from learning."""
-    run, world = situation.run, situation.world
-    says = [
-        f"{name}: about {shown(expected_updates(plan, run.end * plan.fraction_of_steps(world)))} updates"
-        for name, plan in situation.plans.items()
-    ]
+    """How often each policy will be updated, how often with each row, and how old that may be; what can be foreseen to
+    keep it from learning."""
+    run, world, says = situation.run, situation.world, []
+    for name, plan in situation.plans.items():
+        rows = run.end * plan.fraction_of_steps(world)
+        updates, passes, lag = (expect(plan, rows) for expect in (expected_updates, expected_passes, expected_lag))
+        often = f"about {shown(updates, 3)} updates, with each row {shown(passes, 2)} times"
+        says.append(f"{name}: {often}, by weights of up to {math.ceil(lag)} versions ago")
     found = findings_of(situation.plans, {}, of_run=foreseen(situation.plans, world, run.end))
     if not found:
         return "ok", "; ".join(says) or "nothing learns"

@@ -22,6 +22,7 @@ from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.learning.diagnostics.finite import not_finite
 from workers.learning.diagnostics.training_health import TrainingHealth
+from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.learning.report import LearnerReport
 from workers.metrics.diagnostics import findings_of
 from workers.planning.policy_plan import plan_policies
@@ -229,7 +230,7 @@ def test_what_only_the_critic_sees_is_measured_and_noted_where_it_never_varies_H
     (plan,) = plan_policies(run, World(id="w", agents=(AGENT,))).values()
     for varies in (True, False):
         counters = Counters(None, *LearnerReport.names(["a"]))
-        health = TrainingHealth("a", plan.interface, plan.layout, 0.01, counters, 0.99)
+        health = TrainingHealth("a", plan.interface, plan.layout, 0.01, counters, ValueBounds(0.99))
         for seed in range(3):
             given = segments(policy, seed)
             assert given.privileged is not None

@@ -57,6 +57,28 @@ def test_who_is_sure_and_no_better_than_random_is_sure_too_early(entropy: float,
 
 
 @pytest.mark.parametrize(
+    ("shares", "mean", "progress", "expected"),
+    [
+        ([-3.0, 0.0], 21.0, 0.3, True),
+        ([-3.0, 0.0], 21.0, 0.2, False),
+        ([-3.0, 0.0], 90.0, 0.3, False),
+        ([0.3, 0.0], 21.0, 0.3, False),
+        ([0.3, *[0.0] * 10], 21.0, 0.3, True),
+        ([], 21.0, 0.3, False),
+    ],
+    ids=["nothing", "early", "learns", "something", "nothing-for-long", "no-critic"],
+)
+def test_a_critic_that_explains_nothing_for_long_is_told_where_nobody_learns(
+    shares: list[float], mean: float, progress: float, expected: bool
+) -> None:
+    judge = RunFindings({"p": "a"}, {})
+    told: dict[str, dict[str, tuple[float, float]]] = {}
+    for share in shares or [math.nan]:
+        told = judge.look(progress, {"p": mean}, CHANCE, {}, {"p": share} if shares else {})
+    assert ("critic_explains_nothing" in told["p"]) == expected
+
+
+@pytest.mark.parametrize(
     "chance", [{}, {"a": {"random": 20.0, "random_stderr": 1.0, "random_episodes": 5}}], ids=["none", "few"]
 )
 def test_without_random_episodes_nothing_is_compared(chance: Mapping[str, Mapping[str, float]]) -> None:

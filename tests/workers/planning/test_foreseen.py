@@ -8,7 +8,7 @@ import pytest
 
 from protocol.config.run import Run
 from workers.environments.registry import describe
-from workers.planning.foreseen import expected_updates, foreseen
+from workers.planning.foreseen import expected_lag, expected_passes, expected_updates, foreseen
 from workers.planning.policy_plan import plan_policies
 
 DQN: dict[str, Any] = {"name": "dqn", "batch_size": 50, "learning_starts": 1_000, "replay_ratio": 5.0}
@@ -64,3 +64,22 @@ def test_a_buffer_of_fewer_rows_than_asked_for_is_foreseen() -> None:
 def test_updates_follow_from_rows(algorithm: dict[str, Any], rows: int, updates: int) -> None:
     run = run_of(algorithm)
     assert expected_updates(plan_policies(run, describe(run.environment))["agent_0"], rows) == updates
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "keys", "passes", "lag"),
+    [
+        ({"name": "ppo", "epochs": 3, "minibatches": 2}, {"publish_interval": 6}, 3.0, 4.0),
+        ({"name": "ppo", "epochs": 3, "minibatches": 2}, {"publish_interval": 12}, 3.0, 2.0),
+        ({"name": "ppo", "segments": 2, "minibatches": 2}, {"publish_interval": 1, "credits": 4}, 1.0, 5.0),
+        ({**DQN, "buffer_capacity": 1_024}, {"publish_interval": 10}, 4.0, 10.24),
+    ],
+)
+def test_how_often_and_how_late_a_row_is_trained_on(
+    algorithm: dict[str, Any], keys: dict[str, Any], passes: float, lag: float
+) -> None:
+    """Of 5,000 rows, in segments of 8 of 4 copies: one block is written, two wait unless fewer may, one is learned."""
+    run = run_of({}, policy={"algorithm": algorithm, "segment_length": 8, **keys})
+    plan = plan_policies(run, describe(run.environment))["agent_0"]
+    assert expected_passes(plan, 5_000) == pytest.approx(passes)
+    assert expected_lag(plan, 5_000) == pytest.approx(lag)

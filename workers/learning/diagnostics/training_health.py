@@ -24,6 +24,7 @@ from protocol.spaces import Box
 from protocol.spaces.primitive import Discrete
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch, non_tensor_field
 from workers.learning.diagnostics.batch_statistics import Sample, distinct_rows, sample, statistics
+from workers.learning.diagnostics.explained_variance import explained_variance
 from workers.learning.diagnostics.finite import not_finite
 from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.metrics.diagnostics import FINDINGS, LAYERS, LOOKED_AT, bound_counters, counter
@@ -38,7 +39,7 @@ _FIRST = 10
 _LOOKS, _ROWS = 3, 128
 """Looks in a row, and rows in them, after which something is found: a small batch may look alike by chance."""
 _LONG = 2_000
-"""Rows without a reward that are worth a note."""
+"""Rows without a reward, or with errors beyond all measure, that are worth a note: a new critic errs much."""
 _AT_ONCE = 64
 """Announced segments that are compared with the memory they lie in."""
 _PICTURE = 24
@@ -94,15 +95,16 @@ class TrainingHealth:
         layout: Layout,
         learning_rate: float,
         counters: Counters,
-        gamma: float,
-        support: tuple[float, float] | None = None,
+        bounds: ValueBounds,
     ) -> None:
         self._policy, self._interface, self._layout, self._counters = policy, interface, layout, counters
-        self._least_rate, self._gamma = learning_rate * _NEGLIGIBLE, gamma
+        self._least_rate = learning_rate * _NEGLIGIBLE
         self.new = True
         self._looks = self._rows = 0
-        self._episodes, self._bounds = _Episodes(), ValueBounds(gamma, support)
-        self._streaks = {name: _Streak(_LONG if name == "reward_zero" else _ROWS) for name in FINDINGS}
+        self._episodes, self._bounds = _Episodes(), bounds
+        self._streaks = {
+            name: _Streak(_LONG if name in ("reward_zero", "reward_scale") else _ROWS) for name in FINDINGS
+        }
         self._told: set[str] = set()
         self._before: Tensor | None = None
         """The first observation of the last look."""
@@ -174,7 +176,7 @@ class TrainingHealth:
         beyond = {name: value > bound for name, (value, bound) in bounded.items()}
         verdicts = {**self._data(seen), **self._computation(metrics), **beyond}
         if isinstance(batch, SegmentBatch):
-            verdicts["limit_before_horizon"] = self._episodes.cut_short(batch, self._gamma)
+            verdicts["limit_before_horizon"] = self._episodes.cut_short(batch, self._bounds.gamma)
         long = {name: self._streaks[name].add(holds, seen.rows) for name, holds in verdicts.items()}
         for layer in LAYERS:
             for name in [name for name in verdicts if FINDINGS[name].layer == layer]:
@@ -188,7 +190,11 @@ class TrainingHealth:
                     self.find(name, details)
                 elif not verdicts[name] and self._holds(name):
                     self._release(name)
-        return statistics(seen, self._interface)
+        told = statistics(seen, self._interface)
+        if isinstance(batch, SegmentBatch) and "intrinsic_max" not in metrics:  # values tell the bonus, too
+            explained = explained_variance(batch, self._bounds.gamma)
+            return told if explained is None else {**told, "explained_variance": explained}
+        return told
 
     def refused(self, batch: SegmentBatch | TransitionBatch | ObservationBatch) -> bool:
         """An update found `batch`, or what it computed, not finite: which of the two? True if it can be kept."""

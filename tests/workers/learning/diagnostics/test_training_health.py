@@ -25,6 +25,7 @@ from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
 from workers.learning.diagnostics.training_health import TrainingHealth
+from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.metrics.diagnostics import FINDINGS, LAYERS, findings_of
 from workers.planning.policy_plan import plan_policies
 
@@ -274,7 +275,7 @@ def test_a_picture_shown_to_a_network_of_vectors_is_told_before_the_first_step(s
     )
     plan = plan_policies(run_of(STREAM), world)["one"]
     counters = Counters(None, *scripted.LearnerReport.names(["one"]))
-    TrainingHealth("one", plan.interface, plan.layout, 1e-3, counters, 0.99)
+    TrainingHealth("one", plan.interface, plan.layout, 1e-3, counters, ValueBounds(0.99))
     page = {("learner-one", 1): counters.snapshot()}
     told = [(one["layer"], one["finding"]) for one in findings_of(["one"], page)]
     assert told == ([("data", "picture_as_vector")] if picture else [])
