@@ -5,6 +5,7 @@ In flows: rows that the player has learned from, its networks. Out flow: files o
 
 from __future__ import annotations
 
+import copy
 import logging
 from pathlib import Path
 
@@ -70,7 +71,8 @@ class LeaguePublisher:
             train_steps=train_steps,
             rows=rows,
         )
-        manifest = describe(self._player.name, self._world, self._config, policy, source)
-        entry = policy_pool.add(self._folder, self._player.name, self.count, safetensors.to_bytes(manifest, policy))
+        here = copy.deepcopy(policy).cpu()  # whoever plays it does so in host memory
+        manifest = describe(self._player.name, self._world, self._config, here, source)
+        entry = policy_pool.add(self._folder, self._player.name, self.count, safetensors.to_bytes(manifest, here))
         self.count += 1
         log.info("event=frozen member=%s rows=%d checksum=%s", entry.name, rows, entry.checksum)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load
 
 from protocol.config.run import parse_run
 from protocol.weights.version import Version
@@ -14,6 +16,7 @@ from workers.league import policy_pool
 from workers.learning.league_publisher import LeaguePublisher
 from workers.planning.league_plan import PlayerPlan
 from workers.planning.policy_plan import PolicyPlan
+from workers.policies.export.safetensors import acting_weights
 
 ROWS = 4 * COPIES
 """That come with each segment of every copy: one update."""
@@ -73,3 +76,15 @@ def test_who_goes_on_keeps_its_weights_and_the_schedules_of_the_run_J7(tmp_path:
     files = [entry.path(tmp_path).read_bytes() for entry in policy_pool.entries(tmp_path, "one")]
     assert len(files) == 3
     assert len(set(files)) == 3
+
+
+def test_weights_on_a_device_are_written_as_they_are(cuda: torch.device, tmp_path: Path) -> None:
+    bench = league_bench(tmp_path, fresh=False)
+    freezing = bench.member._freezing
+    assert freezing is not None
+    policy = bench.member.policy.to(cuda)
+    freezing.freeze(policy, Version(1, 2), train_steps=3, rows=4)
+    [entry] = policy_pool.entries(tmp_path, "one")
+    written = load(entry.path(tmp_path).read_bytes())
+    assert all(torch.equal(written[name], tensor.cpu()) for name, tensor in acting_weights(policy).items())
+    assert next(policy.parameters()).device.type == cuda.type  # it learns on where it was
