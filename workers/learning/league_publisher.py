@@ -5,7 +5,6 @@ In flows: rows that the player has learned from, its networks. Out flow: files o
 
 from __future__ import annotations
 
-import copy
 import logging
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from protocol.spaces import DictPopulation, World
 from protocol.weights.version import Version
 from workers.league import policy_pool
 from workers.planning.league_plan import PlayerPlan
-from workers.policies.build import Policy
+from workers.policies.build import Policy, build
 from workers.policies.export import safetensors
 from workers.policies.export.export_manifest import Provenance
 from workers.policies.export.from_checkpoint import describe
@@ -42,7 +41,7 @@ class LeaguePublisher:
             raise ConfigurationError("run_folder_not_visible_to_learner")
         assert run.league is not None
         self._player, self._every, self._config, self._folder = player, run.league.snapshot_every, config, folder
-        agent = interface.place.agent
+        self._interface, agent = interface, interface.place.agent
         self._world = World(id=world.id, population=DictPopulation(agents=(agent,)))
         self.count = len(policy_pool.entries(folder, player.name))
         """Members so far."""
@@ -71,8 +70,8 @@ class LeaguePublisher:
             train_steps=train_steps,
             rows=rows,
         )
-        here = copy.deepcopy(policy).cpu()  # whoever plays it does so in host memory
-        manifest = describe(self._player.name, self._world, self._config, here, source)
-        entry = policy_pool.add(self._folder, self._player.name, self.count, safetensors.to_bytes(manifest, here))
+        alike = build(self._interface, self._config, 0)  # in host memory, where a manifest tries what it describes
+        manifest = describe(self._player.name, self._world, self._config, alike, source)
+        entry = policy_pool.add(self._folder, self._player.name, self.count, safetensors.to_bytes(manifest, policy))
         self.count += 1
         log.info("event=frozen member=%s rows=%d checksum=%s", entry.name, rows, entry.checksum)

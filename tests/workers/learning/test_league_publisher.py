@@ -11,7 +11,7 @@ from safetensors.torch import load
 from protocol.config.run import parse_run
 from protocol.weights.version import Version
 from tests.workers import scripted
-from tests.workers.learning.test_policy_learner import COPIES, Bench
+from tests.workers.learning.test_policy_learner import COPIES, HERE, Bench
 from workers.league import policy_pool
 from workers.learning.league_publisher import LeaguePublisher
 from workers.planning.league_plan import PlayerPlan
@@ -22,7 +22,7 @@ ROWS = 4 * COPIES
 """That come with each segment of every copy: one update."""
 
 
-def league_bench(folder: Path, fresh: bool, rows_before: int = 0) -> Bench:
+def league_bench(folder: Path, fresh: bool, rows_before: int = 0, device: torch.device = HERE) -> Bench:
     """One who joins after every second update, and at most three times."""
     algorithm = {"name": "ppo", "anneal_entropy": True, "minibatches": 1, "segments": COPIES}
     policy = {"algorithm": algorithm, "network": {"hidden": [4]}, "segment_length": 4, "learning_rate": 0.1}
@@ -33,7 +33,7 @@ def league_bench(folder: Path, fresh: bool, rows_before: int = 0) -> Bench:
     def freezing(plan: PolicyPlan) -> LeaguePublisher:
         return LeaguePublisher(player, league, plan.interface, scripted.WORLD, plan.config, folder)
 
-    return Bench(run, rows_before=rows_before, freezing=freezing)
+    return Bench(run, rows_before=rows_before, freezing=freezing, device=device)
 
 
 def weights(bench: Bench) -> list[float]:
@@ -78,13 +78,11 @@ def test_who_goes_on_keeps_its_weights_and_the_schedules_of_the_run_J7(tmp_path:
     assert len(set(files)) == 3
 
 
-def test_weights_on_a_device_are_written_as_they_are(cuda: torch.device, tmp_path: Path) -> None:
-    bench = league_bench(tmp_path, fresh=False)
-    freezing = bench.member._freezing
-    assert freezing is not None
-    policy = bench.member.policy.to(cuda)
-    freezing.freeze(policy, Version(1, 2), train_steps=3, rows=4)
-    [entry] = policy_pool.entries(tmp_path, "one")
-    written = load(entry.path(tmp_path).read_bytes())
+def test_who_learns_on_a_device_joins_with_the_weights_of_there(cuda: torch.device, tmp_path: Path) -> None:
+    bench = league_bench(tmp_path, fresh=False, device=cuda)
+    bench.member.resume(None, Version(0, 0))
+    rates(bench, 2)
+    policy = bench.member.policy
+    written = load(policy_pool.entries(tmp_path, "one")[-1].path(tmp_path).read_bytes())
     assert all(torch.equal(written[name], tensor.cpu()) for name, tensor in acting_weights(policy).items())
-    assert next(policy.parameters()).device.type == cuda.type  # it learns on where it was
+    assert next(policy.parameters()).device.type == cuda.type

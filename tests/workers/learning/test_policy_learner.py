@@ -23,6 +23,7 @@ from workers.learning.policy_learner import PolicyLearner
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 COPIES = 4
+HERE = torch.device("cpu")
 
 
 class Bench:
@@ -35,6 +36,7 @@ class Bench:
         incarnation: int = 1,
         rows_before: int = 0,
         freezing: Callable[[PolicyPlan], LeaguePublisher] | None = None,
+        device: torch.device = HERE,
     ) -> None:
         self.plan: PolicyPlan = plan_policies(run, scripted.WORLD)["one"]
         self.source, self.counters = scripted.Source(), Counters(None, *scripted.LearnerReport.names(["one"]))
@@ -44,7 +46,7 @@ class Bench:
             run,
             1.0,
             incarnation,
-            torch.device("cpu"),
+            device,
             self.source,
             self.counters,
             self._publish,
@@ -54,8 +56,7 @@ class Bench:
         )
 
     def _publish(self, _: str, weights: WeightSource, version: Version) -> None:
-        assert isinstance(weights, np.ndarray)
-        self.published.append((version, weights.copy()))
+        self.published.append((version, (weights if isinstance(weights, np.ndarray) else weights()).copy()))
 
     def save(self) -> None:
         """A checkpoint now, on disk."""
