@@ -17,6 +17,7 @@ from workers.learning.league_publisher import LeaguePublisher
 from workers.planning.league_plan import PlayerPlan
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.export.safetensors import acting_weights
+from workers.policies.networks.actor_critic import ActorCritic
 
 ROWS = 4 * COPIES
 """That come with each segment of every copy: one update."""
@@ -83,6 +84,7 @@ def test_who_learns_on_a_device_joins_with_the_weights_of_there(cuda: torch.devi
     bench.member.resume(None, Version(0, 0))
     rates(bench, 2)
     policy = bench.member.policy
+    assert isinstance(policy, ActorCritic)
     written = load(policy_pool.entries(tmp_path, "one")[-1].path(tmp_path).read_bytes())
     assert all(torch.equal(written[name], tensor.cpu()) for name, tensor in acting_weights(policy).items())
     assert next(policy.parameters()).device.type == cuda.type
