@@ -15,10 +15,20 @@ import yaml
 
 from launch.config_loader import DEFAULT
 from protocol.config.run import Run
-from protocol.config.yaml_file import check_same_run, read_summary
+from protocol.config.yaml_file import check_same_run, read_run, read_summary
+from protocol.control.processors import available_cores
 from protocol.errors import ConfigurationError, disk_fault
 
-__all__ = ["can_go_on", "folder_for", "left_as_found", "make_folder", "remove", "take_checkpoints", "write_config"]
+__all__ = [
+    "can_go_on",
+    "folder_for",
+    "left_as_found",
+    "make_folder",
+    "on_this_machine",
+    "remove",
+    "take_checkpoints",
+    "write_config",
+]
 
 
 _LIBRARIES = ("gymnasium", "gymnasium_multi", "openspiel", "pettingzoo")
@@ -114,6 +124,17 @@ def take_checkpoints(other: Path, folder: Path) -> None:
         newest = max((path for path in policy.iterdir() if path.name.isdecimal()), key=lambda path: int(path.name))
         shutil.copytree(newest, aside / policy.name / newest.name)
     aside.rename(final)
+
+
+def on_this_machine(run: Run, folder: Path, gpu: bool = False) -> Run:
+    """`run` with its learners placed as is fastest here, where they have no `gpu`, or as they were when the run in
+    `folder` began."""
+    path, placed = folder / "config.yaml", run if gpu else run.on_cores(available_cores())
+    if run.on_cores(1) is not run and path.exists() and (folder / "state.json").exists():
+        before = read_run(path)
+        kept = {"learners": before.learners, "num_learner_processes": before.num_learner_processes}
+        return run.model_copy(update=kept)
+    return placed
 
 
 def write_config(run: Run, folder: Path) -> Path:

@@ -59,7 +59,7 @@ from workers.metrics.run_findings import RunFindings
 from workers.metrics.run_metrics import RunMetrics, check_trained
 from workers.metrics.segment_accounting import Pages, sum_counters
 from workers.planning.auxiliary_plan import plan_auxiliaries, plan_learners
-from workers.planning.cohorts import benefits_from_stacking, stacking_key
+from workers.planning.cohorts import kinds_of
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import plan_policies
@@ -110,7 +110,7 @@ class Coordinator:
         judge = RunFindings.of(plans, run, world)
         self._books = RunMetrics(run, list(plans), folder, auxiliaries, fixed, credits, judge, ProcessorUse())
         kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
-        kinds = {name: stacking_key(plan) for name, plan in plans.items() if benefits_from_stacking(plan)}
+        kinds = kinds_of(plans)
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds, server.refusals)
         server.counts = self._members.refused  # goes on with what an earlier coordinator counted
         self._asked_to_stop = threading.Event()

@@ -24,11 +24,12 @@ from launch.local.process import INCOMPLETE, Process, end_all, fork_client, star
 from launch.local.restarts import RestartManager, RunFailed
 from launch.local.signals import END_SECONDS, Interrupt
 from launch.local.view_reader import ViewReader
-from launch.run_dir import left_as_found, make_folder, remove, write_config
+from launch.run_dir import left_as_found, make_folder, on_this_machine, remove, write_config
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_summary
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
+from protocol.control.processors import available_cores
 from protocol.errors import ConfigurationError, Refused, Timeout
 from protocol.intervals import shown
 from protocol.memory.shared_file import sweep
@@ -74,6 +75,7 @@ def train(
     _check_devices(run)
     _check_datasets(run)
     sweep()
+    run = on_this_machine(run, folder, gpu=_on_gpu(run, "learner"))
     fresh = make_folder(folder)
     with left_as_found(folder, fresh):
         config = write_config(run, folder)
@@ -97,6 +99,8 @@ def train(
             welcome = _join(client, coordinator)
             if welcome is None:
                 return RunOutcome(True, read_summary(folder) or {})
+            if run.learners == "auto" and len(welcome.policies) > 1:
+                tell(_placed(len(welcome.policies), welcome.learners))
             client.start(lambda: Report(state="watching"))
             evaluations = int(run.evaluation is not None)
             for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluator", evaluations)):
@@ -121,6 +125,17 @@ def train(
                 remove(folder)
     code = coordinator.code
     return RunOutcome(code == 0, read_summary(folder) or {})
+
+
+def _placed(policies: int, learners: int) -> str:
+    """Which policies share learner processes, and why."""
+    cores = shown(available_cores())
+    if learners < policies:
+        processes = "a learner process" if learners == 1 else f"{learners} learner processes"
+        own = "`learners: process` gives each its own"
+        return f"{policies} policies share {processes}: alike ones learn fastest together on {cores} cores; {own}"
+    why = f"there are {cores} cores" if policies <= available_cores() else "too few are alike to gain by sharing one"
+    return f"each of {policies} policies has a learner process of its own: {why}"
 
 
 def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> RunOutcome:

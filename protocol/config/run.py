@@ -176,7 +176,7 @@ class Run(ConfigModel):
     learners: Learners = "process"
     """Which policies and auxiliaries share a learner process (protocol/config/trainable.py)."""
     num_learner_processes: int | None = Field(default=None, ge=1)
-    """Processes of `learners: cohort`, which a number alone implies; None: one."""
+    """Processes of `learners: cohort`, which a number alone implies, or at most of each kind of `auto`; None: one."""
     cohort: Computing = "auto"
     """How several policies in one process are computed."""
     steps: int = Field(default=10_000_000, ge=1)
@@ -291,6 +291,14 @@ class Run(ConfigModel):
     def groups(self) -> int:
         """Groups of copies that are played in turn; in lock-step these are the blocks of all actors together."""
         return self.environment.copies // self.act_block if self.lockstep else self.environment.async_factor
+
+    def on_cores(self, count: float) -> Self:
+        """The same run, all of it on one machine with so many: where nothing says who shares a learner process, as is
+        fastest there (workers/planning/cohorts.py)."""
+        said = "learners" in self.model_fields_set and self.learners != "auto"
+        if said or self.num_learner_processes or self.lockstep or self.cohort == "in_turn":
+            return self
+        return self.model_copy(update={"learners": "auto", "num_learner_processes": max(1, int(count))})
 
     def fixed(self, name: str) -> Fixed | None:
         """What policy `name` is if it does not learn; None if it does."""

@@ -43,7 +43,8 @@ class Trainable(ConfigModel):
 
 Learners = Literal["process", "cohort", "auto"] | dict[Name, Annotated[tuple[Name, ...], Field(min_length=1)]]
 """`process`: each policy has a process of its own; `cohort`: they share `num_learner_processes` (one); `auto`: those
-that can be computed as one share a process, where that is known to pay; or cohorts by name, each with its policies."""
+that can be computed as one share a process, where that is known to pay, or at most `num_learner_processes`, unless
+these are enough for all; or cohorts by name, each with its policies."""
 
 Computing = Literal["auto", "in_turn", "stacked", "branches"]
 """How a process computes several policies: one after the other, those of one kind as one, or on CUDA all side by side;
@@ -62,7 +63,7 @@ def settled(learners: Learners, said: bool, processes: int | None) -> Learners:
         return learners
     if not said:
         return "cohort"
-    if learners != "cohort":
+    if learners not in ("cohort", "auto"):
         what = "lists cohorts" if isinstance(learners, dict) else f"is {learners}"
         raise ConfigurationError("learners_conflict", reason=what, key="num_learner_processes")
     return learners

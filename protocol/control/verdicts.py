@@ -7,7 +7,7 @@ __all__ = ["verdict_line"]
 _ADVICE = {
     "balanced": "nobody waits; only a faster update or environment gains more",
     "actor-bound": "learners wait for data; more environment.copies, then more actors",
-    "processor-bound": "no core idles; more environment.copies, or learners: cohort",
+    "processor-bound": "no core idles; more environment.copies, or learners: auto",
     "learner-bound": "all wait for learners; fewer epochs, larger minibatches, a GPU",
     "network-bound": "all wait; a relay on each node, policy.compress, larger credits",
     "weight-bound": "weights come late; a smaller sync_interval, wire_weights: bf16",

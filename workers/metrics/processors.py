@@ -1,26 +1,18 @@
-"""The processors that this process may use, and how busy they are, whoever keeps them so."""
+"""How busy the processors are that this process may use, whoever keeps them so."""
 
 from __future__ import annotations
 
-import math
-import os
 import time
 from collections import deque
-from contextlib import suppress
-from pathlib import Path
 
 import psutil
 
-__all__ = ["ProcessorUse", "available_cores"]
+from protocol.control.processors import GROUP, affinity, quota
 
-_GROUP = Path("/sys/fs/cgroup")
+__all__ = ["ProcessorUse"]
+
 _WINDOW = 10.0
 """Seconds that the share of now is the mean of."""
-
-
-def available_cores() -> float:
-    """Cores that this process may use: its affinity, or less where a control group says so."""
-    return min(float(len(_affinity())), _quota())
 
 
 class ProcessorUse:
@@ -48,21 +40,10 @@ class ProcessorUse:
 
 def _seconds(now: float) -> tuple[float, float]:
     """(busy, there were) of processors since some moment: of the control group where it has less than the affinity."""
-    used, quota = _affinity(), _quota()
-    if quota < len(used):
-        told = dict(line.split() for line in (_GROUP / "cpu.stat").read_text().splitlines())
-        return int(told["usage_usec"]) / 1e6, quota * now
+    used, most = affinity(), quota()
+    if most < len(used):
+        told = dict(line.split() for line in (GROUP / "cpu.stat").read_text().splitlines())
+        return int(told["usage_usec"]) / 1e6, most * now
     times = [one for number, one in enumerate(psutil.cpu_times(percpu=True)) if number in used]
     there = sum(map(sum, times))
     return there - sum(one.idle + getattr(one, "iowait", 0.0) for one in times), there
-
-
-def _affinity() -> set[int]:
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {*range(os.cpu_count() or 1)}
-
-
-def _quota() -> float:
-    with suppress(OSError, ValueError):
-        quota, period = (_GROUP / "cpu.max").read_text().split()
-        return math.inf if quota == "max" else int(quota) / int(period)
-    return math.inf

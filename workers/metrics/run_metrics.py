@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from protocol.config.run import Run
+from protocol.control.processors import available_cores
 from protocol.control.verdicts import verdict_line
 from protocol.errors import TrainingFault
 from protocol.experience.receipt_log import ReceiptLog
@@ -27,7 +28,7 @@ from workers.metrics.bottleneck import bottleneck
 from workers.metrics.diagnostics import FINDINGS, Excess, batches_checked, findings_of
 from workers.metrics.episode_returns import RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History
-from workers.metrics.processors import ProcessorUse, available_cores
+from workers.metrics.processors import ProcessorUse
 from workers.metrics.run_findings import Random, RunFindings
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters, summed
 from workers.metrics.step_time import span, stepped

@@ -12,7 +12,15 @@ from protocol.errors import ConfigurationError
 from workers.planning.data_parallel import rank_names
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan
 
-__all__ = ["BRANCHES", "benefits_from_stacking", "check_cohorts", "learners_of", "stacking_key", "stacks_of"]
+__all__ = [
+    "BRANCHES",
+    "benefits_from_stacking",
+    "check_cohorts",
+    "kinds_of",
+    "learners_of",
+    "stacking_key",
+    "stacks_of",
+]
 
 _ENOUGH = 4
 """Policies of one kind from which on `auto` makes a cohort of them, and stacks them: two took as long stacked as in
@@ -116,9 +124,20 @@ def stacking_key(plan: TrainingPlan) -> str:
     return f"{shapes}|{plan.config.network.model_dump_json()}|{same}|{plan.config.compile}"
 
 
+def kinds_of(plans: Mapping[str, TrainingPlan]) -> dict[str, str]:
+    """The kind of each of `plans` that gains by being computed with others of it."""
+    return {name: stacking_key(plan) for name, plan in plans.items() if benefits_from_stacking(plan)}
+
+
 def learners_of(run: Run, policies: Sequence[str], kinds: Mapping[str, str]) -> dict[str, list[str]]:
-    """The learner processes of a run by name, each with its policies, in their order; `kinds` of those that may be
-    stacked."""
+    """The learner processes of a run by name, each with its policies, in their order; `kinds` of those that gain by
+    being stacked.
+
+    `auto`: four or more of one kind share a process, in as many processes as there may be of each kind with as many
+    members, unless each policy may have its own. On two cores beside one actor, eight policies made 63,000 agent steps
+    a second in a process each, 82,000 in one, 114,000 in two; three, which are computed in turn where they share,
+    62,000, 32,000 and 51,000 (workers/README.md#cohorts).
+    """
     alone = {name: [policy] for policy in policies for name in rank_names(policy, run.ranks(policy))}
     if run.learners == "process":
         return alone
@@ -130,10 +149,12 @@ def learners_of(run: Run, policies: Sequence[str], kinds: Mapping[str, str]) -> 
     if isinstance(run.learners, dict):
         cohorts = {policy: name for name, members in run.learners.items() for policy in members}
     else:
-        first: dict[str, str] = {}
-        cohorts = {policy: first.setdefault(kind, policy) for policy in policies if (kind := kinds.get(policy))}
-        sizes = list(cohorts.values())
-        cohorts = {policy: name for policy, name in cohorts.items() if sizes.count(name) >= _ENOUGH}
+        cohorts, most = {}, run.num_learner_processes
+        for kind in dict.fromkeys(kinds.values()) if most is None or most < len(policies) else ():
+            alike = [policy for policy in policies if kinds.get(policy) == kind]
+            processes = min(most or 1, len(alike) // _ENOUGH) if kind else 0
+            for part in (alike[i::processes] for i in range(processes)):
+                cohorts |= dict.fromkeys(part, part[0])
     found: dict[str, list[str]] = {}
     for policy in policies:
         for name in rank_names(cohorts.get(policy, policy), run.ranks(policy)):

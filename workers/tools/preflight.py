@@ -32,6 +32,7 @@ from packaging.requirements import Requirement
 from protocol import RELEASE
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
+from protocol.control.processors import available_cores
 from protocol.errors import ConfigurationError, RookeryError, one_sentence
 from protocol.errors.distribution import DISTRIBUTION
 from protocol.experience.ring_buffer import ring_size
@@ -44,8 +45,8 @@ from workers import freeze_startup_objects
 from workers.environments.registry import describe
 from workers.learning.device import choose_device
 from workers.metrics.diagnostics import findings_of
-from workers.metrics.processors import available_cores
 from workers.planning.auxiliary_plan import plan_learners
+from workers.planning.cohorts import kinds_of, learners_of
 from workers.planning.foreseen import expected_lag, expected_passes, expected_updates, foreseen
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.entry_points import add_cwd_to_path
@@ -244,9 +245,9 @@ def disk(situation: RunContext) -> tuple[State, str]:
 
 def cores(situation: RunContext) -> tuple[State, str]:
     """As many cores as workers that compute, or a word that they take turns."""
-    run = situation.run
     there = available_cores()
-    learners = run.num_learner_processes or max(1, len(situation.plans))
+    run = situation.run.on_cores(there)
+    learners = len(learners_of(run, [*situation.plans], kinds_of(situation.plans)))
     busy = learners + run.actors * max(1, run.environment.processes)
     says = f"{busy} processes compute, on {there:g} cores"
     threads = os.environ.get("OMP_NUM_THREADS")

@@ -20,7 +20,7 @@ from workers import freeze_startup_objects
 from workers.coordination.assignments import Assignments
 from workers.environments.registry import describe
 from workers.planning.auxiliary_plan import plan_auxiliaries
-from workers.planning.cohorts import stacking_key
+from workers.planning.cohorts import kinds_of
 from workers.planning.policy_plan import plan_policies
 from workers.planning.shared_observation_plan import plan_common
 from workers.rollout.players.scripted_player import check_fixed
@@ -37,8 +37,7 @@ def resource_summary(run: Run) -> dict[str, Any]:
     policies = plan_policies(run, world)
     plans = {**policies, **plan_auxiliaries(run, policies)}
     check_fixed(run, world)
-    kinds = {name: stacking_key(plan) for name, plan in policies.items()}
-    places = Assignments(run, list(plans), kinds)
+    places = Assignments(run, list(plans), kinds_of(policies))
     common = plan_common(plans, world)
     shared = 0 if common is None else common.layout.offsets(common.pool)[1]
     pools = {name: plan.layout.offsets(plan.pool_slots)[1] for name, plan in plans.items() if not plan.static}

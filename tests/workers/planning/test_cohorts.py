@@ -47,6 +47,32 @@ def test_auto_makes_a_cohort_of_enough_policies_of_one_kind() -> None:
     assert found == {"learner-a": ["a", "b", "d", "e"], "learner-c": ["c"], "learner-f": ["f"]}
 
 
+@pytest.mark.parametrize(
+    ("cores", "expected"),
+    [
+        (1, [[*"abcdefghi"], ["z"]]),
+        (2, [["a", "c", "e", "g", "i"], ["b", "d", "f", "h"], ["z"]]),
+        (9, [["a", "c", "e", "g", "i"], ["b", "d", "f", "h"], ["z"]]),
+        (10, [[name] for name in "abcdefghiz"]),
+    ],
+    ids=["one", "two", "no-stack-of-less-than-four", "one-for-each"],
+)
+def test_on_one_machine_alike_policies_share_as_many_processes_as_it_has_cores(
+    cores: int, expected: list[list[str]]
+) -> None:
+    run = parse_run({}).on_cores(cores)
+    kinds = dict.fromkeys("abcdefghi", "x") | {"z": ""}
+    assert sorted(learners_of(run, [*"abcdefghiz"], kinds).values()) == expected
+
+
+@pytest.mark.parametrize(
+    "said", [{"learners": "process"}, {"num_learner_processes": 3}, {"cohort": "in_turn"}, {"schedule": "lockstep"}]
+)
+def test_what_is_said_of_learners_holds_on_any_machine(said: dict[str, Any]) -> None:
+    run = parse_run({"environment": {"copies": 16}, **said})
+    assert run.on_cores(2) == run
+
+
 def test_policies_are_of_one_kind_whose_rates_and_clipping_alone_differ() -> None:
     one = plans({"policies": {"b": {"learning_rate": 0.1, "max_grad_norm": 9.0}}})
     assert stacking_key(one["a"]) == stacking_key(one["b"]) != ""
