@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import shutil
 import statistics
 import subprocess
@@ -54,18 +55,25 @@ def rookery(*arguments: str) -> Any:
     return json.loads(ended.stdout)
 
 
+def processor_seconds() -> float:
+    """Of all commands that have ended, with their workers."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def cell_line(cell: Cell, folder: Path) -> dict[str, Any]:
     """Makes the run in `folder` and plays its policies without exploring."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     config = folder.parent / f"{folder.name}.yaml"
     config.write_text(yaml.safe_dump(cell.config, sort_keys=False))
-    began = time.monotonic()
+    began, before = time.monotonic(), processor_seconds()
     summary = rookery("train", str(config), "--run-dir", str(folder), "--no-progress", "--json")
     task = cell.pair.task
     line = {
         "steps": summary["agent_steps"],
         "seconds": round(time.monotonic() - began, 1),
+        "processor": round(processor_seconds() - before, 1),
         "lag": round(summary["lag"]["mean"], 1),
         "findings": sorted({one["finding"] for one in summary["health"]["findings"]}),
         "last": task.agents * statistics.mean(one["last"] for one in summary["returns"].values()),
