@@ -67,6 +67,17 @@ _SAID = 300
 """Characters of what was given that a sentence repeats."""
 
 
+_ON_REPLAY = {one.model_fields["name"].default for one in (IQN, DQN, C51, VDN, QMIX, SAC)}
+
+
+def _pace(algorithm: str) -> dict[str, int]:
+    """Defaults that go with an algorithm. On replay rows are learned from, and what was learned is acted on, while they
+    are new: reference implementations update after each step (Stable-Baselines3's SAC), 4 (its DQN) or 10 (CleanRL's).
+    """
+    near = algorithm in _ON_REPLAY
+    return {"segment_length": 8 if near else 64, "sync_interval": 8 if near else 50}
+
+
 class PolicyConfig(Trainable):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
@@ -77,14 +88,14 @@ class PolicyConfig(Trainable):
     network: Network = Field(default_factory=Network, alias="model_config")
     """What it computes with; `model_config` is the same key."""
     segment_length: int = Field(default=64, ge=1, le=65_535)
-    """Steps of a segment."""
+    """Steps of a segment; with an algorithm on replay 8 by default, which trains while what it trains on is new."""
     flow: Literal["block", "drop_oldest", "drop_newest"] | None = None
     """What an actor does that has no credit: wait, overwrite its oldest segment (in replay only where its learner is
     silent), or discard the new one; None: `drop_oldest` in replay, `block` otherwise and in lock-step."""
     flush_after: float | None = Field(default=None, gt=0)
     """Seconds after which a segment is sent although it is not full; None: never."""
     sync_interval: int = Field(default=50, ge=1)
-    """Turns from one look for new weights to the next."""
+    """Turns from one look for new weights to the next; with an algorithm on replay 8 by default."""
     ranks: int = Field(default=1, ge=1, le=1024)
     """Learner processes that train this policy together, each on the segments of its own actors (data parallel)."""
     compile: bool = False
@@ -104,6 +115,7 @@ class PolicyConfig(Trainable):
                 data["algorithm"] = {"name": "ppo", **data["algorithm"]}
                 if (name := data["algorithm"]["name"]) in FIXED:
                     raise ConfigurationError("fixed_policy_in_common", algorithm=name, key="algorithm")
+                data = {**_pace(name), **data}
         return data
 
     @model_validator(mode="after")
@@ -311,7 +323,8 @@ class Run(ConfigModel):
         """The configuration of policy `name`, which learns: the common one with its overrides, sections merged key by
         key.
 
-        An override of `algorithm` that names another algorithm starts from that algorithm's defaults.
+        An override of `algorithm` that names another algorithm starts from that algorithm's defaults, and so do segment
+        and synchronization where they are those of the common algorithm.
         """
         try:
             override = without_aliases(self.policies.get(name, {}))
@@ -321,6 +334,9 @@ class Run(ConfigModel):
         for key, value in override.items():
             if key in ("algorithm", "network") and isinstance(value, Mapping):
                 other = key == "algorithm" and value.get("name", base[key]["name"]) != base[key]["name"]
+                if other:
+                    usual = _pace(base[key]["name"]).items()
+                    base = {name: told for name, told in base.items() if (name, told) not in usual}
                 base[key] = dict(value) if other else {**base[key], **value}
             else:
                 base[key] = value

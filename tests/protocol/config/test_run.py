@@ -218,6 +218,25 @@ def test_an_override_keeps_what_it_does_not_name() -> None:
     assert other == run.policy
 
 
+@pytest.mark.parametrize(
+    ("common", "override", "pace"),
+    [
+        ({}, {}, (64, 50)),
+        ({"algorithm": {"name": "dqn"}}, {}, (8, 8)),
+        ({}, {"algorithm": {"name": "dqn"}}, (8, 8)),
+        ({"algorithm": {"name": "dqn"}}, {"algorithm": {"name": "ppo"}}, (64, 50)),
+        ({"segment_length": 5}, {"algorithm": {"name": "sac"}}, (5, 8)),
+        ({"algorithm": {"name": "dqn"}, "sync_interval": 3}, {"algorithm": {"name": "ppo"}}, (64, 3)),
+        ({"algorithm": {"name": "dqn"}}, {"segment_length": 5}, (5, 8)),
+    ],
+)
+def test_segments_are_short_and_weights_new_by_default_on_replay_alone(
+    common: dict[str, Any], override: dict[str, Any], pace: tuple[int, int]
+) -> None:
+    config = parse_run({"policy": common, "policies": {"gem": override}}).policy_config("gem")
+    assert (config.segment_length, config.sync_interval) == pace
+
+
 def test_an_anchored_run_has_the_paths_of_the_folder_it_was_anchored_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,5 +76,5 @@ def test_a_policys_layout_follows_from_its_world_and_algorithm() -> None:
     assert shapes["final_observation"] == ("|u1", (2, 3, 5, 5))  # 64 rows hold at most 3 ends of 30 steps
     assert shapes["final_row"] == ("<i4", (2, 3))
     assert {"log_probability", "value"} <= shapes.keys()
-    assert (iqn.before, iqn.rows) == (3, 68)
+    assert (iqn.before, iqn.rows) == (3, 12)
     assert ppo.hash != iqn.hash

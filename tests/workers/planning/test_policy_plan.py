@@ -67,13 +67,13 @@ def of(name: str, **keys: Any) -> dict[str, Any]:
         (6, of("ppo", minibatches=4), "minibatches_do_not_divide_batch", {"policy": "a", "count": 6, "minibatches": 4}),
         (
             64,
-            of("iqn", buffer_capacity=10_000, learning_starts=9_000),
+            {**of("iqn", buffer_capacity=10_000, learning_starts=9_000), "segment_length": 64},
             "learning_starts_beyond_rings",
             {"value": 9000, "limit": 8192},
         ),
         (
             1,
-            of("iqn", buffer_capacity=100, learning_starts=1, batch_size=65),
+            {**of("iqn", buffer_capacity=100, learning_starts=1, batch_size=65), "segment_length": 64},
             "batch_exceeds_ring",
             {"value": 65, "limit": 64},
         ),
@@ -81,7 +81,7 @@ def of(name: str, **keys: Any) -> dict[str, Any]:
         (64, {"credits": 100}, "credits_not_a_multiple", {"policy": "a", "credits": 100, "choices": "64 or 128"}),
         (
             1,
-            of("iqn", error_buffer=10, batch_size=64, replay_ratio=4.0),
+            {**of("iqn", error_buffer=10, batch_size=64, replay_ratio=4.0), "segment_length": 64},
             "error_buffer_too_small",
             {"policy": "a", "value": 10, "expected": 160},
         ),
