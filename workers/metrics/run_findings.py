@@ -30,6 +30,9 @@ _LEAST = 20
 """Random episodes from which on their mean says something."""
 _SURE = 2.0
 """Standard errors that are better than random."""
+_LUCK = 4.0
+"""Times all that is earned, from which on the doubt in what a random player earns is luck of both signs, which says
+nothing of who learns: one that finds a single reward of one sign has a doubt of twice what it earns."""
 _CLEARLY = 8.0
 """Of the best, from which on something has been learned that may be lost."""
 _KEPT = 0.5
@@ -85,7 +88,11 @@ class RunFindings:
         }
         learned = {policy: told["random"] + _CLEARLY * told["random_stderr"] for policy, told in chance.items()}
         forgotten = all(means[policy] < kept[policy] and self._best[policy] > learned[policy] for policy in self.agents)
-        behind = all(means[policy] <= bound[policy] for policy in self.agents)
+        behind = all(
+            means[policy] <= bound[policy]
+            and bound[policy] - told["random"] <= _LUCK * max(abs(told["random"]), abs(means[policy]))
+            for policy, told in chance.items()
+        )
         for policy, holds in found.items():
             least = _ENTROPY * self.uniform.get(policy, -math.inf)
             if forgotten:

@@ -28,7 +28,7 @@ def found(
 def agents(*earned: float) -> dict[str, dict[str, float]]:
     """What random players of agents `a`, `b`... earn."""
     return {
-        name: {"random": mean, "random_stderr": 1.0, "random_episodes": 100}
+        name: {"random": mean, "random_stderr": float(mean != 0), "random_episodes": 100}
         for name, mean in zip("abc", earned, strict=False)
     }
 
@@ -91,6 +91,14 @@ def test_a_world_in_which_nobody_finds_a_reward_is_told_and_one_of_opponents_is_
         judge = RunFindings({"p": "a", "q": "b"}, {})
         told = judge.look(0.9, {"p": earned[0] / 2, "q": earned[1] / 2}, agents(*earned), {})
         assert {*told["p"], *told["q"]} == expected
+
+
+def test_what_luck_of_both_signs_hides_is_not_told() -> None:
+    """A random player earns 0.5, give or take 13; one who finds one reward in 200 episodes 0.005, give or take that."""
+    lucky = {"a": {"random": 0.5, "random_stderr": 13.0, "random_episodes": 200}}
+    assert found([2.0], chance=lucky) == set()
+    rare = {"a": {"random": 0.005, "random_stderr": 0.005, "random_episodes": 200}}
+    assert found([0.0], chance=rare) == {"no_better_than_random"}
 
 
 def test_a_policy_that_earns_less_because_another_learns_is_well() -> None:
