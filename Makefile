@@ -128,7 +128,7 @@ $(BIN)/python:
 # torch first: everything else then fits the torch that is there, and its download is not repeated when a later step fails
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/python
 	$(PIP) torch
-	$(PIP) -e .
+	$(PIP) -e '.[dashboard]'
 	@touch $@
 
 $(TESTABLE): $(INSTALLED)

@@ -98,12 +98,15 @@ def look(place: CoordinatorAddress) -> dict[str, Any]:
         return {"stage": "over", "summary": summary}
     if refused:
         raise Refused("coordinator_answer_unusable", peer=place.url, reason=refused)
+    log = None if place.folder is None else place.folder / "logs" / "coordinator.out"
+    if not place.url and log is not None and log.is_file():
+        raise Refused("run_never_began", file=log)
     where = place.url or f"{place.folder}, a run in one process"
     raise Timeout("coordinator_silent", peer=where)
 
 
 @click.command()
-@click.argument("source", metavar="[RUN-FOLDER or URL]")
+@click.argument("source", metavar="RUN-FOLDER|URL")
 @click.option("--watch", is_flag=True, help="Go on until the run ends.")
 @click.option("--json", "as_json", is_flag=True, help="Print the view as JSON, a line each time.")
 def status(source: str, watch: bool, as_json: bool) -> None:
@@ -145,12 +148,14 @@ def _show(console: Console, view: dict[str, Any]) -> None:
     if "summary" in view:
         summary = view["summary"]
         console.print(summary_table(summary))
-        how = "complete" if summary["complete"] else "ended early"
+        how, errors = "complete" if summary["complete"] else "ended early", summary.get("errors", [])
         made, verdict = f"{summary['agent_steps']:,} agent steps", summary["verdict"]
         if rows := read_rows(summary):
             made = f"{sum(told['trained'] for told in rows.values()):,} rows trained"
-        waited = "" if verdict == "starting" else f"; {verdict_line(verdict)}"
+        waited = "" if verdict == "starting" or errors else f"; {verdict_line(verdict)}"
         console.print(f"{how}: {made} in {shown(summary['seconds'])} s{waited}", highlight=False)
+        for fault in errors:
+            console.print(f"{fault['worker']}: {fault['error']}", highlight=False, markup=False)
     elif "made" in view:
         console.print(render(view))
     else:

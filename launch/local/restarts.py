@@ -47,7 +47,8 @@ class RestartManager:
             if now >= process.again_at:
                 start(process)
             return
-        needless = code == REFUSED and (process.budget.again or _told(process, "nothing_left_to_do"))
+        over = _told(process, "nothing_left_to_do") or _told(process, "run_has_ended")  # it was stopped meanwhile
+        needless = code == REFUSED and (process.budget.again or over)
         if process.in_order() or (needless and process.crash() is None):
             process.done = True  # others have taken over what was left to do, or an earlier life of the run had done it
         else:

@@ -30,7 +30,7 @@ from protocol.config.yaml_file import read_summary
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
 from protocol.control.processors import available_cores
-from protocol.errors import ConfigurationError, Refused, Timeout
+from protocol.errors import ConfigurationError, EnvironmentFault, Refused, RookeryError, Timeout
 from protocol.intervals import shown
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Welcome
@@ -162,7 +162,7 @@ def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell:
         return RunOutcome(False, summary)
     if interrupt.count and process.code == -signal.SIGTERM:
         raise RunFailed("run_interrupted_early", reason="")
-    refused = _refused(process, tell)
+    refused = _refused(process, tell, ConfigurationError)
     if refused is not None and fresh:
         remove(folder)
     kept = "; what it had trained is kept, with a summary" if summary else ""
@@ -335,14 +335,13 @@ def _tell_waits(processes: Sequence[Process], told: set[str], tell: Callable[[st
                 tell(f"{process.output.stem}: {said}")
 
 
-def _refused(process: Process, tell: Callable[[str], None]) -> ConfigurationError | None:
-    """What was wrong with the configuration, if that ended a process that nobody starts again; its traceback is told in
-    any case."""
+def _refused(process: Process, tell: Callable[[str], None], *kinds: type[RookeryError]) -> RookeryError | None:
+    """What the user has to correct, if a fault of these `kinds` ended a process that nobody starts again; its traceback
+    is told in any case."""
     if said := process.traceback():
         tell(said)
-    if process.code == ConfigurationError.exit_code:
-        return ConfigurationError.heard(process.last_words(1).removeprefix(f"{process.role}: "))
-    return None
+    said = process.last_words(1).removeprefix(f"{process.role}: ")
+    return next((kind.heard(said) for kind in kinds if process.code == kind.exit_code), None)
 
 
 def _coordinator_failure(coordinator: Process) -> RunFailed:
@@ -364,7 +363,7 @@ def _address(folder: Path, coordinator: Process, interrupt: Interrupt, tell: Cal
     while (now := time.monotonic()) < end and not interrupt.count:
         if coordinator.code is not None:
             fault = RunFailed("coordinator_not_started", reason=coordinator.why(), file=coordinator.output)
-            raise _refused(coordinator, tell) or fault
+            raise _refused(coordinator, tell, ConfigurationError, EnvironmentFault) or fault
         if place.exists():
             said = json.loads(place.read_text())
             if said["pid"] == coordinator.popen.pid:

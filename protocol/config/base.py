@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from protocol.config.synonyms import SYNONYMS
+from protocol.config.synonyms import SYNONYMS, VARIANTS
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
@@ -148,6 +148,8 @@ def _elsewhere(place: str, model: type[BaseModel], prefix: str) -> str:
 def _value_meant(value: object, choices: list[str]) -> str:
     """A question, where one of `choices` is spelled much like `value`."""
     word, numbered, _ = str(value).lower().partition(":")
+    if VARIANTS.get(word, ("",))[0] in choices:
+        return f" (here that is {' with '.join(VARIANTS[word])})"
     near = get_close_matches("cuda" if word == "gpu" else word, choices, 1, _NEAR)
     which = " CUDA_VISIBLE_DEVICES says which one" * (near == ["cuda"] and bool(numbered))
     return f" (is {near[0]} meant?{which})" if near else ""

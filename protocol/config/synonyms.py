@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["SYNONYMS"]
+__all__ = ["SYNONYMS", "VARIANTS"]
 
 _BATCH = "n_steps * num_envs / batch_size"
 SYNONYMS: Mapping[str, tuple[str, str]] = {
@@ -102,3 +102,11 @@ SYNONYMS: Mapping[str, tuple[str, str]] = {
 }
 """Its name there -> our key, and what to write for its value where that is another one; where there is no such key, why
 none is needed."""
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "ddqn": ("dqn",),
+    "ippo": ("ppo",),
+    "mappo": ("ppo", "central_critic: true"),
+    "rainbow": ("c51", "dueling: true, noisy: true, epsilon: 0, priority_alpha: 0.5, n_step: 3"),
+    "rppo": ("ppo", "policy.network.recurrent: lstm"),
+}
+"""Other names of algorithms -> ours, and the keys that make it so."""

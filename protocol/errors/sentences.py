@@ -672,6 +672,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "relay_there_already": "node {node} has a relay (pid {pid}); stop one",
         "relay_without_node": "a relay does not say which node it serves; give it --node",
         "run_has_ended": "this run has ended; start another with `rookery train`",
+        "run_never_began": "the run never began; its coordinator tells why in {file}",
         "run_is_ending": "this run is ending; wait for the next",
         "schemas_differ": "{peer} speaks {value}, the other end (release {release}) {expected}; install the same release, or the one before or after it, on both",
         "share_spent": "this connection sent more than {limit} bytes within a second, and the rest of them is not read; send less at once",

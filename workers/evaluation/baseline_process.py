@@ -100,7 +100,7 @@ class BaselineProcess:
         elif self._stopped or self.left:
             missing = "the run was stopped before all was played"
         else:
-            missing = f"their {self.budget:.3g} s, in which their process begins, too, were over before all was played"
+            missing = f"the {self.budget:.3g} s that their process had were over before all was played"
         return {
             "baselines": by_policy,
             "baselines_missing": missing,

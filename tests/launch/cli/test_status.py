@@ -27,6 +27,7 @@ def status(*arguments: str) -> Result:
 
 def announce(folder: Path, url: str, run_id: str = "0123abcd") -> None:
     """What a coordinator leaves in its run's folder."""
+    folder.mkdir(exist_ok=True)
     (folder / "config.yaml").write_text(yaml.safe_dump({}))
     (folder / "coordinator.json").write_text(json.dumps({"address": "", "http": url, "pid": 1}))
     (folder / "run_id").write_text(run_id)
@@ -72,6 +73,24 @@ def test_a_run_that_is_over_is_told_by_its_folder_even_if_another_has_its_port(r
         cloned = {"verdict": "starting", "rows": {"p": {"read": 8, "trained": 4_000}}, "returns": {"p": curve}}
         (run_dir / "summary.json").write_text(json.dumps({**summary, **cloned}))
         assert status(str(run_dir)).output.endswith("complete: 4,000 rows trained in 2 s\n")
+
+
+def test_what_ended_a_run_is_told_instead_of_what_it_waited_for(run_dir: Path) -> None:
+    summary = {"complete": False, "agent_steps": 5_000, "seconds": 2.0, "verdict": "actor-bound", "baselines": {}}
+    fault = {"worker": "actor-0", "incarnation": 2, "error": "the reward is nan [agent_data_invalid]"}
+    announce(run_dir, "")
+    (run_dir / "summary.json").write_text(json.dumps({**summary, "returns": {}, "errors": [fault]}))
+    said = status(str(run_dir)).output
+    assert "actor-0: the reward is nan [agent_data_invalid]" in said
+    assert "actor-bound" not in said
+
+
+def test_a_run_that_never_began_has_left_a_log(run_dir: Path) -> None:
+    announce(run_dir, "")
+    (run_dir / "coordinator.json").unlink()
+    (run_dir / "logs").mkdir()
+    (run_dir / "logs" / "coordinator.out").write_text("")
+    assert kinds_in(status(str(run_dir)).output) == ["run_never_began"]
 
 
 def test_the_token_is_asked_for_in_a_sentence(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

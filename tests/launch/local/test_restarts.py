@@ -135,14 +135,15 @@ def test_who_ends_with_0_and_did_not_say_that_its_work_was_done_is_started_again
 
 def test_who_is_refused_fails_the_run_unless_nothing_is_left_for_it_to_do(scripts: Path) -> None:
     told: list[str] = []
-    for kind in ("nothing_left_to_do", "identity_in_use"):
+    for kind in ("nothing_left_to_do", "run_has_ended", "identity_in_use"):
         (scripts / f"{kind}.py").write_text(f"import sys\nprint('actor: why [{kind}]', file=sys.stderr)\nsys.exit(3)\n")
-    done, refused = (
+    *done, refused = (
         start_process("actor", [kind], scripts / "logs" / f"{kind}.out", restarts=1)
-        for kind in ("nothing_left_to_do", "identity_in_use")
+        for kind in ("nothing_left_to_do", "run_has_ended", "identity_in_use")
     )
-    looked_after(RestartManager(told.append), done)
-    assert done.done
+    for one in done:
+        looked_after(RestartManager(told.append), one)
+        assert one.done
     why = "ended with exit code 3: why [identity_in_use]"
     with raises(RunFailed, "worker_lost", peer="actor", reason=why, again="", file=refused.output):
         looked_after(RestartManager(told.append), refused)
