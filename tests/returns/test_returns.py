@@ -17,7 +17,7 @@ from workers.planning.foreseen import foreseen
 from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import plan_policies
 
-SOURCE = re.compile(r"https://\S+|workers/README.md")
+SOURCE = re.compile(r"https://\S+|\.\./\.\./workers/README\.md")
 
 
 def test_there_are_at_least_twenty_pairs_each_with_three_seeds() -> None:
