@@ -67,12 +67,13 @@ _SAID = 300
 """Characters of what was given that a sentence repeats."""
 
 
-_ON_REPLAY = {one.model_fields["name"].default for one in (IQN, DQN, C51, VDN, QMIX, SAC)}
+_ON_REPLAY = [one.model_fields["name"].default for one in (IQN, DQN, C51, VDN, QMIX, SAC)]
 
 
-def _pace(algorithm: str) -> dict[str, int]:
-    """Defaults that go with an algorithm. On replay rows are learned from, and what was learned is acted on, while they
-    are new: reference implementations update after each step (Stable-Baselines3's SAC), 4 (its DQN) or 10 (CleanRL's).
+def _pace(algorithm: object) -> dict[str, int]:
+    """Defaults that go with an algorithm, whatever the user wrote for one. On replay rows are learned from, and what
+    was learned is acted on, while they are new: reference implementations update after each step (Stable-Baselines3's
+    SAC), 4 (its DQN) or 10 (CleanRL's).
     """
     near = algorithm in _ON_REPLAY
     return {"segment_length": 8 if near else 64, "sync_interval": 8 if near else 50}

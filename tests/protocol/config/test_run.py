@@ -81,6 +81,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"policy": {"algorithm": {"name": "a2c"}}}, "policy.algorithm.name", "choice_unknown 'a2c'"),
     ({"policies": {"gem": {"algorithm": "trpo"}}}, "policies.gem.algorithm.name", "choice_unknown 'trpo'"),
     ({"policy": {"algorithm": "reinforce"}}, "policy.algorithm.name", "choice_unknown impala"),
+    ({"policy": {"algorithm": {"name": ["dqn"]}}}, "policy.algorithm.name", "choice_unknown dqn"),
     ({"policy": {"algorithm": "mappo"}}, "policy.algorithm.name", "choice_unknown central_critic"),
     ({"policy": {"algorithm": 3}}, "policy.algorithm", "value_invalid 3"),
     ({"learners": 2}, "learners", "value_invalid cohort"),
