@@ -39,6 +39,43 @@ ROOMS = (
     *("algorithms", "learning", "coordination", "relaying", "roles", "tools"),
 )
 """The folders of workers, each of which imports only what stands left of it; `roles` are its own files."""
+LINES = {
+    "protocol": 11_200,
+    "workers/algorithms": 2_000,
+    "workers/coordination": 1_250,
+    "workers/learning": 4_300,
+    "workers/policies": 3_400,
+    "workers/rollout": 1_700,
+    "": 46_300,
+}
+"""Lines with a token of code, docstrings aside, that a room has at most, and the product: they only fall."""
+LONGEST = 60
+LONG = {
+    "launch/local/supervisor.py:_supervise": 61,
+    "launch/local/supervisor.py:train": 61,
+    "workers/algorithms/ppo.py:objective": 62,
+    "workers/learning/policy_learner.py:__init__": 70,
+    "workers/metrics/run_metrics.py:observe": 68,
+    "workers/sequential.py:__init__": 66,
+}
+"""Lines of the functions that are longer than all others."""
+WIDEST = 8
+WIDE = {
+    "protocol/experience/receiver.py": 9,
+    "protocol/experience/sender.py": 14,
+    "protocol/memory/row_buffer.py": 9,
+    "protocol/simulator/client.py": 11,
+    "workers/environments/simulators/launcher.py": 10,
+    "workers/league/actor_league.py": 9,
+    "workers/learning/buffers/batch_assembler.py": 10,
+    "workers/learning/buffers/replay_buffer.py": 13,
+    "workers/learning/policy_learner.py": 13,
+    "workers/policies/networks/categorical_network.py": 11,
+    "workers/policies/networks/quantile_network.py": 10,
+    "workers/relaying/segment_relay.py": 9,
+    "workers/rollout/agent_collector.py": 9,
+}
+"""Parameters of the constructors that take more than all others."""
 BESIDE = ("__init__.py", "README.md", "py.typed")
 ENTRIES = 15
 """The most files and folders of a folder, these aside."""
@@ -247,6 +284,47 @@ def test_folders_are_small_enough_to_be_read_at_a_glance() -> None:
     assert {name: size for name, size in sizes.items() if size > ENTRIES and name not in data} == {
         Path("workers"): len(ROOMS) - 1 + len(PROGRAMS)
     }
+
+
+def code_lines(source: str) -> int:
+    """Lines with a token of code; a string that is a statement is a docstring."""
+    rows = enumerate(map(str.strip, source.splitlines()), 1)
+    lines = {number for number, row in rows if row and not row.startswith("#")}
+    for node in nodes(source):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """All of the product's, each with its file."""
+    for path in sorted(path for layer in LAYERS for path in modules(layer).values()):
+        for node in nodes(path.read_text(encoding="utf-8")):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield path.relative_to(ROOT).as_posix(), node
+
+
+def test_rooms_and_the_product_become_smaller() -> None:
+    """Where one is far below, its number falls as well."""
+    every = [path for layer in LAYERS for path in modules(layer).values()]
+    counts = {path.relative_to(ROOT).as_posix(): code_lines(path.read_text(encoding="utf-8")) for path in every}
+    sizes = {room: sum(n for path, n in counts.items() if path.startswith(room)) for room in LINES}
+    assert {room: size for room, size in sizes.items() if not LINES[room] - 100 < size <= LINES[room]} == {}
+
+
+def test_a_line_counts_for_code_and_not_for_what_is_said_of_it() -> None:
+    assert code_lines('"""Doc."""\n\n# why\nx = (\n    1,\n)\n"""Of x."""\ny = """a\nb"""\n') == 5
+
+
+def test_functions_are_short_enough_to_be_seen_whole() -> None:
+    sizes = {f"{path}:{node.name}": (node.end_lineno or 0) - node.lineno + 1 for path, node in functions()}
+    assert {name: size for name, size in sizes.items() if size > LONGEST} == LONG
+
+
+def test_constructors_take_few_parts() -> None:
+    made = [(path, node.args) for path, node in functions() if node.name == "__init__"]
+    sizes = [(path, len([*args.posonlyargs, *args.args, *args.kwonlyargs]) - 1) for path, args in made]
+    assert {path: size for path, size in sizes if size > WIDEST} == WIDE
 
 
 def test_a_public_class_has_a_name_of_its_own() -> None:
