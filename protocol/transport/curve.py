@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import stat
+import struct
 import tempfile
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
@@ -264,7 +265,7 @@ def _read(path: Path) -> bytes:
         ) from None
     try:
         whole = len(key) == _Z85_KEY and len(z85.decode(key)) == 32
-    except (ValueError, KeyError, IndexError):
+    except (ValueError, KeyError, IndexError, struct.error):  # a group of five may say more than four bytes hold
         whole = False
     if not whole:
         raise ConfigurationError("key_file_malformed", file=path, remedy=_remedy(path.parent))

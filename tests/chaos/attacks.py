@@ -24,7 +24,7 @@ from typing import Any
 import msgpack
 import numpy as np
 
-__all__ = ["ATTACKS", "MEMBERS", "Target"]
+__all__ = ["ATTACKS", "MEMBERS", "SERVED", "Target"]
 
 _SCHEMA = 2
 _LINGER_NONE = struct.pack("ii", 1, 0)
@@ -51,6 +51,8 @@ class Target:
     weights: str
     acknowledgements: str
     http: str
+    simulators: str = ""
+    """Where an actor serves them; empty: none does."""
     run: str = ""
     policy: str = ""
     layout: str = ""
@@ -265,7 +267,7 @@ def unfinished(target: Target) -> Sent:
 
 def rows(target: Target) -> Sent:
     """What the likeliest bugs of an actor send: truncated rows without their last observation, rewards that are finite
-    and too large, numbers that are none."""
+    and too large, numbers that are none, actions that there are not or that their masks forbid."""
 
     def truncate(_: Any, columns: Any) -> None:
         columns["truncated"][0] = True
@@ -280,12 +282,26 @@ def rows(target: Target) -> Sent:
         if "log_probability" in columns:
             columns["log_probability"][:] = -3e38
 
+    def choose(_: Any, columns: Any) -> None:
+        for name in _chosen(columns):
+            columns[name][:] = 99
+
+    def forbid(_: Any, columns: Any) -> None:
+        for name in _chosen(columns):
+            if (mask := name.replace("action", "action_mask", 1)) in columns:
+                columns[mask][..., 0] = False
+
     peer, number = Peer(target.experience, "PUSH"), 1
     while True:
-        for change in (truncate, enrich, spoil, doubt):
+        for change in (truncate, enrich, spoil, doubt, choose, forbid):
             number += 1
             peer.send(*_segment(target, number, change=change))
             yield 1
+
+
+def _chosen(columns: Any) -> list[str]:
+    """Those of choices."""
+    return [name for name, column in columns.items() if name.partition(".")[0] == "action" and column.dtype.kind == "i"]
 
 
 def forged(target: Target) -> Sent:
@@ -388,6 +404,17 @@ def refusals(target: Target) -> Sent:
             peer.reset()
 
 
+def hellos(target: Target) -> Sent:
+    """Those of simulators, in ever new names and in one that is taken, whose answers nobody reads; then RST."""
+    peer = Peer(target.simulators, "DEALER", deaf=True)
+    for turn in range(1, sys.maxsize):
+        names = [f"ghost-{turn}-{number}" for number in range(199)] + [f"{target.victim}-0"]
+        peer.raw(b"".join(_frame(_header("hello", name=name, token="guessed"), False) for name in names))
+        yield 200
+        if turn % 100 == 0:
+            peer.reset()
+
+
 def handshakes(target: Target) -> Sent:
     """Connections that speak something else, another mechanism, or stop half-way."""
     curve = b"\xff" + bytes(8) + b"\x7f\x03\x00CURVE" + bytes(15 + 1 + 31)
@@ -407,14 +434,16 @@ def handshakes(target: Target) -> Sent:
 
 
 def http(target: Target) -> Sent:
-    """Connections that say a byte now and then, orders from another site, bodies without an end."""
+    """Connections that say a byte of their header or body now and then, orders from another site, bodies without an
+    end."""
     order = b"POST /api/stop HTTP/1.1\r\nHost: evil\r\nOrigin: http://evil\r\nContent-Length: 2\r\n\r\n{}"
     large = b"POST /api/stop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999999\r\n\r\n" + bytes(1 << 17)
     slow: list[socket.socket] = []
     while True:
         while len(slow) < 64:
             slow.append(_connected(target.http))
-            slow[-1].sendall(b"GET / HTTP/1.1\r\n")
+            header, body = b"GET / HTTP/1.1\r\n", b"POST /api/stop HTTP/1.1\r\nContent-Length: 99\r\n\r\n"
+            slow[-1].sendall(body if len(slow) % 2 else header)
         for one in list(slow):
             try:
                 one.sendall(b"X")
@@ -467,12 +496,15 @@ ATTACKS: dict[str, tuple[Callable[[Target], Sent], int]] = {
     "crowd": (crowd, 2_000),
     "lies": (lies, 200),
     "refusals": (refusals, 10_000),
+    "hellos": (hellos, 20_000),
     "handshakes": (handshakes, 500),
     "http": (http, 1_000),
     "rings": (rings, 100),
 }
 """Name -> what it does, and how many messages (or connections) a second at most."""
 MEMBERS = ("repeats", "rows", "forged", "future", "rings")
+SERVED = ("hellos",)
+"""Those on an actor that serves simulators."""
 """Those that must know what a welcome tells."""
 
 

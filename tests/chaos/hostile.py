@@ -34,13 +34,30 @@ import psutil
 import zmq
 
 from protocol.memory.counters import read_counters
-from tests.chaos.attacks import ATTACKS, Target
+from protocol.simulator.connection import addresses_of
+from tests.chaos.attacks import ATTACKS, SERVED, Target
 from tests.chaos.audit import audit_books
 from tests.chaos.worlds import WORLDS
 from tests.flows import runs
 
-__all__ = ["Besieged", "Phase", "besiege"]
+__all__ = ["SIMULATORS", "Besieged", "Phase", "besiege"]
 
+_NOISE = f"{sys.executable} -m launch simulate noise --connect {{address}} --name {{name}}"
+_AGENT = {
+    "name": "gate",
+    "observation": {"kind": "box", "shape": [2]},
+    "action": {"kind": "discrete", "n": 3},
+    "action_mask": True,
+}
+SIMULATORS: dict[str, Any] = {
+    "environment": {
+        "id": "external",
+        "copies": 2,
+        "settings": {"world": {"id": "gates", "agents": [_AGENT]}, "command": _NOISE},
+    },
+    "policy": {"algorithm": runs.PPO, "segment_length": 16, "publish_interval": 1, "sync_interval": 1},
+}
+"""A run of an agent with a mask, whose actors serve simulators that they start."""
 _REFUSED = re.compile(
     r"refus|quarantin|repeated|duplicat|reject|out_of_order|invalid|torn|stranger|limit|failed|future|unexplained"
 )
@@ -227,6 +244,7 @@ class Member:
             weights=route["weights"],
             acknowledgements=route["acknowledgements"],
             http=besieged.coordinator["http"],
+            simulators=next(iter(addresses_of(besieged.run_dir)), ""),
             run=self.welcome["run"],
             policy=specs["policy"],
             layout=specs["layout"],
@@ -366,7 +384,7 @@ def audit(besieged: Besieged) -> list[str]:
 @click.command(help="Attacks a run, and says who was harmed.")
 @click.option("--minutes", default=30.0, show_default=True, help="Of all attacks together, half of it on a sink.")
 @click.option("--actors", default=8, show_default=True, help="Honest ones.")
-@click.option("--world", default="cartpole", show_default=True)
+@click.option("--world", default="cartpole", show_default=True, help="Or `served`: simulators that actors start.")
 @click.option("--attack", "attacks", multiple=True, help="Only these; may be repeated.")
 @click.option("--warm-up", default=30.0, show_default=True, help="Seconds before memory is looked at.")
 @click.option("--keep", type=click.Path(path_type=Path), default=None, help="A folder for the run; kept.")
@@ -377,8 +395,8 @@ def main(minutes: float, actors: int, world: str, attacks: tuple[str, ...], warm
         os.environ["ROOKERY_MEMORY"] = memory
         folder = keep or Path(name)
         folder.mkdir(exist_ok=True)
-        besieged = Besieged(folder, Path(memory), WORLDS[world][0], actors)
-        chosen = attacks or tuple(ATTACKS)
+        besieged = Besieged(folder, Path(memory), SIMULATORS if world == "served" else WORLDS[world][0], actors)
+        chosen = attacks or tuple(name for name in ATTACKS if world == "served" or name not in SERVED)
         with besieged.started():
             time.sleep(warm_up)
             found = besiege(besieged, chosen, 60 * minutes / (2 * len(chosen)), click.echo)

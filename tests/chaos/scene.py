@@ -23,7 +23,7 @@ import psutil
 import yaml
 
 from tests.chaos import clocks, witness
-from tests.chaos.attacks import ATTACKS, MEMBERS, Target
+from tests.chaos.attacks import ATTACKS, MEMBERS, SERVED, Target
 from tests.chaos.ground import Ground
 from tests.chaos.lasting import Awaited, Lasting
 from tests.chaos.plan import OF_ALL, ROLES, WORKERS, Fault
@@ -239,7 +239,7 @@ class Scene:
 
     def _attack(self, fault: Fault) -> bool:
         """A stranger attacks the run where its members were last told to be."""
-        strangers = [name for name in ATTACKS if name not in MEMBERS]
+        strangers = [name for name in ATTACKS if name not in MEMBERS + SERVED]
         name = strangers[(fault.number + sum(self.thrown.values())) % len(strangers)]
         try:
             place = json.loads((self.folder / "coordinator.json").read_text())

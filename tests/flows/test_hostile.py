@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.attacks import ATTACKS
-from tests.chaos.hostile import Besieged, audit, besiege
+from tests.chaos.attacks import ATTACKS, SERVED
+from tests.chaos.hostile import SIMULATORS, Besieged, audit, besiege
+from tests.faults import kinds_in
 from tests.flows import runs
 
 
@@ -20,8 +21,22 @@ def test_hostile_peers_harm_only_themselves(
     data = runs.paced(tmp_path, 0, pause=0.004, num_learner_processes=1)
     besieged = Besieged(tmp_path, memory_dir, data, actors=2)
     with besieged.started():
-        found = besiege(besieged, [" ".join(ATTACKS)], 3.0, print, compare=False)
+        found = besiege(besieged, [" ".join(name for name in ATTACKS if name not in SERVED)], 3.0, print, compare=False)
     assert found + audit(besieged) == [], capsys.readouterr().out
+
+
+@pytest.mark.chaos
+def test_neither_hellos_nor_forbidden_actions_harm_a_run_whose_actor_serves_simulators(
+    tmp_path: Path, memory_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own simulators go on being served and trained on, and whatever its masks forbid is refused by name."""
+    besieged = Besieged(tmp_path, memory_dir, SIMULATORS, actors=1)
+    with besieged.started():
+        found = besiege(besieged, ["hellos", "rows"], 2.0, print, compare=False)
+        before = besieged.trained()
+        runs.until(lambda: besieged.trained() > before, what="its simulators are trained on")
+    assert found + audit(besieged) == [], capsys.readouterr().out
+    assert {"segment_action_not_legal", "segment_action_outside_space"} <= {*kinds_in(besieged.workers["learner"].said)}
 
 
 def test_segments_forged_in_a_living_actors_name_leave_the_books_exact(

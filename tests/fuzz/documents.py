@@ -1,4 +1,4 @@
-"""Files that people hand in: configurations, as data and as text, and checkpoints; spoilt, and read.
+"""Files that people hand in: configurations, as data and as text, checkpoints, keys and rings; spoilt, and read.
 
 In flow: a mutator. Nothing but a `RookeryError` of one sentence may come out of a reader.
 """
@@ -17,7 +17,10 @@ import yaml
 from launch.config_loader import PRESETS, load
 from protocol.config.run import parse_run
 from protocol.errors import RookeryError
+from protocol.experience.ring_buffer import Ring
+from protocol.transport.curve import Keys, connect_string, new_keys
 from tests.fuzz.mutations import Mutator
+from tests.protocol.golden_vectors import LAYOUT, record, write_ring
 from workers.policies import checkpoint
 from workers.policies.checkpoint import Checkpoint, CheckpointManifest
 
@@ -51,7 +54,13 @@ class Documents:
         whole = Checkpoint(manifest, weights, {"moments": torch.ones(8), "steps": torch.tensor(7)})
         self._checkpoint = checkpoint.save(folder / "gem", whole, 1)
         self._files = {path.name: path.read_bytes() for path in self._checkpoint.iterdir()}
-        self.ways: list[Callable[[], None]] = [self.data, self.text, self.checkpoint]
+        self._ring = folder / "rookery-0123abcd-fuzz.1-gem.ring"
+        write_ring(self._ring).close()
+        self._whole = self._ring.read_bytes()
+        self._keys = folder / "keys"
+        self._secrets = {path: path.read_bytes() for path in new_keys(self._keys)}
+        self._carried = connect_string("", self._keys).partition("=")[2].encode()
+        self.ways: list[Callable[[], None]] = [self.data, self.text, self.checkpoint, self.keys, self.ring]
 
     def data(self) -> None:
         """A preset as data, with a value or a key changed; what is taken is written and read again as it was."""
@@ -82,6 +91,25 @@ class Documents:
         if found is not None:
             sums = [float(tensor.double().sum()) for tensor in found.weights.values()]
             assert all(map(math.isfinite, sums)), "weights that are taken are numbers"
+
+    def keys(self) -> None:
+        """One file of a folder of keys with some bytes changed, and a connect string like it."""
+        path = self._mutator.choose([*self._secrets])
+        path.write_bytes(self._mutator.spoil_bytes(self._secrets[path]))
+        self._refused_in_a_sentence(lambda: Keys.load(self._keys, "actor"))
+        path.write_bytes(self._secrets[path])
+        text = self._mutator.spoil_bytes(self._carried).decode("latin-1")
+        self._refused_in_a_sentence(lambda: Keys.carried(text))
+
+    def ring(self) -> None:
+        """A ring with some bytes changed, or shorter; what is taken can be read whole."""
+        raw = self._mutator.spoil_bytes(self._whole)
+        size = self._mutator.choose((len(self._whole), len(raw), 4096, 100, 0))
+        self._ring.write_bytes(raw[:size].ljust(size, b"\0"))
+        ring = self._refused_in_a_sentence(lambda: Ring.attach(self._ring, LAYOUT))
+        if ring is not None:
+            ring.intact(record(slot=1))
+            ring.close()
 
     def _spoil_within(self, found: dict[str, Any]) -> None:
         """Changes the map itself, or a section of it."""

@@ -12,13 +12,20 @@ from typing import Any, TypeVar
 import msgpack
 import numpy as np
 
+from protocol.config.run import PolicyConfig
+from protocol.experience.layout import Layout, segment_layout
 from protocol.experience.ring_buffer import RECORD
+from protocol.spaces import Agent, Box, Discrete, World
 from tests.protocol.golden_vectors import LAYOUT, POLICY, messages
 
-__all__ = ["Mutator"]
+__all__ = ["GATE", "GATES", "Mutator"]
 
 T = TypeVar("T")
 
+_AGENT = Agent(name="gate", observation=Box(shape=(2,)), action=Discrete(n=2), action_mask=True)
+GATES = World(id="gates", agents=(_AGENT,), episode_steps=10)
+GATE: Layout = segment_layout(GATES, GATES.places[0], PolicyConfig(segment_length=2))
+"""Of an agent like that of the golden messages, with a mask."""
 _WHOLE = (0, 1, 2, -1, 127, 128, 255, 2**16, 2**31 - 1, 2**32, 2**40, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -(2**63))
 _TEXTS = ("", ".", "..", "/", "a/b", "\0", "a\0b", "rookery-\0", "x" * 129, "x" * 5000, "ä" * 200, "\u2028", "gem")
 _NASTY: tuple[Any, ...] = (
@@ -108,7 +115,7 @@ class Mutator:
         header, frames = self._seed("segments")
         record = np.frombuffer(frames[0], RECORD).copy()
         columns = {one.name: frame for one, frame in zip(LAYOUT.fields, frames[1:], strict=True)}
-        match rng.randrange(4):
+        match rng.randrange(6):
             case 0:
                 header["actor"] = rng.choice((header["actor"], "actor-1"))
                 record["number"] = rng.choice((10**9, 2**62, 2**63 - 1))
@@ -118,6 +125,12 @@ class Mutator:
             case 2:
                 columns["truncated"] = b"\1" * len(columns["truncated"])
                 columns["final_row"] = b"\xff" * len(columns["final_row"])
+            case 3:
+                columns["action"] = np.full(len(columns["action"]) // 8, rng.choice((2, -1, 2**62)), "<i8").tobytes()
+            case 4:
+                header |= {"policy": "gate", "layout": GATE.hash}
+                columns["action_mask"] = bytes(rng.choice(((1, 0, 0, 1, 1, 1), (0,) * 6, (0, 1, 0, 1, 0, 1))))
+                columns = {field.name: columns[field.name] for field in GATE.fields}
             case _:
                 columns["reward"] = np.full(len(columns["reward"]) // 4, rng.choice((3e38, -3e38)), "<f4").tobytes()
         return [bytes(msgpack.packb(header)), record.tobytes(), *columns.values()]

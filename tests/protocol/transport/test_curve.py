@@ -65,6 +65,7 @@ def spoil(folder, tmp_path, name, content, mode=0o600):
         ("learner.public", None, "key_file_unreadable"),
         ("actor.secret", b"short", "key_file_malformed"),
         ("actor.public", b"\xff" * 40, "key_file_malformed"),
+        ("actor.public", b"#" * 40, "key_file_malformed"),
     ],
 )
 def test_a_missing_or_damaged_key_is_one_sentence(folder, tmp_path, name, content, kind):
