@@ -333,15 +333,17 @@ class ActorPacer:
     """One actor's, of one policy. The unit is a block, as of credit."""
 
     def __init__(self, now: float) -> None:
-        self._heard = self._due = now
-        self._settled = 0
+        self._heard = self._due = self._began = now
+        self._settled, self._repeated = 0, False
         self._course: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
         """(time, blocks settled until then) of the newest acknowledgements that settled any."""
 
     def heard(self, now: float, blocks: int) -> None:
         """The learner acknowledged so many more; none where it repeated itself."""
-        self._heard = now
+        self._heard, self._repeated = now, not blocks
         if blocks:
+            if not self._settled:
+                self._began = now
             self._settled += blocks
             self._course.append((now, self._settled))
 
@@ -366,8 +368,11 @@ class ActorPacer:
 
     @property
     def _patience(self) -> float:
-        """Seconds of silence that have to be expected: twice the longest of late, within bounds."""
+        """Seconds of silence that have to be expected: twice the longest of late, within bounds. A learner that only
+        repeats itself keeps to its rate; what it settled at once, before it trained, is no pace to go on at."""
         if len(self._course) < 2:
             return _FIRST
+        if self._repeated or self._course[-1][0] - self._began < _MOST:
+            return _MOST
         times = [time for time, _ in self._course]
         return min(_MOST, max(_LEAST, 2 * max(later - earlier for earlier, later in pairwise(times))))

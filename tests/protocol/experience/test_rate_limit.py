@@ -53,11 +53,23 @@ def test_a_learner_that_seldom_settles_is_waited_for_from_beacon_to_beacon_E8() 
 
 @pytest.mark.parametrize(("pause", "patience"), [(0.01, 0.25), (0.3, 0.6), (20.0, 1.5)])
 def test_who_was_silent_for_long_of_late_may_be_so_again_within_bounds(pause: float, patience: float) -> None:
-    pace, now = heard(0.01, 20)
+    pace, now = heard(0.1, 20)
     now += pause
     pace.heard(now, 1)
     assert pace.wait(now + 0.9 * patience) > 0
     assert pace.wait(now + 1.1 * patience) == 0
+
+
+def test_what_was_settled_before_the_first_update_is_no_pace_to_run_ahead_at_E8() -> None:
+    """E8: all is admitted at once until there is enough to learn from, and then as training goes."""
+    pace, now = heard(0.001, 3)
+    assert pace.wait(now + 1.3) > 0
+
+
+def test_between_the_words_of_a_learner_that_settles_nothing_an_actor_waits_E8() -> None:
+    pace, now = heard(0.01, 500)
+    pace.heard(now + 0.1, 0)
+    assert pace.wait(now + 1.3) > 0
 
 
 def test_before_anything_is_settled_a_learner_has_a_moment_to_begin() -> None:
