@@ -67,16 +67,26 @@ _SAID = 300
 """Characters of what was given that a sentence repeats."""
 
 
-_ON_REPLAY = [one.model_fields["name"].default for one in (IQN, DQN, C51, VDN, QMIX, SAC)]
-
-
-def _pace(algorithm: object) -> dict[str, int]:
-    """Defaults that go with an algorithm, whatever the user wrote for one. On replay rows are learned from, and what
-    was learned is acted on, while they are new: reference implementations update after each step (Stable-Baselines3's
-    SAC), 4 (its DQN) or 10 (CleanRL's).
-    """
-    near = algorithm in _ON_REPLAY
-    return {"segment_length": 8 if near else 64, "sync_interval": 8 if near else 50}
+_ON_REPLAY = {"segment_length": 8, "sync_interval": 8}
+"""Rows are learned from, and what was learned is acted on, while they are new: reference implementations update after
+each step (Stable-Baselines3's SAC), 4 (its DQN) or 10 (CleanRL's)."""
+_USUAL: dict[str, dict[str, Any]] = {
+    **{one.model_fields["name"].default: _ON_REPLAY for one in (IQN, DQN, C51, VDN, QMIX)},
+    "sac": {
+        **_ON_REPLAY,
+        "learning_rate": 3e-4,
+        "network": Network(hidden=(256, 256), activation="relu").model_dump(),
+    },
+    "impala": {
+        "segment_length": 20,
+        "sync_interval": 20,
+        "publish_interval": 1,
+        "learning_rate": 5e-4,
+        "max_grad_norm": 40.0,
+    },
+}
+"""Defaults of a policy that go with an algorithm: SAC's are Stable-Baselines3's; IMPALA's are those of Espeholt et al.
+2018 for Atari games, where weights are fetched for each segment, with RLlib's rate, as its optimizer is Adam too."""
 
 
 class PolicyConfig(Trainable):
@@ -87,16 +97,18 @@ class PolicyConfig(Trainable):
     )
     """How it learns."""
     network: Network = Field(default_factory=Network, alias="model_config")
-    """What it computes with; `model_config` is the same key."""
+    """What it computes with; `model_config` is the same key. With `sac` by default `hidden: [256, 256]` and
+    `activation: relu` (Stable-Baselines3)."""
     segment_length: int = Field(default=64, ge=1, le=65_535)
-    """Steps of a segment; with an algorithm on replay 8 by default, which trains while what it trains on is new."""
+    """Steps of a segment; with an algorithm on replay 8 by default, which trains while what it trains on is new, and
+    with `impala` 20 (Espeholt et al. 2018)."""
     flow: Literal["block", "drop_oldest", "drop_newest"] | None = None
     """What an actor does that has no credit: wait, overwrite its oldest segment (in replay only where its learner is
     silent), or discard the new one; None: `drop_oldest` in replay, `block` otherwise and in lock-step."""
     flush_after: float | None = Field(default=None, gt=0)
     """Seconds after which a segment is sent although it is not full; None: never."""
     sync_interval: int = Field(default=50, ge=1)
-    """Turns from one look for new weights to the next; with an algorithm on replay 8 by default."""
+    """Turns from one look for new weights to the next; with an algorithm on replay 8 by default, with `impala` 20."""
     ranks: int = Field(default=1, ge=1, le=1024)
     """Learner processes that train this policy together, each on the segments of its own actors (data parallel)."""
     compile: bool = False
@@ -116,7 +128,10 @@ class PolicyConfig(Trainable):
                 data["algorithm"] = {"name": "ppo", **data["algorithm"]}
                 if (name := data["algorithm"]["name"]) in FIXED:
                     raise ConfigurationError("fixed_policy_in_common", algorithm=name, key="algorithm")
-                data = {**_pace(name), **data}
+                usual = _USUAL.get(name, {}) if isinstance(name, str) else {}
+                data = {**usual, **data}
+                if "network" in usual and isinstance(data["network"], Mapping):
+                    data["network"] = {**usual["network"], **data["network"]}
         return data
 
     @model_validator(mode="after")
@@ -324,8 +339,8 @@ class Run(ConfigModel):
         """The configuration of policy `name`, which learns: the common one with its overrides, sections merged key by
         key.
 
-        An override of `algorithm` that names another algorithm starts from that algorithm's defaults, and so do segment
-        and synchronization where they are those of the common algorithm.
+        An override of `algorithm` that names another algorithm starts from that algorithm's defaults, and so do other
+        keys where they are those of the common algorithm.
         """
         try:
             override = without_aliases(self.policies.get(name, {}))
@@ -336,8 +351,8 @@ class Run(ConfigModel):
             if key in ("algorithm", "network") and isinstance(value, Mapping):
                 other = key == "algorithm" and value.get("name", base[key]["name"]) != base[key]["name"]
                 if other:
-                    usual = _pace(base[key]["name"]).items()
-                    base = {name: told for name, told in base.items() if (name, told) not in usual}
+                    usual = {**PolicyConfig().model_dump(), **_USUAL.get(base[key]["name"], {})}
+                    base = {name: told for name, told in base.items() if told != usual[name]}
                 base[key] = dict(value) if other else {**base[key], **value}
             else:
                 base[key] = value

@@ -18,10 +18,10 @@ import numpy as np
 class World(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
 
-    def __init__(self, turns_over, choices, scale):
+    def __init__(self, turns_over, grows, choices, scale, ends):
         self.action_space = gymnasium.spaces.Discrete(choices)
         self.made, self.turn, self.turns, self.turns_over = np.random.default_rng(0), 0, 0, turns_over
-        self.scale = scale
+        self.grows, self.scale, self.ends = grows, scale, ends
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -30,18 +30,19 @@ class World(gymnasium.Env):
 
     def step(self, action):
         self.turn, self.turns = self.turn + 1, self.turns + 1
-        right = (action % 2 == int(self.seen[0] > 0)) != (self.turns > self.turns_over)
-        return self.look(), self.scale * right, self.turn == 20, False, {}
+        other, over = self.turns > self.turns_over, self.turn == 20
+        reward = self.scale * (self.grows if other else 1) * ((action % 2 == int(self.seen[0] > 0)) != other)
+        return self.look(), reward, over and self.ends, over and not self.ends, {}
 
     def look(self):
         self.seen = self.made.uniform(-1, 1, 4).astype(np.float32)
         return self.seen
 
 
-def make(turns_over=10**9, choices=2, scale=1.0):
-    return World(turns_over, choices, scale)
+def make(turns_over=10**9, grows=1.0, choices=2, scale=1.0, ends=True):
+    return World(turns_over, grows, choices, scale, ends)
 """
-"""Where the sign of a number says whether an odd action is right, until the world turns over."""
+"""Where the sign of a number says whether an odd action is right, until the world turns over and rewards grow."""
 PPO: dict[str, Any] = {**runs.PPO, "gamma": 0.9}
 DQN: dict[str, Any] = {
     "name": "dqn",
@@ -52,7 +53,10 @@ DQN: dict[str, Any] = {
     "n_step": 1,
 }
 DIVERGING = {**DQN, "double": False, "target_update": "hard", "target_update_freq": 1}
-NARROW = {**DQN, "name": "c51", "v_min": 0.0, "v_max": 0.5, "target_update": "hard", "target_update_freq": 20}
+C51 = {**DQN, "name": "c51", "gamma": 0.9, "target_update_freq": 20}
+NARROW = {**C51, "v_min": 0.0, "v_max": 0.5}
+FITTING = {**C51, "v_min": -10.0, "v_max": 10.0}
+"""As far as returns of rewards of 1 that never end come."""
 HUBER = {**DQN, "kappa": 1.0}
 STEPS = 12_000
 WITHOUT_LEARNING = {"no_better_than_random", "critic_explains_nothing"}
@@ -86,6 +90,7 @@ def findings(
         pytest.param(PPO, 1e-9, {}, "no_better_than_random", id="nothing-learned"),
         pytest.param(PPO, 0.003, {"turns_over": 900}, "forgotten", id="forgotten", marks=pytest.mark.slow),
         pytest.param(NARROW, 0.003, {}, "values_at_the_end", id="narrow", marks=pytest.mark.slow),
+        pytest.param(FITTING, 0.003, {"ends": False}, None, id="fitting", marks=pytest.mark.slow),
     ],
 )
 def test_a_run_tells_what_goes_wrong_with_its_learning(
@@ -102,6 +107,16 @@ def test_a_run_tells_what_goes_wrong_with_its_learning(
 
 def test_errors_beyond_the_loss_are_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:
     assert "reward_scale" in findings(tmp_path, HUBER, 0.003, until=STEPS // 2, scale=1e3)
+
+
+def test_a_gradient_that_grows_is_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:
+    found = findings(tmp_path, DQN, 0.003, until=STEPS // 2, turns_over=300, grows=1e5)["gradient_grew"]
+    assert found["value"] > found["bound"]
+
+
+def test_a_policy_that_always_does_the_same_is_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:
+    found = findings(tmp_path, {**PPO, "entropy_coefficient": 0.0}, 0.3, until=STEPS // 2)["entropy_collapsed"]
+    assert found["value"] < found["bound"]
 
 
 def test_a_critic_that_explains_nothing_is_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:

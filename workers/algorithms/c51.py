@@ -31,6 +31,8 @@ class C51Estimates(NamedTuple):
     """[B, Z] of the action taken, with gradient"""
     target: Tensor
     """[B, Z]: the chances they should have, detached"""
+    cut: Tensor
+    """[B]: by how much the ends of the support change the mean of what was to be told"""
 
 
 def project_distribution(chances: Tensor, reward: Tensor, discount: Tensor, support: Tensor) -> Tensor:
@@ -61,8 +63,11 @@ def estimates(policy: C51Policy, batch: TransitionBatch, *, double: bool, noise:
         future = policy.target(following, noise[1])
         chooser = policy.online(following, noise[2]) if double else future
         chosen = greedy_action(policy.mean(chooser), batch.next_legal)
-        target = project_distribution(_of(chosen, future).exp(), batch.reward, batch.discount, policy.support)
-    return C51Estimates(here, target)
+        chances, support = _of(chosen, future).exp(), policy.support
+        target = project_distribution(chances, batch.reward, batch.discount, support)
+        moved = batch.reward[:, None] + batch.discount[:, None] * support
+        cut = (chances * (moved - moved.clamp(support[0], support[-1]))).sum(1).abs()
+    return C51Estimates(here, target, cut)
 
 
 def _of(action: Tensor, log_chances: Tensor) -> Tensor:
@@ -88,6 +93,7 @@ class C51Update(OffPolicyUpdate):
         numbers = {
             "value_mean": (found.log_chances.detach().exp() @ support).mean(),
             "target_mean": (found.target @ support).mean(),
+            "target_cut": found.cut.mean(),
         }
         return Loss(weighted(losses, transitions.weight), losses.detach().clamp(min=0), numbers)
 

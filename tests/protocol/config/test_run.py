@@ -230,6 +230,7 @@ def test_an_override_keeps_what_it_does_not_name() -> None:
         ({"segment_length": 5}, {"algorithm": {"name": "sac"}}, (5, 8)),
         ({"algorithm": {"name": "dqn"}, "sync_interval": 3}, {"algorithm": {"name": "ppo"}}, (64, 3)),
         ({"algorithm": {"name": "dqn"}}, {"segment_length": 5}, (5, 8)),
+        ({"algorithm": {"name": "dqn"}}, {"algorithm": {"name": "impala"}}, (20, 20)),
     ],
 )
 def test_segments_are_short_and_weights_new_by_default_on_replay_alone(
@@ -237,6 +238,24 @@ def test_segments_are_short_and_weights_new_by_default_on_replay_alone(
 ) -> None:
     config = parse_run({"policy": common, "policies": {"gem": override}}).policy_config("gem")
     assert (config.segment_length, config.sync_interval) == pace
+
+
+@pytest.mark.parametrize(
+    ("common", "override", "expected"),
+    [
+        ({}, {}, (0.00025, (64, 64), "tanh")),
+        ({"algorithm": {"name": "sac"}}, {}, (0.0003, (256, 256), "relu")),
+        ({}, {"algorithm": {"name": "sac"}}, (0.0003, (256, 256), "relu")),
+        ({"algorithm": {"name": "sac"}}, {"algorithm": {"name": "ppo"}}, (0.00025, (64, 64), "tanh")),
+        ({"algorithm": {"name": "sac"}, "network": {"hidden": [32]}}, {}, (0.0003, (32,), "relu")),
+        ({"learning_rate": 0.01}, {"algorithm": {"name": "sac"}}, (0.01, (256, 256), "relu")),
+    ],
+)
+def test_rate_and_network_are_by_default_those_of_the_algorithm(
+    common: dict[str, Any], override: dict[str, Any], expected: tuple[float, tuple[int, ...], str]
+) -> None:
+    config = parse_run({"policy": common, "policies": {"gem": override}}).policy_config("gem")
+    assert (config.learning_rate, config.network.hidden, config.network.activation) == expected
 
 
 def test_an_anchored_run_has_the_paths_of_the_folder_it_was_anchored_in(

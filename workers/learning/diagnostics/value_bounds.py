@@ -25,7 +25,9 @@ _CUT = 1_000.0
 _ABSOLUTE = 100.0
 """Times the error from which on only its sign counts."""
 _EDGE = 0.05
-"""Part of what a support can tell in which values lie at its end."""
+"""Part of what a support can tell in which values lie at its end, and by which returns go at least beyond it."""
+_HORIZON = 1_000.0
+"""Steps at most over which what a support cuts off adds up."""
 
 
 class ValueBounds:
@@ -70,7 +72,9 @@ class ValueBounds:
             found["values_impossible"] = estimate, _BEYOND * max(1.0, worth)
             if self._support is not None:
                 low, high = self._support
-                reach = (0.5 - _EDGE) * (high - low) if worth > max(-low, high) else math.inf
+                # a return of V where v_max is the most loses (1 - gamma) * (V - v_max) at each step
+                beyond = metrics["target_cut"] * min(_HORIZON, 1 / (1 - kept) if kept < 1 else math.inf)
+                reach = (0.5 - _EDGE) * (high - low) if beyond > _EDGE * (high - low) else math.inf
                 found["values_at_the_end"] = abs(value - (low + high) / 2), reach
         scales = [("td_error", _ABSOLUTE * self._kappa), ("grad_norm", _CUT * self._max_norm)]
         told = [(metrics[name], most) for name, most in scales if name in metrics]
