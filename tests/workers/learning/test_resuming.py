@@ -60,7 +60,7 @@ KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "ppo": ("choices", STREAM, {}),
     "ppo by priority": ("choices", STREAM | {"priority_alpha": 0.5}, {}),
     "ppo recurrent": ("choices", STREAM, {"recurrent": "lstm", "recurrent_size": 6}),
-    "impala": ("choices", {"name": "impala"}, {"recurrent": "gru", "recurrent_size": 6}),
+    "impala": ("choices", {"name": "impala", "segments": None}, {"recurrent": "gru", "recurrent_size": 6}),
     "iqn by priority": ("choices", VALUES | {"name": "iqn"}, {}),
     "c51": ("choices", VALUES | {"name": "c51", "atoms": 7, "dueling": True}, {}),
     "dqn": ("choices", VALUES | {"name": "dqn", "priority_alpha": 0.0}, {}),
