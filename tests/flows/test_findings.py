@@ -105,6 +105,20 @@ def test_a_run_tells_what_goes_wrong_with_its_learning(
         assert found[expected]["value"] != found[expected]["bound"]
 
 
+def test_what_a_new_mixing_network_says_is_no_fault(tmp_path: Path) -> None:
+    """It multiplies large observations, before any reward is seen."""
+    data = runs.config(
+        {"name": "qmix", "batch_size": 32, "learning_starts": 256, "replay_ratio": 2.0},
+        2_000,
+        seed=1,
+        environment={"id": "foraging", "copies": 8, "teams": {"all": "all"}, "team_reward": "mean"},
+        policy={"network": {"hidden": [64, 64]}, "publish_interval": 10, "sync_interval": 8},
+        log_interval=20,
+    )
+    assert runs.train(data, tmp_path, "--sequential").returncode == 0
+    assert runs.summary_of(tmp_path)["health"]["findings"] == []
+
+
 def test_errors_beyond_the_loss_are_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:
     assert "reward_scale" in findings(tmp_path, HUBER, 0.003, until=STEPS // 2, scale=1e3)
 

@@ -15,7 +15,8 @@ from workers.metrics.diagnostics import Excess
 __all__ = ["ValueBounds"]
 
 _BEYOND = 3.0
-"""Times what rewards and gamma allow: an estimate may overshoot, and a new network values what it has not seen."""
+"""Times what rewards and gamma allow, or what the new network said before it had learned anything, if that is more: an
+estimate may overshoot, and where gamma is below 1 a sound update only shrinks what is wrong at first."""
 _STEEPER = 1_000.0
 """Times the steepest gradient of the first batches."""
 _FIRST = 10
@@ -44,6 +45,7 @@ class ValueBounds:
         self.gamma, self._support, self._max_norm = gamma, support, max_norm
         self._kappa = math.inf if kappa is None else kappa
         self._largest = self._usual = 0.0
+        self._new = 0.0
         self._batches = 0
 
     @classmethod
@@ -69,7 +71,8 @@ class ValueBounds:
             worth = self._largest + metrics.get("temperature", 0.0) * abs(metrics.get("entropy", 0.0))
             worth = worth / (1 - kept) if kept < 1 else math.inf
             estimate = max(abs(value), abs(metrics.get("target_mean", 0.0)))
-            found["values_impossible"] = estimate, _BEYOND * max(1.0, worth)
+            self._new = self._new or estimate
+            found["values_impossible"] = estimate, _BEYOND * max(1.0, worth, self._new)
             if self._support is not None:
                 low, high = self._support
                 # a return of V where v_max is the most loses (1 - gamma) * (V - v_max) at each step
