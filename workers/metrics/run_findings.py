@@ -54,6 +54,8 @@ class RunFindings:
     foreseen: Mapping[str, Mapping[str, Excess]] = field(default_factory=dict)
     _best: dict[str, float] = field(default_factory=dict)
     _explained: dict[str, deque[float]] = field(default_factory=dict)
+    _entropy: dict[str, float] = field(default_factory=dict)
+    """Also of policies whose learner has ended."""
 
     @classmethod
     def of(cls, plans: Mapping[str, TrainingPlan], run: Run, world: World) -> RunFindings:
@@ -74,6 +76,7 @@ class RunFindings:
     ) -> dict[str, dict[str, Excess]]:
         """policy -> what is found when `progress` of the run, in [0, 1], is over. `means` of the newest episodes;
         `explained` variance of what critics tell."""
+        self._entropy |= entropy
         for policy, share in explained.items():
             self._explained.setdefault(policy, deque(maxlen=_LOOKS)).append(share)
         self._best |= {policy: max(mean, self._best.get(policy, -math.inf)) for policy, mean in means.items()}
@@ -102,8 +105,8 @@ class RunFindings:
             told = self._explained.get(policy, ())
             if behind and progress >= _EARLY and told and max(told) < _EXPLAINED:
                 holds["critic_explains_nothing"] = max(told), _EXPLAINED
-            if behind and entropy.get(policy, math.inf) < least:
-                holds["entropy_collapsed"] = entropy[policy], least
+            if behind and self._entropy.get(policy, math.inf) < least:
+                holds["entropy_collapsed"] = self._entropy[policy], least
         return found
 
 

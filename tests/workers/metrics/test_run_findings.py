@@ -56,6 +56,12 @@ def test_who_is_sure_and_no_better_than_random_is_sure_too_early(entropy: float,
     assert found([mean], 0.2, entropy=entropy) == ({"entropy_collapsed"} if expected else set())
 
 
+def test_how_sure_a_policy_was_is_still_known_when_its_learner_has_ended() -> None:
+    judge = RunFindings({"p": "a"}, {"p": math.log(2)})
+    judge.look(0.2, {"p": 21.0}, CHANCE, {"p": 0.001})
+    assert set(judge.look(0.2, {"p": 21.0}, CHANCE, {})["p"]) == {"entropy_collapsed"}
+
+
 @pytest.mark.parametrize(
     ("shares", "mean", "progress", "expected"),
     [
