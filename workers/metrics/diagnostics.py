@@ -236,7 +236,7 @@ FINDINGS = _table(
         "values_at_the_end",
         "learning",
         "fault",
-        "values, counted from the middle of v_min and v_max, lie at the end of what can be told, and returns go beyond it",
+        "values, counted from the middle of v_min and v_max, lie at the end of what can be told, and returns beyond it",
         "let v_min and v_max span the discounted returns, or scale rewards",
     ),
     Diagnostic(
