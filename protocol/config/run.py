@@ -70,20 +70,12 @@ _SAID = 300
 _ON_REPLAY = {"segment_length": 8, "sync_interval": 8}
 """Rows are learned from, and what was learned is acted on, while they are new: reference implementations update after
 each step (Stable-Baselines3's SAC), 4 (its DQN) or 10 (CleanRL's)."""
+_WIDE = Network(hidden=(256, 256), activation="relu").model_dump()
+_UNROLLED = {"segment_length": 20, "sync_interval": 20, "publish_interval": 1, "max_grad_norm": 40.0}
 _USUAL: dict[str, dict[str, Any]] = {
     **{one.model_fields["name"].default: _ON_REPLAY for one in (IQN, DQN, C51, VDN, QMIX)},
-    "sac": {
-        **_ON_REPLAY,
-        "learning_rate": 3e-4,
-        "network": Network(hidden=(256, 256), activation="relu").model_dump(),
-    },
-    "impala": {
-        "segment_length": 20,
-        "sync_interval": 20,
-        "publish_interval": 1,
-        "learning_rate": 5e-4,
-        "max_grad_norm": 40.0,
-    },
+    "sac": {**_ON_REPLAY, "learning_rate": 3e-4, "network": _WIDE},
+    "impala": {**_UNROLLED, "learning_rate": 5e-4},
 }
 """Defaults of a policy that go with an algorithm: SAC's are Stable-Baselines3's; IMPALA's are those of Espeholt et al.
 2018 for Atari games, where weights are fetched for each segment, with RLlib's rate, as its optimizer is Adam too."""
