@@ -39,7 +39,7 @@ class BlockWriter:
         segments get the next numbers and wait to be announced. Returns how many these are: slots without a row are
         none, and a block without any is free again."""
         first, index = self._next, slots.start // self.block
-        count = self.ring.finish_block(slots, first, valid, before)
+        count = self.ring.finish(slots, first, valid, before)
         if count == 0:
             self.credit.return_(index)
             return 0

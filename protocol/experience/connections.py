@@ -14,7 +14,7 @@ import zmq
 
 from protocol.experience.shared_obs import SharedObsWriter
 from protocol.messages.core import CommonRows, Route
-from protocol.transport.sockets import connect, send_nowait
+from protocol.transport.sockets import connect
 
 __all__ = ["Connection", "ConnectionPool"]
 
@@ -30,16 +30,12 @@ class Connection:
         self.users = 0
         self._sent: set[int] = set()
         """Moments that went over this connection and may still be referred to."""
-        self._socket = self._connect()
-
-    def send(self, frames: list[Any], copy: bool) -> None:
-        """One message; zmq.Again if the queue is full."""
-        send_nowait(self._socket, frames, copy)
+        self.socket = self._connect()
 
     def renew(self) -> None:
         """Another connection; what waited in the old one is thrown away."""
         self.close(0)
-        self._socket = self._connect()
+        self.socket = self._connect()
         self._sent.clear()
         self.generation += 1
 
@@ -57,7 +53,7 @@ class Connection:
 
     def close(self, linger: int) -> None:
         """Closes it, giving what is queued so many milliseconds."""
-        self._socket.close(linger=linger)
+        self.socket.close(linger=linger)
 
     def _parts(self, writer: SharedObsWriter, one: int, other: int) -> bool:
         return other != one + 1 or other % writer.moments == 0

@@ -192,17 +192,27 @@ class Ring:
     def finish(
         self,
         slots: slice,
-        numbers: Sequence[int] | NDArray[np.uint64],
+        numbers: int | Sequence[int] | NDArray[np.uint64],
         valid: int | NDArray[np.int64],
         before: int | NDArray[np.int64],
-    ) -> None:
-        """Marks slots as whole: segment numbers, `valid` rows (of T) and `before` rows of history, one for all or [n].
+    ) -> int:
+        """Marks slots as whole: `valid` rows (of T) and `before` rows of history, one for all or [n]; a slot without a
+        row is free. `numbers` [n] are those of its segments, or the first of numbers that follow one another. Returns
+        how many segments these are.
 
-        All other rows are poison afterwards, whatever an earlier use left there; a slot without a row is free. Only a
-        block whose segments are all whole is left as it is: then the one row that none has, behind the last step, is
-        whatever the writer left there.
+        All other rows are poison afterwards, whatever an earlier use left there. Only a block whose segments are all
+        whole is left as it is: then the one row that none has, behind the last step, is whatever the writer left there.
         """
-        fields = self.fields
+        fields, n = self.fields, slots.stop - slots.start
+        if isinstance(valid, int):
+            count = n if valid else 0
+            if isinstance(numbers, int):
+                numbers = np.arange(numbers, numbers + n, dtype=np.uint64) if valid else _NO_NUMBER
+        else:
+            rows = np.broadcast_to(valid, n) > 0
+            count = int(rows.sum())
+            if isinstance(numbers, int):
+                numbers = np.where(rows, numbers + np.cumsum(rows) - 1, 0).astype(np.uint64)
         self._poison_unused(slots, valid, before)
         if self.checksums:
             for slot in range(slots.start, slots.stop):
@@ -213,20 +223,6 @@ class Ring:
             fields["before"][slots] = before
             fields["state"][slots] = _state_of(valid)
             fields["sequence"][slots] += _ODD  # odd -> even
-
-    def finish_block(
-        self, slots: slice, first: int, valid: int | NDArray[np.int64], before: int | NDArray[np.int64]
-    ) -> int:
-        """`finish` with consecutive numbers from `first` on for all slots that have a row; how many these are."""
-        n = slots.stop - slots.start
-        if isinstance(valid, int):
-            count = n if valid else 0
-            self.finish(slots, np.arange(first, first + n, dtype=np.uint64) if valid else _NO_NUMBER, valid, before)
-            return count
-        rows = np.broadcast_to(valid, n) > 0
-        count = int(rows.sum())
-        numbers = np.where(rows, first + np.cumsum(rows) - 1, 0).astype(np.uint64)
-        self.finish(slots, numbers, valid, before)
         return count
 
     def segments(self, slots: slice) -> NDArray[np.void]:
@@ -237,7 +233,7 @@ class Ring:
     def clear(self) -> None:
         """Every slot is free: no reader finds any segment that was finished before."""
         self.begin(slice(0, self.slots))
-        self.finish(slice(0, self.slots), np.zeros(self.slots, np.uint64), 0, 0)
+        self.finish(slice(0, self.slots), 0, 0, 0)
 
     def checksum(self, slot: int) -> int:
         """CRC-32 of the slot's columns in the layout's order."""

@@ -29,7 +29,7 @@ from protocol.messages.codec import around, decode, encode, packed
 from protocol.messages.core import Ack, Route, Segments
 from protocol.messages.versioning import spoken_with
 from protocol.refusal_log import RefusalLog
-from protocol.transport.sockets import connect, poll, try_receive
+from protocol.transport.sockets import connect, poll, send_nowait, try_receive
 
 __all__ = ["LARGEST_ACK", "ExperienceSender"]
 
@@ -276,7 +276,7 @@ class ExperienceSender:
             frames += [compression.compress(data) if name in self._compress else data for name, data in columns]
             frames += moments
         try:
-            self._outlet.send(frames, copy=not self._inline)
+            send_nowait(self._outlet.socket, frames, copy=not self._inline)
         except zmq.Again:  # cannot be: fewer messages are in flight than a queue holds
             self._counters.add("push_full")
 

@@ -179,7 +179,7 @@ class RowBuffer(RowReader):
 
     def _finish(self) -> None:
         slots = slice(self._slot, self._slot + 1)
-        self._ring.finish(slots, [self._finished + 1], self._rows, 0)
+        self._ring.finish(slots, self._finished + 1, self._rows, 0)
         self._finished += 1
         self._rows = 0
 

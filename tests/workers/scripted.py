@@ -93,7 +93,7 @@ class Sender:
 
     def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
         """Numbers the segments on; slots without a row are none."""
-        self._number += self.ring.finish_block(slots, self._number, valid, before)
+        self._number += self.ring.finish(slots, self._number, valid, before)
         self.finished.append(self.ring.segments(slots))
 
 

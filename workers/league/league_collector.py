@@ -41,7 +41,7 @@ class LeagueCollector:
         cast: OpponentCache,
         group: int,
     ) -> None:
-        self.name, self.performer = place.name, self
+        self.name = place.name
         self._agent, self._place, self._homes, self._group = agent, place, homes, group
         self._fixtures, self._cast = fixtures, cast
         self.steps = 0

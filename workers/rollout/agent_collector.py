@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,21 @@ _HISTORY = ("terminated", "truncated", "moment")
 _ELSEWHERE = ("performer", "_sender", "_moments", "_acted", "_done")
 """Of a seat, what others remember, or nobody beyond a turn."""
 _NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
+
+
+class _Carried(NamedTuple):
+    """What a block leaves to the next one of its streams."""
+
+    opened: NDArray[np.int64]
+    """Streams with an open row."""
+    rows: dict[str, NDArray]
+    """Their open rows, by field."""
+    history: Rows
+    tail: dict[str, NDArray]
+    """The last rows of all streams, by field, of which `history` are known."""
+
+
+_NOTHING = _Carried(_NOBODY, {}, 0, {})
 
 
 class Sender(Protocol):
@@ -102,27 +117,29 @@ class AgentCollector:
 
     def act(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
         """Closes the open rows with what the last actions brought, opens the next ones, and returns actions: n rows."""
-        actions = self.choose(present, on_wait)
+        seen = self.observe(present, on_wait)
+        actions = self.take(self.performer.act(seen, self.noise, legal=self.legal(present), state=self.state))
         self.record(present)
         return actions
 
-    def choose(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
-        """First half of `act`: all but to write down what is done; nothing else is to be told before `keep`."""
-        seen = self.observe(present, on_wait)
-        return self.take(self.performer.act(seen, self.noise, legal=self.legal(present), state=self.state))
-
     def observe(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
-        """First part of `choose`: closes the open rows and makes room; what the policy is to see: [n, *shape], stacked
-        [n, F, *shape]."""
+        """First part of `act`: closes the open rows and makes room; what the policy is to see: [n, *shape], stacked
+        [n, F, *shape]. Nothing else is to be told before `record`."""
         streams = self._choose(present)
         if self._has_no_entry(streams, present):
             self._flush_block(on_wait)
             streams = self._choose(present)
         block, self._streams = self._block, streams
         if block is not None:
-            self._close(block, streams, present)
+            closed, brought = streams, present
+            if not isinstance(streams, slice) and np.count_nonzero(opened := block.opened[streams]) < len(streams):
+                self._refuse_early(present, ~opened)
+                closed, brought = streams[opened], select_rows(present, opened)
+            self._add(block, closed, brought)
+            block.close(closed)
         if block is None or block.full(streams, self._length) or self._is_old(block):
-            self._begin_block(streams, present.observation, present.action_mask, on_wait)
+            seen = present.observation, present.action_mask
+            self._begin_block(streams, _NOTHING if block is None else self._ship(block, streams, *seen), on_wait)
         return self._sight.encode(streams, present.observation)
 
     def legal(self, present: AgentTimeStep) -> NDArray[np.bool_] | None:
@@ -135,13 +152,13 @@ class AgentCollector:
         return None if self._memory is None else self._memory.of(self._streams)
 
     def take(self, acted: dict[str, NDArray]) -> NDArray:
-        """Last part of `choose`: the actions, of what the policy did."""
+        """Second part of `act`: the actions, of what the policy did."""
         self._done, actions = self._actions.decode(acted["action"], acted.get("amount"))
         self._acted = acted
         return actions
 
     def record(self, present: AgentTimeStep) -> None:
-        """Second half of `act`: opens a row with the observation and what the policy did."""
+        """Last part of `act`: opens a row with the observation and what the policy did."""
         block, streams, acted = self._block, self._streams, self._acted
         assert block is not None
         where = (streams, block.at(streams) if self._before == 0 else block.at(streams) + self._before)
@@ -167,7 +184,7 @@ class AgentCollector:
         """Adds what arrived between an agent's turns to its open rows; an end closes them."""
         streams = outcome.copies
         if self._block is None or not self._block.has_open(streams):
-            self._refuse_outcome()
+            raise EnvironmentFault("outcome_without_action", agent=self.name)
         if self._has_no_entry(streams, outcome):
             self._flush_block(on_wait)
         block = self._block
@@ -213,7 +230,8 @@ class AgentCollector:
         """Finishes the block with the rows that are whole; open ones are taken along into the next."""
         assert self._block is not None
         self._block.split_streams()
-        self._begin_block(_NOBODY, self.performer.interface.place.observed.zeros(0), None, on_wait)
+        nothing = self.performer.interface.place.observed.zeros(0)
+        self._begin_block(_NOBODY, self._ship(self._block, _NOBODY, nothing, None), on_wait)
 
     def _choose(self, present: AgentTimeStep) -> Index:
         """The streams present, as a slice of all where they all stand at the same row."""
@@ -228,18 +246,6 @@ class AgentCollector:
         if block is not None:
             block.split_streams()
         return chosen
-
-    def _close(self, block: SegmentBlock, streams: Index, present: AgentTimeStep) -> None:
-        if isinstance(streams, slice):
-            self._add(block, streams, present)
-            block.close(streams)
-            return
-        opened = block.opened[streams]
-        if np.count_nonzero(opened) < len(opened):
-            self._refuse_early(present, ~opened)
-            streams, present = streams[opened], select_rows(present, opened)
-        self._add(block, streams, present)
-        block.close(streams)
 
     def _add(self, block: SegmentBlock, streams: Index, brought: AgentTimeStep | AgentOutcome) -> None:
         """Rewards and ends onto open rows, and into the returns of episodes."""
@@ -279,46 +285,54 @@ class AgentCollector:
         block.columns["final_row"][streams, entry] = block.at(streams)
         block.ends[streams] += 1
 
-    def _begin_block(
-        self, streams: Index, observation: NDArray, mask: NDArray | None, on_wait: Callable[[], None]
-    ) -> None:
-        """Finishes the block (the new observations are bootstrap rows, with their masks) and opens the next one."""
-        old, opened = self._block, _NOBODY
-        history: Rows = 0
-        carried: dict[str, NDArray] = {}
-        tail: dict[str, NDArray] = {}
-        if old is not None:
-            following = (streams, old.at(streams) + self._before)
-            self._sight.write(old.columns, following, observation)
-            self._sight.write_mask(old.columns, following, mask)
-            if self._moments is not None:
-                old.columns["moment"][following] = self._moments.now
-            if not old.aligned:  # streams that do not act now take their open rows along
-                self._end_idle(old, streams)
-                opened = np.flatnonzero(old.opened)
-                place = (opened, old.rows[opened] + self._before)
-                carried = {name: old.columns[name][place] for name in self._row_fields}
-            if self._before:  # before the block is out of our hands
-                tail = old.tail(self._history)
-                history = np.minimum(old.history + old.at(slice(None)), self._before)
-            self._finish(old)
-        slots = self._sender.take(on_wait)
+    def _ship(self, block: SegmentBlock, streams: Index, observation: NDArray, mask: NDArray | None) -> _Carried:
+        """Finishes the block: the new observations of `streams` are bootstrap rows, with their masks."""
+        following = (streams, block.at(streams) + self._before)
+        self._sight.write(block.columns, following, observation)
+        self._sight.write_mask(block.columns, following, mask)
+        if self._moments is not None:
+            block.columns["moment"][following] = self._moments.now
+        opened, rows, history, tail = _NOTHING
+        if not block.aligned:  # streams that do not act now take their open rows along
+            self._end_idle(block, streams)
+            opened = np.flatnonzero(block.opened)
+            place = (opened, block.rows[opened] + self._before)
+            rows = {name: block.columns[name][place] for name in self._row_fields}
+        valid = block.at(slice(None))
+        if self._before:  # before the block is out of our hands
+            tail = block.tail(self._history)
+            history = np.minimum(block.history + valid, self._before)
+        self._block, slots, table = None, block.slots, self._sender.ring.table
+        table["stream"][slots] = self._numbers
+        table["stream_sequence"][slots] = self._segments
+        table["version_min"][slots] = block.version_min
+        table["version_max"][slots] = block.version_max
+        table["episode"][slots] = block.episode.view(np.uint8).reshape(-1, 4)[:, :3]
+        if self._moments is not None:
+            self._moments.close(block)
+        self._segments += np.uint64(1) if isinstance(valid, int) else (valid > 0).astype(np.uint64)
+        self._sender.finish(slots, valid, block.history)
+        return _Carried(opened, rows, history, tail)
+
+    def _begin_block(self, streams: Index, carried: _Carried, on_wait: Callable[[], None]) -> None:
+        """Opens a block with what the last one left, for `streams` that act now."""
+        slots, opened = self._sender.take(on_wait), carried.opened
         columns = {name: column[slots] for name, column in self._sender.ring.columns.items()}
         even = len(opened) == 0 and (isinstance(streams, slice) or len(streams) == len(self._everyone))
         block = self._block = SegmentBlock(
             slots, columns, self._before, even, self.performer.packed_version, self._clock()
         )
         columns["final_row"].fill(-1)
-        for name, rows in tail.items():
+        for name, rows in carried.tail.items():
             columns[name][:, : self._before] = rows
-        block.history = history
+        block.history = carried.history
         block.episode[:] = self.episodes.ended
         if len(opened):
-            for name, values in carried.items():
+            for name, values in carried.rows.items():
                 columns[name][opened, self._before] = values
             block.opened[opened] = True
             block.has_outcomes = True
-            block.version_min = carried["version"].min()
+            block.version_min = carried.rows["version"].min()
         if self._memory is not None:
             self._memory.begin(columns["state"], opened)
         if self._moments is not None:
@@ -335,20 +349,6 @@ class AgentCollector:
             if name in block.columns:
                 block.columns[name][streams, at] = block.columns[name][streams, at - 1]
 
-    def _finish(self, block: SegmentBlock) -> None:
-        self._block = None
-        table = self._sender.ring.table
-        table["stream"][block.slots] = self._numbers
-        table["stream_sequence"][block.slots] = self._segments
-        table["version_min"][block.slots] = block.version_min
-        table["version_max"][block.slots] = block.version_max
-        table["episode"][block.slots] = block.episode.view(np.uint8).reshape(-1, 4)[:, :3]
-        valid = block.at(slice(None))
-        if self._moments is not None:
-            self._moments.close(block)
-        self._segments += np.uint64(1) if isinstance(valid, int) else (valid > 0).astype(np.uint64)
-        self._sender.finish(block.slots, valid, block.history)
-
     def _is_old(self, block: SegmentBlock) -> bool:
         """Whether it goes on for longer than `flush_after` seconds, or than memory for common observations lasts."""
         if self._moments is not None and self._moments.is_late(block):
@@ -359,9 +359,6 @@ class AgentCollector:
         """What is told of an action that was never made belongs to no row."""
         if present.reward[fresh].any() or present.terminated[fresh].any() or present.truncated[fresh].any():
             raise EnvironmentFault("reward_before_first_action", agent=self.name)
-
-    def _refuse_outcome(self) -> None:
-        raise EnvironmentFault("outcome_without_action", agent=self.name)
 
 
 def select_rows(present: AgentTimeStep, keep: NDArray[np.bool_]) -> AgentTimeStep:

@@ -8,7 +8,6 @@ In flow: a turn. Out flow: the actions of all who are present in it, in its orde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +33,23 @@ def act_turn(
     nothing but the last bits of a matrix product. With `joint`, policies of one kind act as one. `answer` is given the
     actions before they are written down, for those who wait for them."""
     places = [(seats[present.agent, turn.group], present) for present in turn.present]
-    if turn.common is not None:
-        for seat, _ in places:
-            if isinstance(seat, FixedCollector):
-                seat.set_shared_observation(turn.common)
-    policies = {id(seat.performer) for seat, _ in places}
-    if joint is None and len(policies) == len(places):
-        actions = [_chosen(seat, present, on_wait) for seat, present in places]
-    else:
-        actions = _act_batched(places, on_wait, joint)
+    actions: list[NDArray] = [_NOTHING] * len(places)
+    casts: dict[int, list[_Seen]] = {}
+    for number, (seat, present) in enumerate(places):
+        if isinstance(seat, AgentCollector):
+            casts.setdefault(id(seat.performer), []).append((number, seat, present, seat.observe(present, on_wait)))
+            continue
+        if turn.common is not None and isinstance(seat, FixedCollector):
+            seat.set_shared_observation(turn.common)
+        actions[number] = seat.act(present, on_wait)
+    requests = [_request(company) for company in casts.values()]
+    acted = [request.act() for request in requests] if joint is None else joint.act(requests)
+    for company, done in zip(casts.values(), acted, strict=True):
+        start = 0
+        for number, seat, _, seen in company:
+            rows, start = slice(start, start + len(seen)), start + len(seen)
+            mine = done if len(company) == 1 else {name: array[rows] for name, array in done.items()}
+            actions[number] = seat.take(mine)
     if answer is not None:
         answer(actions)
     for seat, present in places:
@@ -51,62 +58,22 @@ def act_turn(
     return actions
 
 
-def _chosen(seat: AnySeat, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
-    """What one does by itself; what learns is written down later."""
-    return seat.choose(present, on_wait) if isinstance(seat, AgentCollector) else seat.act(present, on_wait)
-
-
-def _act_batched(
-    places: Sequence[tuple[AnySeat, AgentTimeStep]], on_wait: Callable[[], None], joint: StackedInference | None
-) -> list[NDArray]:
-    """What all do, where some act together."""
-    casts: dict[int, list[int]] = {}
-    for number, (seat, _) in enumerate(places):
-        casts.setdefault(id(seat.performer), []).append(number)
-    actions: list[NDArray] = [_NOTHING] * len(places)
-    groups: list[list[int]] = []
-    for numbers in casts.values():
-        chair, present = places[numbers[0]]
-        if len(numbers) == 1 and (joint is None or not isinstance(chair, AgentCollector)):
-            actions[numbers[0]] = _chosen(chair, present, on_wait)
-        else:  # a performer that does not learn has one seat
-            groups.append(numbers)
-    companies = [cast("list[tuple[AgentCollector, AgentTimeStep]]", [places[i] for i in numbers]) for numbers in groups]
-    seen = [[seat.observe(present, on_wait) for seat, present in company] for company in companies]
-    shares = [_share(company, parts) for company, parts in zip(companies, seen, strict=True)]
-    acted = [share.act() for share in shares] if joint is None else joint.act(shares)
-    for numbers, company, parts, done in zip(groups, companies, seen, acted, strict=True):
-        for number, action in zip(numbers, _taken(company, parts, done), strict=True):
-            actions[number] = action
-    return actions
-
-
+_Seen = tuple[int, AgentCollector, AgentTimeStep, NDArray]
+"""A seat's place in a turn, its part of it, and what its policy is to see."""
 _NOTHING: NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def _share(company: Sequence[tuple[AgentCollector, AgentTimeStep]], seen: Sequence[NDArray]) -> InferenceRequest:
+def _request(company: Sequence[_Seen]) -> InferenceRequest:
     """What seats of one performer are to see, side by side."""
-    first, present = company[0]
+    _, first, present, seen = company[0]
     if len(company) == 1:
-        return InferenceRequest(first.performer, seen[0], first.noise, first.legal(present), first.state)
-    masks = [mask for seat, present in company if (mask := seat.legal(present)) is not None]
-    states = [state for seat, _ in company if (state := seat.state) is not None]
+        return InferenceRequest(first.performer, seen, first.noise, first.legal(present), first.state)
+    masks = [mask for _, seat, present, _ in company if (mask := seat.legal(present)) is not None]
+    states = [state for _, seat, _, _ in company if (state := seat.state) is not None]
     return InferenceRequest(
         first.performer,
-        np.concatenate(seen),
-        ConcatenatedNoise([seat.noise for seat, _ in company], [len(part) for part in seen]),
+        np.concatenate([seen for *_, seen in company]),
+        ConcatenatedNoise([seat.noise for _, seat, *_ in company], [len(seen) for *_, seen in company]),
         np.concatenate(masks) if masks else None,
         np.concatenate(states) if states else None,
     )
-
-
-def _taken(
-    company: Sequence[tuple[AgentCollector, AgentTimeStep]], seen: Sequence[NDArray], acted: dict[str, NDArray]
-) -> list[NDArray]:
-    """The actions of each seat, which is given its rows of what was done."""
-    actions, start = [], 0
-    for (seat, _), part in zip(company, seen, strict=True):
-        mine = slice(start, start + len(part))
-        actions.append(seat.take({name: array[mine] for name, array in acted.items()}))
-        start += len(part)
-    return actions

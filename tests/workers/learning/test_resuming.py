@@ -148,7 +148,7 @@ def ring_of(layout: Any, slots: int, seed: int) -> Ring:
     ring.columns["final_row"].fill(-1)
     ring.table["stream"] = np.arange(slots) % COPIES
     ring.table["version_min"] = ring.table["version_max"] = pack(Version(1, 1))
-    ring.finish_block(everything, 1, LENGTH, 0)
+    ring.finish(everything, 1, LENGTH, 0)
     return ring
 
 

@@ -56,7 +56,7 @@ class Way:
     def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
         """As a sender's."""
         first, index = self._next, slots.start // self._block
-        count = self.ring.finish_block(slots, first, valid, before)
+        count = self.ring.finish(slots, first, valid, before)
         if count == 0:
             self.credit.return_(index)
             return

@@ -6,7 +6,7 @@ the same turns, or an EnvironmentFault.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,25 +66,26 @@ class CheckedEnvironment(Environment):
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
         for fairness in self._fairness:
             fairness.begin()
-        return self._guarded("reset", lambda: self._inner.reset(seed))
+        self._turn = None
+        return self._checked("reset", self._run("reset", seed))
 
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data, if
         an action is outside its space or illegal, and for a step before the reset."""
         if actions is not self._prechecked:
             self._check_actions(actions)
-        self._prechecked = None
-        return self._guarded("step", lambda: self._inner.step(actions))
+        self._prechecked = self._turn = None
+        return self._checked("step", self._run("step", actions))
 
     def preview_actions(self, actions: Sequence[NDArray[Any]]) -> None:
         """As the environment's; EnvironmentFault as `step`'s."""
         self._check_actions(actions)
         self._prechecked = actions
-        self._run("preview_actions", lambda: self._inner.preview_actions(actions))
+        self._run("preview_actions", actions)
 
     def get_state(self) -> State:
         """The environment's, and what was seen of its payoffs."""
-        inner: State = self._run("get_state", self._inner.get_state)
+        inner: State = self._run("get_state")
         state = {f"inner.{name}": array for name, array in inner.items()}
         for group, fairness in enumerate(self._fairness):
             state |= {f"fairness.{group}.{name}": array for name, array in capture(fairness).items()}
@@ -92,7 +93,7 @@ class CheckedEnvironment(Environment):
 
     def set_state(self, state: State) -> None:
         """The inverse; `told` says what comes with it."""
-        self._run("set_state", lambda: self._inner.set_state(strip_prefix("inner.", state)))
+        self._run("set_state", strip_prefix("inner.", state))
         for group, fairness in enumerate(self._fairness):
             restore(fairness, strip_prefix(f"fairness.{group}.", state))
 
@@ -103,56 +104,55 @@ class CheckedEnvironment(Environment):
 
     def flush_ends(self) -> tuple[AgentOutcome, ...]:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""
-        outcomes: tuple[AgentOutcome, ...] = self._run("flush_ends", self._inner.flush_ends)
+        outcomes: tuple[AgentOutcome, ...] = self._run("flush_ends")
         for outcome in outcomes:
             self._check(outcome)
         return outcomes
 
     def take_episodes(self) -> Episodes:
         """As the environment's."""
-        episodes: Episodes = self._run("take_episodes", self._inner.take_episodes)
+        episodes: Episodes = self._run("take_episodes")
         return episodes
 
     def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """Handed on."""
-        self._run("set_curriculum", lambda: self._inner.set_curriculum(curriculum))
+        self._run("set_curriculum", curriculum)
 
     def poll(self) -> None:
         """As the environment's; EnvironmentFault naming environment and cause if it raises."""
-        self._run("poll", self._inner.poll)
+        self._run("poll")
 
     def metrics(self) -> dict[str, float]:
         """As the environment's."""
-        measured: dict[str, float] = self._run("metrics", self._inner.metrics)
+        measured: dict[str, float] = self._run("metrics")
         return measured
 
     def scripted(self) -> Player | None:
         """As the environment's."""
-        player: Player | None = self._run("scripted", self._inner.scripted)
+        player: Player | None = self._run("scripted")
         return player
 
     def render(self, copy: int = 0) -> str:
         """As the environment's."""
-        text: str = self._run("render", lambda: self._inner.render(copy))
+        text: str = self._run("render", copy)
         return text
 
     def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
         """As the environment's."""
-        picture: NDArray[np.uint8] | None = self._run("render_rgb", lambda: self._inner.render_rgb(copy, scale))
+        picture: NDArray[np.uint8] | None = self._run("render_rgb", copy, scale)
         return picture
 
     def agent_cells(self, copy: int = 0) -> NDArray[np.bool_] | None:
         """As the environment's."""
-        cells: NDArray[np.bool_] | None = self._run("agent_cells", lambda: self._inner.agent_cells(copy))
+        cells: NDArray[np.bool_] | None = self._run("agent_cells", copy)
         return cells
 
     def close(self) -> None:
         """Closes the environment. What that raises is logged with its place: a run has lost nothing by it."""
         close_logged(self.world.id, self._inner.close)
 
-    def _guarded(self, verb: str, call: Callable[[], Turn]) -> Turn:
-        self._turn = None
-        turn = self._run(verb, call)
+    def _checked(self, verb: str, turn: Any) -> Turn:
+        """`turn`, once it is checked."""
         self.restarts = self._inner.restarts
         if not isinstance(turn, Turn):
             raise EnvironmentFault(
@@ -192,9 +192,10 @@ class CheckedEnvironment(Environment):
                 agents = [one.agent for one in told]
                 raise EnvironmentFault("agent_repeated_in_turn", environment=self.world.id, field=what, agents=agents)
 
-    def _run(self, verb: str, call: Callable[[], Any]) -> Any:
+    def _run(self, verb: str, *arguments: Any) -> Any:
+        """What method `verb` of the environment returns."""
         try:
-            return call()
+            return getattr(self._inner, verb)(*arguments)
         except EnvironmentFault:
             raise
         except BaseException as fault:  # a world that exits must not end a worker as if it had chosen to

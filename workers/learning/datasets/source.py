@@ -157,7 +157,7 @@ def _fill(
             ring.fields["stream_sequence"][slot] = stretch.sequence
             actors.append((stretch.actor, stretch.incarnation))
             slot += 1
-    ring.finish(every, np.arange(1, slots + 1, dtype=np.uint64), valid, before)
+    ring.finish(every, 1, valid, before)
     return ring, actors
 
 

@@ -39,10 +39,6 @@ class Collector(Protocol):
     steps: int
     """Actions so far of those who do not learn."""
 
-    @property
-    def performer(self) -> object:
-        """Whose forward pass it is; the same object: one pass."""
-
     def act(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray[Any]:
         """n actions."""
 

@@ -100,7 +100,7 @@ class _Sink:
     def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
         """The slots are whole, and free."""
         first, index = self._next, slots.start // self._plan.block
-        count = self.ring.finish_block(slots, first, valid, before)
+        count = self.ring.finish(slots, first, valid, before)
         if count == 0:
             self._credit.return_(index)
             return

@@ -38,7 +38,7 @@ class RingFeed:
         for number, slots in enumerate(self._blocks):
             self._ring.begin(slots)
             _fill(self._ring, slots, noise)
-            self._ring.finish_block(slots, number * plan.block + 1, plan.layout.length, 0)
+            self._ring.finish(slots, number * plan.block + 1, plan.layout.length, 0)
             self._ring.fields["version_min"][slots] = self._ring.fields["version_max"][slots] = pack(Version(1, 1))
         self._next = 0
 
