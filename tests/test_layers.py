@@ -46,7 +46,7 @@ LINES = {
     "workers/learning": 4_300,
     "workers/policies": 3_400,
     "workers/rollout": 1_700,
-    "": 46_300,
+    "": 46_250,
 }
 """Lines with a token of code, docstrings aside, that a room has at most, and the product: they only fall."""
 LONGEST = 60
@@ -54,9 +54,8 @@ LONG = {
     "launch/local/supervisor.py:_supervise": 61,
     "launch/local/supervisor.py:train": 61,
     "workers/algorithms/ppo.py:objective": 62,
-    "workers/learning/policy_learner.py:__init__": 70,
     "workers/metrics/run_metrics.py:observe": 68,
-    "workers/sequential.py:__init__": 66,
+    "workers/sequential.py:__init__": 64,
 }
 """Lines of the functions that are longer than all others."""
 WIDEST = 8
@@ -69,7 +68,6 @@ WIDE = {
     "workers/league/actor_league.py": 9,
     "workers/learning/buffers/batch_assembler.py": 10,
     "workers/learning/buffers/replay_buffer.py": 13,
-    "workers/learning/policy_learner.py": 13,
     "workers/policies/networks/categorical_network.py": 11,
     "workers/policies/networks/quantile_network.py": 10,
     "workers/relaying/segment_relay.py": 9,

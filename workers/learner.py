@@ -39,7 +39,7 @@ from workers.learning.device import choose_device
 from workers.learning.distributed.data_parallel_learner import DataParallelLearner
 from workers.learning.distributed.rendezvous import check_meeting, rendezvous, requested_name
 from workers.learning.league_publisher import LeaguePublisher
-from workers.learning.policy_learner import PolicyLearner
+from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_learners
@@ -265,9 +265,11 @@ class Learner:
         ranked = plan.ranks > 1
         device = choose_device(run, self._rank if ranked else welcome.index, ranked)
         source, rows_before = self._source(plan)
-        of_all = plan, run, plan.fraction_of_steps(self._world), welcome.incarnation, device, source, self._counters
         folder = None if self._rank else self._folder
-        given = *of_all, self._publisher.publish, folder, rows_before
+        context = LearnerContext(
+            run, welcome.incarnation, device, self._counters, self._publisher.publish, folder, self._cuts
+        )
+        given = plan, plan.fraction_of_steps(self._world), source, context, rows_before
         if ranked:
             place = self._addresses[_EXPERIENCE]
             group, met = rendezvous(
@@ -275,7 +277,7 @@ class Learner:
             )
             member: PolicyLearner = DataParallelLearner(*given, group=group, met=met)
         else:
-            member = PolicyLearner(*given, self._curiosity(plan, device), self._cuts, self._freezing(plan))
+            member = PolicyLearner(*given, self._curiosity(plan, device), self._freezing(plan))
         member.refusals = self._life.vitals.refusals
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(

@@ -42,7 +42,7 @@ from workers.learning.curiosity import IntrinsicReward
 from workers.learning.datasets.replayed_run import ReplayedRun, load_replayed_run
 from workers.learning.datasets.source import load_dataset
 from workers.learning.device import choose_device
-from workers.learning.policy_learner import PolicyLearner
+from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
 from workers.metrics.episode_returns import PARTS, WINDOWS
@@ -138,10 +138,8 @@ class Sequential:
                 source = channels[each.name] = InProcessQueue(each, _NAME, self._actor_page, common)
             device = choose_device(run, len(self._members))
             curious = self._curious(each, auxiliaries, device)
-            shared = self._learner_page, self._publish, folder
-            member = PolicyLearner(
-                each, run, each.fraction_of_steps(world), 1, device, source, *shared, curious=curious
-            )
+            context = LearnerContext(run, 1, device, self._learner_page, self._publish, folder)
+            member = PolicyLearner(each, each.fraction_of_steps(world), source, context, curious=curious)
             member.resume(None, Version(0, 0))
             self._members.append(member)
         for plan in self._plans.values() if run.actors and not run.replay else ():

@@ -33,7 +33,7 @@ from workers.learner import Learner
 from workers.planning.auxiliary_plan import plan_learners
 from workers.runtime.process import Options, WorkerProcess
 
-MOST = {"segment": (42, 18), "weights": (17, 7)}
+MOST = {"segment": (32, 16), "weights": (15, 7)}
 """Calls, and files. They only fall: until 16 in 12, and 8 in 6."""
 NAME = "diver"
 RUN: dict[str, Any] = {
@@ -189,7 +189,7 @@ def calls() -> Iterator[dict[str, list[Call]]]:
         {
             "received": handed(record),
             "arrived": held(lambda: learner._receiver.arrivals(NAME)),
-            "batch": held(lambda: member()._stage._arrays["observation"][0, 1].any()),
+            "batch": held(lambda: member()._buffer._arrays["observation"][0, 1].any()),
             "loss": entered(TORCH, "_wrapped_call_impl"),
             "published": held(lambda: learner._publisher._policies[NAME].mailbox.version.version > 1),
         }

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 
 from workers.algorithms.build import Update
-from workers.learning.buffers.batch_assembler import BatchAssembler, ObservationAssembler
+from workers.learning.buffers.build import Buffer
 from workers.learning.buffers.lockstep_rounds import LockstepRounds
-from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.policies.build import Policy
 from workers.policies.checkpoint import to_cpu
 from workers.policies.networks.rnd_networks import RNDNetworks
@@ -40,7 +39,7 @@ class LearnerCheckpoint:
         name: str,
         policy: Policy | RNDNetworks,
         update: Update,
-        fed: BatchAssembler | ObservationAssembler | ReplayBuffer,
+        fed: Buffer,
         rounds: LockstepRounds,
     ) -> None:
         self._cuts, self._part = cuts, f"policy-{name}"
@@ -61,8 +60,7 @@ class LearnerCheckpoint:
         }
         self._policy.load_state_dict(strip_prefix("weights.", tensors))
         self._update.load_state(strip_prefix("update.", tensors))
-        if isinstance(self._fed, BatchAssembler | ReplayBuffer):
-            self._fed.set_state(strip_prefix("fed.", state))
+        self._fed.set_state(strip_prefix("fed.", state))
         self._rounds.set_state(strip_prefix("rounds.", state))
         return LearnerProgress(*state["standing"].tolist())
 
@@ -71,7 +69,7 @@ class LearnerCheckpoint:
         parts: dict[str, State] = {
             "weights": {name: tensor.numpy() for name, tensor in weights.items()},
             "update": {name: tensor.numpy() for name, tensor in update.items()},
-            "fed": self._fed.get_state() if isinstance(self._fed, BatchAssembler | ReplayBuffer) else {},
+            "fed": self._fed.get_state(),
             "rounds": self._rounds.get_state(),
         }
         state = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}

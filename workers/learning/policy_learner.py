@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +25,8 @@ from protocol.refusal_log import RefusalLog
 from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
 from workers.algorithms.build import build_update
-from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
+from workers.algorithms.common.batches import Learnable, SegmentBatch
 from workers.algorithms.off_policy import OffPolicyUpdate
-from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.build import build_buffer
 from workers.learning.buffers.lockstep_rounds import LockstepRounds, in_rounds
 from workers.learning.buffers.replay_buffer import ReplayBuffer
@@ -50,7 +50,7 @@ from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
 from workers.runtime.seeds import seed_of
 from workers.runtime.torch_setup import Precision
 
-__all__ = ["PolicyLearner"]
+__all__ = ["LearnerContext", "PolicyLearner"]
 
 log = logging.getLogger(__name__)
 
@@ -58,36 +58,40 @@ _FAULTS = 3
 """Updates in a row that may fail before the learner gives up."""
 
 
-Learnable = SegmentBatch | TransitionBatch | ObservationBatch
+@dataclass(frozen=True, slots=True)
+class LearnerContext:
+    """Where a policy learns. `publish` gets its flat weights and their version."""
+
+    run: Run
+    incarnation: int
+    device: torch.device
+    counters: Counters
+    publish: Callable[[str, WeightSource, Version], None]
+    folder: Path | None = None
+    cuts: LockstepCheckpoints | None = None
 
 
 class PolicyLearner:
-    """The learner's part for `plan.name`. `publish` gets the flat weights and their version; `curious` adds to the
-    rewards of a policy that is."""
+    """The learner's part for `plan.name`, whose actors make a `share` of the run's steps. `curious` adds to the rewards
+    of a policy that is; `freezing` is a league's player's."""
 
     def __init__(
         self,
         plan: TrainingPlan,
-        run: Run,
         share: float,
-        incarnation: int,
-        device: torch.device,
         source: SegmentSource,
-        counters: Counters,
-        publish: Callable[[str, WeightSource, Version], None],
-        folder: Path | None,
+        context: LearnerContext,
         rows_before: int = 0,
         curious: IntrinsicReward | None = None,
-        cuts: LockstepCheckpoints | None = None,
         freezing: LeaguePublisher | None = None,
     ) -> None:
+        run, counters, folder, incarnation = context.run, context.counters, context.folder, context.incarnation
         self.name, self.static, self.waits_for = plan.name, plan.static, "data"
-        self._plan, self._run, self._counters, self._publish = plan, run, counters, publish
+        self._plan, self._run, self._counters, self._publish = plan, run, counters, context.publish
         self._clock = StepClock(counters)
         self._rows_expected, self._rows_here = max(1.0, run.steps * share), max(1.0, run.end * share)
-        self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(device)
-        self.weights = flatten_(self.policy)
-        self.published = published_weights(self.policy)
+        self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(context.device)
+        self.weights, self.published = flatten_(self.policy), published_weights(self.policy)
         self.update = build_update(self.policy, plan.config)
         compiled = isinstance(plan.config, PolicyConfig) and plan.config.compile
         self.update.arithmetic = Precision(run.precision, compiled)
@@ -101,15 +105,14 @@ class PolicyLearner:
             place = begin(run, plan, incarnation, folder)
             source = self._recorder = SegmentRecorder(source, plan.name, plan.layout, place, incarnation, counters)
         self._order = open_update_log(plan, run, incarnation, folder)
-        self.rounds: LockstepRounds | None = None
+        self.rounds = in_rounds(source, plan, folder) if run.lockstep else None
         """In lock-step, where all that is learned from comes in rounds."""
-        if run.lockstep:
-            source = self.rounds = in_rounds(source, plan, folder)
-        self._source, self._curious = source, curious
+        self._source, self._curious, self._freezing = self.rounds or source, curious, freezing
         self._published_step = self._steps_counted = 0
         self._batch: Learnable | None = None
-        """Taken for an update that is not settled yet, with so many whole segments to use up; those of refused ones."""
-        self._segments = self._refused = 0
+        """Taken for an update that is not settled yet."""
+        self._refused = 0
+        """Whole segments of batches that no update took."""
         self._rows_before = rows_before
         self.refusals = RefusalLog()
         """Whose counts `/metrics` tells, in a process that has one."""
@@ -121,20 +124,17 @@ class PolicyLearner:
         """Of the newest episodes of this policy, as far as is known: by it the best checkpoint is told."""
         self._evaluations: list[float | None] = []
         """What was heard last of its newest evaluation, once anything was: one of before this process began is old."""
-        fed = build_buffer(plan, run, source, counters, incarnation, device)
-        self._telling = TrainingLog(plan, run, folder, counters, fed)
-        self._replay = fed if isinstance(fed, ReplayBuffer) else None
-        self._stage = None if isinstance(fed, ReplayBuffer) else fed
+        self._buffer = build_buffer(plan, run, self._source, counters, incarnation, context.device)
+        self._replay = self._buffer if isinstance(self._buffer, ReplayBuffer) else None
+        self._segments = 0 if self._replay is not None else plan.batch_segments
+        """Whole segments that an update uses up."""
+        self._telling = TrainingLog(plan, run, folder, counters, self._buffer)
         self._cut: LearnerCheckpoint | None = None
-        if cuts is not None and self.rounds is not None:
-            self._cut = LearnerCheckpoint(cuts, plan.name, self.policy, self.update, fed, self.rounds)
-        self._freezing = freezing
+        if context.cuts is not None and self.rounds is not None:
+            self._cut = LearnerCheckpoint(context.cuts, plan.name, self.policy, self.update, self._buffer, self.rounds)
         self._initial = _copied(self.weights) if freezing is not None and freezing.fresh else None
-        self._checkpoints: CheckpointWriter | None = None
-        if folder is not None:
-            self._checkpoints = CheckpointWriter(
-                plan, run, folder, self.policy, self.update, self._replay, counters, share
-            )
+        parts = self.policy, self.update, self._replay
+        self._checkpoints = None if folder is None else CheckpointWriter(plan, run, folder, *parts, counters, share)
 
     @property
     def progress(self) -> float:
@@ -243,7 +243,7 @@ class PolicyLearner:
             return False
         started = time.monotonic()
         self._health.arrived(self._source.arrivals(self.name))
-        self._batch, self._segments = self._next_batch()
+        self._batch = self._buffer.next_batch(self.version, lambda: self.progress)
         if self.rounds is not None and self._counters[f"rejected.{self.name}"] > self._refused:
             raise TrainingFault("lockstep_segment_refused", policy=self.name)
         if self._batch is None:
@@ -269,10 +269,7 @@ class PolicyLearner:
 
     def prepare(self) -> None:
         """The next batch, as far as it can be made while the one that was taken is trained on."""
-        if self._replay is not None:
-            self._replay.prepare()
-        elif isinstance(self._stage, BatchAssembler):
-            self._stage.prepare(self.version)
+        self._buffer.prepare(self.version)
 
     def checked_batch(self) -> Learnable | None:
         """The batch that was taken, for an update; None if no update should see it, which is settled then."""
@@ -304,6 +301,8 @@ class PolicyLearner:
             self._refuse(batch, outcome)
         else:
             self._learned(batch, before, outcome)
+            if self.publication_due:
+                self.publish()
         if self._order is not None:
             said = {} if isinstance(outcome, TrainingFault) else outcome
             self._order.write(int(self._counters[f"received.{self.name}"]), self.update.train_steps, said)
@@ -369,12 +368,11 @@ class PolicyLearner:
 
     def finish(self) -> bool:
         """The last publication and checkpoint of the run; True when that is done."""
-        if self._stage is not None:
+        if self._replay is not None:
+            self._replay.insert(everything=True, now=self.version)
+        else:
             while self.step():  # whole batches are trained, the rest is held
                 pass
-        else:
-            assert self._replay is not None
-            self._replay.insert(everything=True, now=self.version)
         if self._rows and not self.update.train_steps:
             self._health.find("never_a_batch", f"rows={self._rows}")
         if self.update.train_steps > self._published_step:
@@ -393,16 +391,6 @@ class PolicyLearner:
             self.rounds.log.close()
         if self._order is not None:
             self._order.close()
-
-    def _next_batch(self) -> tuple[Learnable | None, int]:
-        """A batch and how many whole segments it uses up (none in replay), or None: not enough data."""
-        if self._stage is not None:
-            return (
-                (self._stage.take_batch(), self._plan.batch_segments) if self._stage.fill(self.version) else (None, 0)
-            )
-        assert self._replay is not None
-        self._replay.insert(now=self.version)
-        return self._replay.sample(self.version, self.progress), 0
 
     def _refuse(self, batch: Learnable, fault: TrainingFault) -> None:
         self._counters.add(f"rejected.{self.name}", self._segments)
@@ -437,12 +425,12 @@ class PolicyLearner:
             self.measured.update(seen)
             if due:
                 self._telling.log(before, self.update.train_steps, self.version, metrics, seen)
-        self._publish_if_due()
 
-    def _publish_if_due(self) -> None:
-        due = self.update.train_steps - self._published_step >= self._plan.config.publish_interval
-        if due and self.rounds is None:
-            self.publish()
+    @property
+    def publication_due(self) -> bool:
+        """Whether so many updates were made that actors are to have them; in lock-step a round's end says so."""
+        steps = self.update.train_steps - self._published_step
+        return self.rounds is None and steps >= self._plan.config.publish_interval
 
     def _count_steps(self) -> None:
         steps = self.update.train_steps

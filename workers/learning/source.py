@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from protocol.errors import WireError
 from protocol.experience.receiver import Arrival
 
-__all__ = ["SegmentSource", "drain"]
+__all__ = ["SegmentSource"]
 
 
 class SegmentSource(Protocol):
@@ -32,20 +31,3 @@ class SegmentSource(Protocol):
 
     def flush_acks(self) -> None:
         """What comes next takes long: what is settled is told now."""
-
-
-def drain(
-    source: SegmentSource, policy: str, room: Callable[[], int], copy: Callable[[Arrival, NDArray[np.void]], None]
-) -> None:
-    """Gives `copy` what has arrived, part after part, none larger than the `room` there is, and settles each."""
-    arrivals = source.arrivals(policy)
-    while arrivals and (most := room()) > 0:
-        arrival = arrivals[0]
-        chunk = arrival.records[:most]
-        copy(arrival, chunk)
-        arrival.records = arrival.records[len(chunk) :]
-        if arrival.owned:
-            source.release(policy, chunk["slot"])
-        source.acknowledge(policy, arrival, int(chunk["number"][-1]), len(chunk))
-        if len(arrival.records) == 0:
-            arrivals.popleft()

@@ -14,8 +14,8 @@ from pathlib import Path
 from protocol.config.run import Run
 from protocol.memory.counters import Counters
 from protocol.weights.version import Version
-from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
-from workers.learning.buffers.batch_assembler import BatchAssembler, ObservationAssembler
+from workers.algorithms.common.batches import Learnable
+from workers.learning.buffers.build import Buffer
 from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.diagnostics.refused_batches import origin_fields, save_refused
 from workers.learning.source import SegmentSource
@@ -35,7 +35,7 @@ class TrainingLog:
         run: Run,
         folder: Path | None,
         counters: Counters,
-        fed: BatchAssembler | ObservationAssembler | ReplayBuffer,
+        fed: Buffer,
     ) -> None:
         self._plan, self._run, self._counters, self._fed = plan, run, counters, fed
         self._refused = folder / "refused" if folder is not None else None
@@ -46,9 +46,7 @@ class TrainingLog:
         """Whether it is time for the next lines."""
         return train_steps - self.logged_step >= self._run.log_interval
 
-    def keep(
-        self, batch: SegmentBatch | TransitionBatch | ObservationBatch, reason: str, train_steps: int, version: Version
-    ) -> None:
+    def keep(self, batch: Learnable, reason: str, train_steps: int, version: Version) -> None:
         """Writes what was refused to the run's folder, with where it came from."""
         if self._refused is None:
             return

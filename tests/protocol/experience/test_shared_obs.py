@@ -20,7 +20,7 @@ from zmq.utils.garbage import gc as garbage_collector
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.experience import ack_publisher
 from protocol.experience import sender as sending
-from protocol.experience.connections import Connection, ConnectionPool
+from protocol.experience.connections import ConnectionPool
 from protocol.experience.flow_control import CreditWindow
 from protocol.experience.layout import Field, Layout, common_layout, common_of
 from protocol.experience.receipt_log import ReceiptLog
@@ -203,13 +203,13 @@ def through(reader: Reader, writers: Writers, seconds: float = 10.0) -> None:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Bytes of every frame of experience that is sent from now on."""
     sizes: list[int] = []
-    original = Connection.send
+    original = sending.send_nowait
 
-    def send(self: Connection, frames: list[Any], copy: bool) -> None:
+    def send(socket: Any, frames: list[Any], copy: bool) -> None:
         sizes.extend(memoryview(frame).nbytes for frame in frames)
-        original(self, frames, copy)
+        original(socket, frames, copy)
 
-    monkeypatch.setattr(Connection, "send", send)
+    monkeypatch.setattr(sending, "send_nowait", send)
     return sizes
 
 
@@ -264,16 +264,16 @@ def test_a_segment_whose_moments_were_lost_is_taken_when_they_have_come_J9(
     """The message of the first policy brings them for all four. Without it nobody is trained on half of what was seen,
     and everybody gets everything once."""
     writers, reader = Writers(memory_dir), Reader()
-    original = Connection.send
+    original = sending.send_nowait
     lost: list[Any] = []
 
-    def send(self: Connection, frames: list[Any], copy: bool) -> None:
+    def send(socket: Any, frames: list[Any], copy: bool) -> None:
         if len(lost) < 1:
             lost.append(frames)
         else:
-            original(self, frames, copy)
+            original(socket, frames, copy)
 
-    monkeypatch.setattr(Connection, "send", send)
+    monkeypatch.setattr(sending, "send_nowait", send)
     with closing(writers, reader):
         writers.route(reader, inline=True)
         writers.write()

@@ -32,7 +32,7 @@ from tests.protocol.parts import RUN, SECRET, prove
 from tests.waiting import until
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, run_of
-from workers.learning.policy_learner import PolicyLearner
+from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.metrics.diagnostics import findings_of
 from workers.planning.policy_plan import PolicyPlan, plan_policies
@@ -125,8 +125,8 @@ class Scene:
         stack.callback(self.receiver.close)
         self.ledger = ReceiptLog(None)
         self.receiver.add_policy("one", self.plan.layout, self.ledger, 80, self.plan.check)
-        of_all = self.plan, run, 1.0, 1, torch.device("cpu"), self.receiver, self.counters
-        self.member = PolicyLearner(*of_all, lambda *_: None, None)
+        context = LearnerContext(run, 1, torch.device("cpu"), self.counters, lambda *_: None)
+        self.member = PolicyLearner(self.plan, 1.0, self.receiver, context)
         self.member.resume(None, Version(0, 0))
 
     def actor(self, name: str, spoil: Spoil | None = None) -> Callable[[], None]:

@@ -19,7 +19,7 @@ from tests.faults import raises
 from tests.workers import scripted
 from workers.learning.buffers.prioritized import PrioritizedSample
 from workers.learning.league_publisher import LeaguePublisher
-from workers.learning.policy_learner import PolicyLearner
+from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 COPIES = 4
@@ -43,14 +43,9 @@ class Bench:
         self.published: list[tuple[Version, NDArray[np.uint8]]] = []
         self.member = PolicyLearner(
             self.plan,
-            run,
             1.0,
-            incarnation,
-            device,
             self.source,
-            self.counters,
-            self._publish,
-            folder,
+            LearnerContext(run, incarnation, device, self.counters, self._publish, folder),
             rows_before,
             freezing=None if freezing is None else freezing(self.plan),
         )

@@ -31,7 +31,7 @@ from tests.workers.learning.datasets.test_reader import whole
 from tests.workers.learning.test_policy_learner import Bench
 from workers.learning import checkpoint_writer
 from workers.learning.buffers.replay_checkpoint import kept_arrays, restored
-from workers.learning.policy_learner import PolicyLearner
+from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.planning.policy_plan import plan_policies
 from workers.policies import checkpoint
 
@@ -88,9 +88,8 @@ class Learning:
         self.plan = plan_policies(run, WORLDS[world])["one"]
         self.source, self.counters = scripted.Source(), scripted.counters()
         device = torch.device("cpu")
-        self.member = PolicyLearner(
-            self.plan, run, 1.0, incarnation, device, self.source, self.counters, lambda *_: None, folder
-        )
+        context = LearnerContext(run, incarnation, device, self.counters, lambda *_: None, folder)
+        self.member = PolicyLearner(self.plan, 1.0, self.source, context)
         self.member.resume(None, Version(0, 0))
 
     def feed(self, blocks: int, seed: int, actor: str = "actor-0") -> None:

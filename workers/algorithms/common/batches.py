@@ -15,7 +15,15 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 
-__all__ = ["ObservationBatch", "SegmentBatch", "TransitionBatch", "concatenate", "copy_into", "non_tensor_field"]
+__all__ = [
+    "Learnable",
+    "ObservationBatch",
+    "SegmentBatch",
+    "TransitionBatch",
+    "concatenate",
+    "copy_into",
+    "non_tensor_field",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,7 @@ class ObservationBatch:
         return torch.arange(self.observation.shape[1] - 1, device=self.valid.device) < self.valid[:, None]
 
 
+Learnable = SegmentBatch | TransitionBatch | ObservationBatch
 Batch = TypeVar("Batch", SegmentBatch, TransitionBatch)
 
 
@@ -138,7 +147,7 @@ def copy_into(memory: Batch, batch: Batch) -> bool:
     return True
 
 
-def non_tensor_field(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> TrainingFault | None:
+def non_tensor_field(batch: Learnable) -> TrainingFault | None:
     """What to say of the first field that is no tensor."""
     for field in fields(batch):
         given = getattr(batch, field.name)

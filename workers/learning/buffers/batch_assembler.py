@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from workers.algorithms.common.batches import ObservationBatch, SegmentBatch
 from workers.learning.buffers.device_transfer import DeviceTransfer
 from workers.learning.buffers.segment_check import LARGEST, Fault, SegmentCheck
 from workers.learning.diagnostics.refused_batches import Origin
-from workers.learning.source import SegmentSource, drain
+from workers.learning.source import SegmentSource
 from workers.policies.interface import Interface
 from workers.policies.observation_encoding import ObservationEncoding
 from workers.runtime.state_capture import State
@@ -39,11 +39,179 @@ _PER_STEP = ("action", "amount", "legal", *_SCALARS)
 _ELSE = ("state", "privileged", "final_privileged")
 
 
-class BatchAssembler:
-    """A pre-allocated batch that fills up. Memory is pinned where a GPU reads it. Segments with a row more than
-    `max_lag` versions old are dropped, unless they were made with the newest weights that are seen to be in use.
-    Segments with numbers larger than `largest`, or otherwise unfit, are left out once there is a whole batch.
-    `privileged`: what a central critic sees."""
+_Batch = TypeVar("_Batch", SegmentBatch, ObservationBatch)
+_Forms = Mapping[str, tuple[tuple[int, ...], Any]]
+"""Shape and dtype of every array of a batch."""
+
+
+class _Assembler(Generic[_Batch]):
+    """A pre-allocated batch of `segments` segments in arrays of these `forms`, which fills up. Memory is pinned where a
+    GPU reads it. Segments with numbers larger than `largest`, or otherwise unfit, are left out once there is a whole
+    batch."""
+
+    def __init__(
+        self,
+        policy: str,
+        layout: Layout,
+        segments: int,
+        forms: _Forms,
+        source: SegmentSource,
+        counters: Counters,
+        device: torch.device,
+        largest: float,
+    ) -> None:
+        self._policy, self._source, self._counters = policy, source, counters
+        self._carrier = DeviceTransfer(device)
+        self._layout, self._capacity = layout, segments
+        self._check = SegmentCheck(policy, layout, largest, counters, source)
+        self._tensors: dict[str, torch.Tensor] = {}
+        self._arrays: dict[str, NDArray] = {}
+        for name, (shape, kind) in forms.items():
+            tensor = self._carrier.pin(torch.from_numpy(np.zeros(shape, kind)))
+            self._tensors[name], self._arrays[name] = tensor, tensor.numpy()
+        self._tensors["valid"] = self._carrier.pin(torch.zeros(segments, dtype=torch.int64))
+        self._valid = self._tensors["valid"].numpy()
+        self._all_fit = self._check.watch(self._arrays)
+        self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
+        self._lumps = self._records.view(LUMP)
+        self._batch: _Batch | None = self._made_of(self._tensors) if device.type == "cpu" else None
+        """Where the memory that fills up is what an update reads, its views are made once."""
+        self._sent: dict[str, torch.Tensor] | None = None
+        """A full batch that is on its way to the device."""
+        self._taken: tuple[NDArray[np.void], list[tuple[str, int]]] | None = None
+        """Records and actors of the batch that was taken, where the next one is assembled meanwhile."""
+        self.count = self._judged = 0
+        """Segments there are, and how many of them are known to be fit."""
+
+    def next_batch(self, now: Version, progress: Callable[[], float]) -> _Batch | None:
+        """A full batch of what has arrived, once there is one; `progress` of the run decides nothing."""
+        return self.take_batch() if self.fill(now) else None
+
+    @property
+    def full(self) -> bool:
+        """Whether there is a whole batch."""
+        return self.count == self._capacity
+
+    def fill(self, now: Version) -> bool:
+        """Copies what has arrived until the batch is full, and settles it; True if it is. `now` is the policy's newest
+        version."""
+        arrivals = self._source.arrivals(self._policy)
+        self._see(arrivals, now)
+        while True:
+            while arrivals and not self.full:
+                arrival = arrivals[0]
+                chunk = arrival.records[: self._capacity - self.count]
+                self._copy(arrival, chunk, now)
+                arrival.records = arrival.records[len(chunk) :]
+                if arrival.owned:
+                    self._source.release(self._policy, chunk["slot"])
+                self._source.acknowledge(self._policy, arrival, int(chunk["number"][-1]), len(chunk))
+                if len(arrival.records) == 0:
+                    arrivals.popleft()
+            if not self.full or self._judged == self.count:
+                break
+            self._judged = self.count = self._fit(slice(self._judged, self.count))
+            arrivals = self._source.arrivals(self._policy)
+        self._counters.set(f"held.{self._policy}", self.count)
+        if self.full:
+            self._source.flush_acks()
+        return self.full
+
+    def take_batch(self) -> _Batch:
+        """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
+        self.count = self._judged = 0
+        self._taken = None
+        if self._batch is not None:
+            return self._batch
+        sent, self._sent = self._sent or self._carrier.send(self._tensors), None
+        self._carrier.synchronize(sent)
+        return self._made_of(sent)
+
+    def prepare(self, now: Version) -> None:
+        """While the batch that was taken is trained on beside the host: the next one from what has arrived, on its way
+        to the device once it is whole. Where an update reads the memory that fills up, nothing."""
+        if not self._carrier.overlaps or self._sent is not None:
+            return
+        if self._taken is None:
+            self._taken = self._records.copy(), [*self._actors]
+        if self.fill(now):
+            self._sent = self._carrier.send(self._tensors)
+
+    def get_state(self) -> State:
+        """What waits for the batch to be full, as plain arrays."""
+        held = {f"array.{name}": array[: self.count].copy() for name, array in self._arrays.items()}
+        held["valid"] = self._valid[: self.count].copy()
+        held["records"] = self._records[: self.count].copy().view(np.uint8)
+        held["actors"] = np.frombuffer(json.dumps(self._actors[: self.count]).encode(), np.uint8)
+        return held
+
+    def set_state(self, state: State) -> None:
+        """The inverse, before anything is copied."""
+        self.count = count = len(state["valid"])
+        for name, array in self._arrays.items():
+            array[:count] = state[f"array.{name}"]
+        self._valid[:count] = state["valid"]
+        self._records[:count] = state["records"].view(RECORD)
+        self._actors[:count] = [(str(name), int(one)) for name, one in json.loads(state["actors"].tobytes())]
+
+    def provenance(self) -> list[Origin]:
+        """Where each segment of the batch that was taken last came from; to be asked before the next `fill`, except by
+        `prepare`."""
+        records, actors = self._taken or (self._records, self._actors)
+        return [Origin.of(actor, record) for actor, record in zip(actors, records, strict=True)]
+
+    def _see(self, arrivals: Iterable[Arrival], now: Version) -> None:
+        """What has arrived, before any of it is copied."""
+
+    def _made_of(self, tensors: Mapping[str, torch.Tensor]) -> _Batch:
+        raise NotImplementedError
+
+    def _copy(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> None:
+        """Enters segments that lie in the arrival's ring."""
+        raise NotImplementedError
+
+    def _whole(self, n: int, intact: NDArray[np.bool_]) -> int:
+        """Counts those of the `n` segments behind the last one that were overwritten, and moves the others together;
+        how many these are."""
+        torn = n - int(intact.sum())
+        self._compact(n, intact)
+        self._counters.add(f"torn.{self._policy}", torn)
+        self._counters.add(f"dropped.recycled.{self._policy}", torn)
+        return n - torn
+
+    def _compact(self, n: int, kept: NDArray[np.bool_]) -> None:
+        _keep(self._arrays.values(), slice(self.count, self.count + n), kept)
+
+    def _enter(self, arrival: Arrival, records: NDArray[np.void]) -> NDArray[np.int64]:
+        """Notes the segments whose columns were copied; their rows [n]."""
+        places = slice(self.count, self.count + len(records))
+        valid = self._valid[places]
+        valid[:] = records["valid"]
+        self._lumps[places] = records.view(LUMP)
+        self._actors[places] = [(arrival.actor, arrival.incarnation)] * len(records)
+        self.count = places.stop
+        self._counters.add(f"rows_received.{self._policy}", int(valid.sum()))
+        return valid
+
+    def _fit(self, new: slice) -> int:
+        """Leaves those of the segments in places `new` out that nothing can be learned from; where the others end."""
+        if new.start == 0 and self._all_fit():  # which is cheap to ask
+            return int(new.stop)
+        records, actors = self._records[new], self._actors[new]
+        faults = self._check.numbers({name: array[new] for name, array in self._arrays.items()}, records)
+        if not faults:
+            return int(new.stop)
+        fit = ~self._check.refuse(faults, records, actors)
+        _keep([*self._arrays.values(), self._valid, self._records], new, fit)
+        left = [actor for actor, kept in zip(actors, fit, strict=True) if kept]
+        end: int = new.start + len(left)
+        self._actors[new.start : end] = left
+        return end
+
+
+class BatchAssembler(_Assembler[SegmentBatch]):
+    """Of a policy. Segments with a row more than `max_lag` versions old are dropped, unless they were made with the
+    newest weights that are seen to be in use. `privileged`: what a central critic sees."""
 
     def __init__(
         self,
@@ -59,17 +227,8 @@ class BatchAssembler:
         largest: float = LARGEST,
     ) -> None:
         self._max_lag, self._in_use, self._newest, self._privileged = max_lag, np.uint64(0), np.uint64(0), privileged
-        self._policy, self._source, self._counters = policy, source, counters
-        self._carrier = DeviceTransfer(device)
-        self._layout, self._length, self._capacity = layout, layout.length, segments
-        self._check = SegmentCheck(policy, layout, largest, counters, source)
-        self._tensors: dict[str, torch.Tensor] = {}
-        self._arrays: dict[str, NDArray] = {}
-        self._shown, self._actions, self._many = (
-            interface.observation_encoding,
-            interface.action_encoding,
-            interface.place.many,
-        )
+        self._length, self._many = layout.length, interface.place.many
+        self._shown, self._actions = interface.observation_encoding, interface.action_encoding
         fields = {field.name: field for field in layout.fields}
         self._as_they_are = [name for name in (*_SCALARS, "final_row", "state") if name in fields]
         """Columns that are copied into the array of the same name."""
@@ -77,107 +236,33 @@ class BatchAssembler:
         self._as_they_are += ["action"] if self._actions.plain else []
         self._needs_conversion = not (self._shown.is_identity and self._actions.plain) or self._actions.masked
         """Whether anything is made of several columns."""
-        for name, (shape, kind) in self._shapes(segments, fields).items():
-            tensor = self._carrier.pin(torch.from_numpy(np.zeros(shape, kind)))
-            self._tensors[name], self._arrays[name] = tensor, tensor.numpy()
-        self._tensors["valid"] = self._carrier.pin(torch.zeros(segments, dtype=torch.int64))
-        self._valid = self._tensors["valid"].numpy()
-        self._all_fit = self._check.watch(self._arrays)
-        self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
-        self._lumps = self._records.view(LUMP)
-        self._batch = self._segments(self._tensors) if device.type == "cpu" else None
-        """Where the memory that fills up is what an update reads, its views are made once."""
-        self._sent: dict[str, torch.Tensor] | None = None
-        """A full batch that is on its way to the device."""
-        self._taken: tuple[NDArray[np.void], list[tuple[str, int]]] | None = None
-        """Records and actors of the batch that was taken, where the next one is assembled meanwhile."""
-        self.count = self._judged = 0
-        """Segments there are, and how many of them are known to be fit."""
-
-    @property
-    def full(self) -> bool:
-        """Whether there is a whole batch."""
-        return self.count == self._capacity
-
-    def fill(self, now: Version) -> bool:
-        """Copies what has arrived until the batch is full; True if it is. `now` is the policy's newest version."""
-        arrivals = self._source.arrivals(self._policy)
-        self._newest = np.uint64(pack(now))
-        if self._max_lag is not None:
-            seen = (one.records["version_max"] for one in arrivals)
-            self._in_use = max([self._in_use, *(one[one <= self._newest].max(initial=0) for one in seen)])
-
-        def copy(arrival: Arrival, chunk: NDArray[np.void]) -> None:
-            made = self._made(arrival, chunk, now)
-            fresh = made if self._max_lag is None else self._fresh(made, now, self._max_lag)
-            if len(fresh):
-                self._copy(arrival, fresh, now)
-
-        drain(self._source, self._policy, lambda: self._capacity - self.count, copy)
-        while self.full and self._judged < self.count:
-            new = slice(self._judged, self.count)
-            stored = self._arrays, self._valid, self._records, self._actors
-            self._judged = self.count = _fit(self._check, self._all_fit, new, *stored)
-            drain(self._source, self._policy, lambda: self._capacity - self.count, copy)
-        self._counters.set(f"held.{self._policy}", self.count)
-        if self.full:
-            self._source.flush_acks()
-        return self.full
-
-    def take_batch(self) -> SegmentBatch:
-        """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
-        self.count = self._judged = 0
-        self._taken = None
-        if self._batch is not None:
-            return self._batch
-        sent, self._sent = self._sent or self._carrier.send(self._tensors), None
-        self._carrier.synchronize(sent)
-        return self._segments(sent)
-
-    def prepare(self, now: Version) -> None:
-        """While the batch that was taken is trained on beside the host: the next one from what has arrived, on its way
-        to the device once it is whole. Where an update reads the memory that fills up, nothing."""
-        if not self._carrier.overlaps or self._sent is not None:
-            return
-        if self._taken is None:
-            self._taken = self._records.copy(), [*self._actors]
-        if self.fill(now):
-            self._sent = self._carrier.send(self._tensors)
+        forms = self._forms(segments, layout.rows, fields)
+        super().__init__(policy, layout, segments, forms, source, counters, device, largest)
 
     def empty(self) -> SegmentBatch:
         """A batch like any other, in which nothing is real; what waits stays."""
         sent = self._carrier.send(self._tensors)
         self._carrier.synchronize(sent)
-        batch = self._segments(sent)
+        batch = self._made_of(sent)
         return replace(batch, valid=torch.zeros_like(batch.valid))
 
     def get_state(self) -> State:
-        """What waits for the batch to be full, as plain arrays."""
-        held = {f"array.{name}": array[: self.count].copy() for name, array in self._arrays.items()}
-        held["valid"] = self._valid[: self.count].copy()
-        held["records"] = self._records[: self.count].copy().view(np.uint8)
-        held["actors"] = np.frombuffer(json.dumps(self._actors[: self.count]).encode(), np.uint8)
-        return {**held, "in_use": np.array([self._in_use], np.uint64)}
+        """What waits for the batch to be full, and the newest weights in use, as plain arrays."""
+        return {**super().get_state(), "in_use": np.array([self._in_use], np.uint64)}
 
     def set_state(self, state: State) -> None:
         """The inverse, before anything is copied."""
-        self.count = count = len(state["valid"])
-        for name, array in self._arrays.items():
-            array[:count] = state[f"array.{name}"]
-        self._valid[:count] = state["valid"]
-        self._records[:count] = state["records"].view(RECORD)
-        self._actors[:count] = [(str(name), int(one)) for name, one in json.loads(state["actors"].tobytes())]
+        super().set_state(state)
         self._in_use = state["in_use"][0]
 
-    def provenance(self) -> list[Origin]:
-        """Where each segment of the batch that was taken last came from; to be asked before the next `fill`, except by
-        `prepare`."""
-        records, actors = self._taken or (self._records, self._actors)
-        return [Origin.of(actor, record) for actor, record in zip(actors, records, strict=True)]
+    def _see(self, arrivals: Iterable[Arrival], now: Version) -> None:
+        self._newest = np.uint64(pack(now))
+        if self._max_lag is not None:
+            seen = (one.records["version_max"] for one in arrivals)
+            self._in_use = max([self._in_use, *(one[one <= self._newest].max(initial=0) for one in seen)])
 
-    def _shapes(self, segments: int, fields: Mapping[str, Field]) -> dict[str, tuple[tuple[int, ...], Any]]:
-        """Shape and dtype of every array of a batch."""
-        rows, ends = (segments, self._layout.rows), fields["final_row"].shape
+    def _forms(self, segments: int, length: int, fields: Mapping[str, Field]) -> _Forms:
+        rows, ends = (segments, length), fields["final_row"].shape
         actions, shown = self._actions, self._shown
         forms: dict[str, tuple[tuple[int, ...], Any]] = {
             name: (rows, np.dtype(fields[name].dtype)) for name in _SCALARS if name in fields
@@ -197,7 +282,7 @@ class BatchAssembler:
             forms["state"] = (segments, *fields["state"].shape), np.float32
         return forms
 
-    def _segments(self, tensors: Mapping[str, torch.Tensor]) -> SegmentBatch:
+    def _made_of(self, tensors: Mapping[str, torch.Tensor]) -> SegmentBatch:
         acted = {name: tensors[name][:, : self._length] for name in _PER_STEP if name in tensors}
         return SegmentBatch(
             observation=tensors["observation"],
@@ -209,8 +294,13 @@ class BatchAssembler:
         )
 
     def _copy(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> None:
-        self._carrier.wait()
+        records = self._made(arrival, records, now)
+        if self._max_lag is not None:
+            records = self._fresh(records, now, self._max_lag)
         n, at = len(records), self.count
+        if n == 0:
+            return
+        self._carrier.wait()
         source = place_of(records["slot"])
         mixed = records["version_min"] != records["version_max"]  # whose rows have to be looked at
         columns = arrival.ring.columns
@@ -231,27 +321,16 @@ class BatchAssembler:
             intact &= there
         if np.count_nonzero(intact) < n:
             versions = None if versions is None else versions[intact[mixed]]
-            self._compact(at, n, intact)
-            torn = n - int(intact.sum())
-            self._counters.add(f"torn.{self._policy}", torn)
-            self._counters.add(f"dropped.recycled.{self._policy}", torn)
-            n -= torn
+            n = self._whole(n, intact)
             records, mixed = records[intact], mixed[intact]
         self._counters.add(f"received.{self._policy}", n)
         faults = None if versions is None else self._check.row_versions(versions, records[mixed], now)
         if faults:
             made = ~self._check.refuse(_among(mixed, faults), records, [(arrival.actor, arrival.incarnation)] * n)
-            self._compact(at, n, made)
+            self._compact(n, made)
             assert versions is not None
-            versions, records, n = versions[made[mixed]], records[made], int(made.sum())
-        valid = self._valid[at : at + n]
-        valid[:] = records["valid"]
-        self._lumps[at : at + n] = records.view(LUMP)
-        self._actors[at : at + n] = [(arrival.actor, arrival.incarnation)] * n
-        rows = int(valid.sum())
-        self._count_lag(records, valid, rows, versions, now)
-        self.count += n
-        self._counters.add(f"rows_received.{self._policy}", rows)
+            versions, records = versions[made[mixed]], records[made]
+        self._count_lag(records, self._enter(arrival, records), versions, now)
 
     def _made(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> NDArray[np.void]:
         """Those of segments [n] that weights can have made which are published; the others are received and refused."""
@@ -304,19 +383,15 @@ class BatchAssembler:
         arrays["observation"][~found] = np.nan
         return np.asarray((found | ~observed_rows(records, self._layout)).all(1))
 
-    def _compact(self, at: int, n: int, intact: NDArray[np.bool_]) -> None:
-        _keep(self._arrays.values(), slice(at, at + n), intact)
-
     def _count_lag(
         self,
         records: NDArray[np.void],
         valid: NDArray[np.int64],
-        rows: int,
         mixed: NDArray[np.uint64] | None,
         now: Version,
     ) -> None:
-        """Of the `rows` rows of segments [n], `valid` each; `mixed` [m, T] are the versions of those that have more
-        than one."""
+        """Of segments [n] with `valid` rows each; `mixed` [m, T] are the versions of those that have more than one."""
+        rows = int(valid.sum())
         if rows == 0:
             return
         lags = lag(now, records["version_min"])
@@ -334,8 +409,8 @@ class BatchAssembler:
 _COLUMNS = ("observation", "final_observation", "final_row")
 
 
-class ObservationAssembler:
-    """A pre-allocated batch of `segments` segments that fills up. Memory is pinned where a GPU reads it."""
+class ObservationAssembler(_Assembler[ObservationBatch]):
+    """Of an auxiliary. What was seen does not grow old: versions decide nothing."""
 
     def __init__(
         self,
@@ -347,90 +422,25 @@ class ObservationAssembler:
         device: torch.device,
         largest: float = LARGEST,
     ) -> None:
-        self._name, self._source, self._counters, self._carrier = name, source, counters, DeviceTransfer(device)
-        self._capacity, self._check = segments, SegmentCheck(name, layout, largest, counters, source)
-        self._tensors: dict[str, torch.Tensor] = {}
-        self._arrays: dict[str, NDArray] = {}
-        for field in layout.fields:
-            kind = np.int64 if field.name == "final_row" else np.dtype(field.dtype)
-            tensor = self._carrier.pin(torch.from_numpy(np.zeros(layout.shape(field, segments), kind)))
-            self._tensors[field.name], self._arrays[field.name] = tensor, tensor.numpy()
-        self._tensors["valid"] = self._carrier.pin(torch.zeros(segments, dtype=torch.int64))
-        self._valid = self._tensors["valid"].numpy()
-        self._all_fit = self._check.watch(self._arrays)
-        self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
-        self.count = self._judged = 0
+        forms = {field.name: (layout.shape(field, segments), np.dtype(field.dtype)) for field in layout.fields}
+        forms["final_row"] = forms["final_row"][0], np.dtype(np.int64)  # as an index is needed
+        super().__init__(name, layout, segments, forms, source, counters, device, largest)
 
-    def fill(self, now: Version) -> bool:
-        """Copies what has arrived until the batch is full; True if it is. What was seen does not grow old: `now`
-        decides nothing."""
-        drain(self._source, self._name, lambda: self._capacity - self.count, self._copy)
-        while self._judged < self.count == self._capacity:
-            new = slice(self._judged, self.count)
-            stored = self._arrays, self._valid, self._records, self._actors
-            self._judged = self.count = _fit(self._check, self._all_fit, new, *stored)
-            drain(self._source, self._name, lambda: self._capacity - self.count, self._copy)
-        self._counters.set(f"held.{self._name}", self.count)
-        full = self.count == self._capacity
-        if full:
-            self._source.flush_acks()
-        return full
+    def _made_of(self, tensors: Mapping[str, torch.Tensor]) -> ObservationBatch:
+        return ObservationBatch(**tensors)
 
-    def take_batch(self) -> ObservationBatch:
-        """The full batch on the device; empty afterwards, and its memory reused by the next `fill`."""
-        self.count = self._judged = 0
-        sent = self._carrier.send(self._tensors)
-        self._carrier.synchronize(sent)
-        return ObservationBatch(**sent)
-
-    def provenance(self) -> list[Origin]:
-        """Where each segment of the batch that was taken last came from; to be asked before the next `fill`."""
-        return [Origin.of(actor, record) for actor, record in zip(self._actors, self._records, strict=True)]
-
-    def _copy(self, arrival: Arrival, records: NDArray[np.void]) -> None:
+    def _copy(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> None:
         self._carrier.wait()
-        source, at = place_of(records["slot"]), self.count
+        source, n = place_of(records["slot"]), len(records)
         with arrival.ring.reading():
             for name in _COLUMNS:
-                self._arrays[name][at : at + len(records)] = arrival.ring.columns[name][source]
+                self._arrays[name][self.count : self.count + n] = arrival.ring.columns[name][source]
             intact = arrival.ring.intact(records)
         if not intact.all():
-            torn = len(records) - int(intact.sum())
-            _keep(self._arrays.values(), slice(at, at + len(records)), intact)
-            self._counters.add(f"torn.{self._name}", torn)
-            self._counters.add(f"dropped.recycled.{self._name}", torn)
+            self._whole(n, intact)
             records = records[intact]
-        n = len(records)
-        self._valid[at : at + n] = records["valid"]
-        self._records[at : at + n] = records
-        self._actors[at : at + n] = [(arrival.actor, arrival.incarnation)] * n
-        self.count += n
-        self._counters.add(f"received.{self._name}", n)
-        self._counters.add(f"rows_received.{self._name}", int(records["valid"].sum()))
-
-
-def _fit(
-    check: SegmentCheck,
-    all_fit: Callable[[], bool],
-    new: slice,
-    arrays: Mapping[str, NDArray],
-    valid: NDArray[np.int64],
-    records: NDArray[np.void],
-    actors: list[tuple[str, int]],
-) -> int:
-    """Leaves those of the segments in places `new` out that nothing can be learned from; where the others end.
-    `all_fit`: whether a whole batch is, which is cheap to ask."""
-    if new.start == 0 and all_fit():
-        return int(new.stop)
-    faults = check.numbers({name: array[new] for name, array in arrays.items()}, records[new])
-    if not faults:
-        return int(new.stop)
-    fit = ~check.refuse(faults, records[new], actors[new])
-    _keep([*arrays.values(), valid, records], new, fit)
-    left = [actor for actor, kept in zip(actors[new], fit, strict=True) if kept]
-    end: int = new.start + len(left)
-    actors[new.start : end] = left
-    return end
+        self._counters.add(f"received.{self._policy}", len(records))
+        self._enter(arrival, records)
 
 
 def _keep(arrays: Iterable[NDArray], places: slice, kept: NDArray[np.bool_]) -> None:

@@ -13,12 +13,14 @@ from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.seeds import seed_of
 
-__all__ = ["build_buffer"]
+__all__ = ["Buffer", "build_buffer"]
+
+Buffer = BatchAssembler | ObservationAssembler | ReplayBuffer
 
 
 def build_buffer(
     plan: TrainingPlan, run: Run, source: SegmentSource, counters: Counters, incarnation: int, device: torch.device
-) -> BatchAssembler | ObservationAssembler | ReplayBuffer:
+) -> Buffer:
     """The stage of a policy that uses each segment once, as an auxiliary uses what was sighted, or the replay of one
     that samples them: of the newest that actors sent, at the rate limiter's pace, or of a whole dataset."""
     algorithm, largest = plan.config.algorithm, plan.config.largest_number

@@ -7,7 +7,7 @@ Legend: `b` transitions of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -133,6 +133,11 @@ class ReplayBuffer:
         """Rows that may be sampled."""
         return self._all.rows
 
+    def next_batch(self, now: Version, progress: Callable[[], float]) -> TransitionBatch | None:
+        """Takes in what has arrived; a batch, or None: not ready. `progress` of the run is asked for in between."""
+        self.insert(now=now)
+        return self.sample(now, progress())
+
     def insert(self, everything: bool = False, now: Version | None = None) -> None:
         """Takes in what has arrived as far as the rate limiter lets it, or (at the end) all of it, except what nothing
         can be learned from; `now` is the policy's newest version, if versions are its own. Where what is here
@@ -187,7 +192,7 @@ class ReplayBuffer:
         self._carrier.synchronize(batch.sent)
         return TransitionBatch(**batch.sent)
 
-    def prepare(self) -> None:
+    def prepare(self, now: Version) -> None:
         """While the last batch is trained on beside the host: the next one, on its way to the device. Nothing where the
         errors of the last one have a say in it."""
         if not self._carrier.overlaps or self._ahead is not None or self._priorities is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
+from workers.algorithms.common.batches import Learnable, ObservationBatch, TransitionBatch
 from workers.policies.interface import Interface
 
 __all__ = ["Sample", "sample", "statistics"]
@@ -51,7 +51,7 @@ class Sample:
         return len(self.observation)
 
 
-def sample(batch: SegmentBatch | TransitionBatch | ObservationBatch, interface: Interface) -> Sample:
+def sample(batch: Learnable, interface: Interface) -> Sample:
     """Real rows of `batch`, at most 4,096."""
     total, keep = _real(batch)
     count = len(keep)
@@ -89,7 +89,7 @@ def _share(count: int, total: int) -> float:
     return count / max(1, total) if total <= _MOST_ROWS else float("nan")
 
 
-def _real(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> tuple[int, Tensor]:
+def _real(batch: Learnable) -> tuple[int, Tensor]:
     """How many rows the batch has, and the places of the real ones to look at."""
     if not isinstance(batch, TransitionBatch):
         segments, length = batch.observation.shape[0], batch.observation.shape[1] - 1

@@ -10,7 +10,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor, nn
 
-from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
+from workers.algorithms.common.batches import Learnable, TransitionBatch
 from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["FiniteWeights", "non_finite_items", "not_finite"]
@@ -34,12 +34,12 @@ class FiniteWeights:
         return bool(torch.stack([part.sum(dtype=torch.float32) for part in self._parts]).isfinite().all())
 
 
-def not_finite(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> list[str]:
+def not_finite(batch: Learnable) -> list[str]:
     """Names of the fields of `batch` with a number that is not finite in a row that is real."""
     return [name for name, rows in non_finite_items(batch).items() if bool(rows.any())]
 
 
-def non_finite_items(batch: SegmentBatch | TransitionBatch | ObservationBatch) -> dict[str, Tensor]:
+def non_finite_items(batch: Learnable) -> dict[str, Tensor]:
     """Of each field of floats: [B], whether a segment or transition has a number there that is not finite."""
     found = {}
     for field in fields(batch):

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from protocol.weights.version import unpack
-from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch
+from workers.algorithms.common.batches import Learnable
 from workers.learning.diagnostics.finite import non_finite_items
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.seeds import seed_of
@@ -82,7 +82,7 @@ def save_refused(
     folder: Path,
     policy: str,
     step: int,
-    batch: SegmentBatch | TransitionBatch | ObservationBatch,
+    batch: Learnable,
     origins: Sequence[Mapping[str, Any]],
     facts: Mapping[str, Any],
 ) -> Path | None:

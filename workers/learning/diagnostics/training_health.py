@@ -22,7 +22,13 @@ from protocol.experience.receiver import Arrival
 from protocol.memory.counters import Counters
 from protocol.spaces import Box
 from protocol.spaces.primitive import Discrete
-from workers.algorithms.common.batches import ObservationBatch, SegmentBatch, TransitionBatch, non_tensor_field
+from workers.algorithms.common.batches import (
+    Learnable,
+    ObservationBatch,
+    SegmentBatch,
+    TransitionBatch,
+    non_tensor_field,
+)
 from workers.learning.diagnostics.batch_statistics import Sample, distinct_rows, sample, statistics
 from workers.learning.diagnostics.explained_variance import explained_variance
 from workers.learning.diagnostics.finite import not_finite
@@ -148,7 +154,7 @@ class TrainingHealth:
         elif not received and torn >= _AT_ONCE and not self._holds("nothing_whole"):
             self.find("nothing_whole", f"segments={int(torn)}")
 
-    def check(self, batch: SegmentBatch | TransitionBatch | ObservationBatch) -> None:
+    def check(self, batch: Learnable) -> None:
         """Raises TrainingFault for a batch that no update should see: no tensors, or not of the layout's shape."""
         self._usable = False
         strange = non_tensor_field(batch)
@@ -162,9 +168,7 @@ class TrainingHealth:
             raise TrainingFault("shape_differs_from_layout", field=name, value=list(found), expected=list(expected))
         self._usable = True
 
-    def analyse(
-        self, batch: SegmentBatch | TransitionBatch | ObservationBatch, metrics: Mapping[str, float]
-    ) -> dict[str, float]:
+    def analyse(self, batch: Learnable, metrics: Mapping[str, float]) -> dict[str, float]:
         """Judges `batch` and what its update said of itself; returns the batch's measurements."""
         seen = sample(batch, self._interface)
         if not seen.rows:
@@ -196,7 +200,7 @@ class TrainingHealth:
             return told if explained is None else {**told, "explained_variance": explained}
         return told
 
-    def refused(self, batch: SegmentBatch | TransitionBatch | ObservationBatch) -> bool:
+    def refused(self, batch: Learnable) -> bool:
         """An update found `batch`, or what it computed, not finite: which of the two? True if it can be kept."""
         if self._usable:
             bad = not_finite(batch)
@@ -268,9 +272,7 @@ class TrainingHealth:
                 holds["weights_unmoved"] = not still and metrics["weight_delta"] == 0 and rate > self._least_rate
         return holds
 
-    def _misshapen(
-        self, batch: SegmentBatch | TransitionBatch | ObservationBatch
-    ) -> tuple[str, Sequence[int], Sequence[int]] | None:
+    def _misshapen(self, batch: Learnable) -> tuple[str, Sequence[int], Sequence[int]] | None:
         """The first field of another shape than its layout's: name, shape found and expected."""
         shown = self._interface.observation_encoding.shape
         expected: dict[str, tuple[int, ...]] = {}

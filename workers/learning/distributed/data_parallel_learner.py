@@ -176,14 +176,15 @@ class DataParallelLearner(PolicyLearner):
 
     def _join_in(self) -> None:
         """The others' update, to which this rank has nothing to add."""
-        assert isinstance(self._stage, BatchAssembler)
-        outcome = self._updated(self._stage.empty())
+        assert isinstance(self._buffer, BatchAssembler)
+        outcome = self._updated(self._buffer.empty())
         self._count_steps()
         if isinstance(outcome, TrainingFault):
             self._failed(outcome)
         else:
             self._faults = 0
-            self._publish_if_due()
+            if self.publication_due:
+                self.publish()
 
     def _count_steps(self) -> None:
         """All ranks make the same; the first one's are the policy's."""

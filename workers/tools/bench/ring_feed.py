@@ -18,7 +18,7 @@ from protocol.experience.ring_buffer import Ring
 from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.weights.version import Version, pack
-from workers.learning.policy_learner import PolicyLearner
+from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.planning.policy_plan import PolicyPlan
 
 __all__ = ["WORLD", "RingFeed", "member_of"]
@@ -84,6 +84,6 @@ def _fill(ring: Ring, slots: slice, noise: np.random.Generator) -> None:
 
 def member_of(run: Run, plan: PolicyPlan, feed: RingFeed, counters: Counters, device: torch.device) -> PolicyLearner:
     """What learns from `feed`."""
-    member = PolicyLearner(plan, run, 1.0, 1, device, feed, counters, lambda *_: None, None)
+    member = PolicyLearner(plan, 1.0, feed, LearnerContext(run, 1, device, counters, lambda *_: None))
     member.resume(None, Version(0, 0))
     return member

@@ -128,8 +128,8 @@ def test_batches_are_on_the_learners_device_and_what_they_are_elsewhere_E9(cuda:
             batches.append(replay.sample(NOW))
             trained = counters["trained.one"]
             before = replay.provenance()
-            replay.prepare()
-            replay.prepare()
+            replay.prepare(NOW)
+            replay.prepare(NOW)
             assert replay.provenance() == before, "of the batch that is trained on"
             assert counters["trained.one"] == trained, "what is drawn ahead has taught nothing yet"
             assert (replay._ahead is not None) == bool(number)
@@ -152,7 +152,7 @@ def test_what_was_drawn_ahead_is_in_no_checkpoint_and_lags_when_it_is_trained_on
     for replay, _, counters in replays_on(torch.device("cpu"), cuda):
         for turn in range(3):
             assert replay.sample(Version(1, 10 + turn)) is not None
-            replay.prepare()
+            replay.prepare(NOW)
         state = replay.state(1_000)
         lags = counters["lag_rows.one"], counters["lag_sum.one"], counters["trained.one"], counters["held.one"]
         found.append((state["governor"].tolist(), state["random"].tolist(), lags))
@@ -163,7 +163,7 @@ def test_what_is_admitted_and_forgotten_meanwhile_changes_nothing_of_what_was_dr
     """Though places of records move when the oldest are forgotten."""
     ((replay, source, _),) = replays_on(cuda)
     assert replay.sample(NOW) is not None
-    replay.prepare()
+    replay.prepare(NOW)
     assert replay._ahead is not None
     expected = [(origin.number, origin.row) for origin in origins_of(replay)]
     arrive(source, acted(700))
@@ -188,7 +188,7 @@ def test_where_nothing_could_be_drawn_ahead_a_batch_is_told_of_with_its_own_orig
     assert replay.sample(NOW) is not None
     with monkeypatch.context() as closed:
         closed.setattr(replay._rate_limiter, "sampled", 10**9)
-        replay.prepare()
+        replay.prepare(NOW)
     assert replay._ahead is None
     batch = replay.sample(NOW)
     told = [LENGTH * (origin.number - 1) + (origin.row or 0) for origin in replay.provenance()]
@@ -198,7 +198,7 @@ def test_where_nothing_could_be_drawn_ahead_a_batch_is_told_of_with_its_own_orig
 def test_where_the_errors_of_a_batch_decide_on_the_next_one_none_is_drawn_ahead(cuda: torch.device) -> None:
     ((replay, _, _),) = replays_on(cuda, priority_alpha=0.5)
     assert replay.sample(NOW) is not None
-    replay.prepare()
+    replay.prepare(NOW)
     assert replay._ahead is None
 
 

@@ -22,7 +22,7 @@ from tests.workers.learning.datasets.test_reader import Bench, whole
 from workers.learning.buffers.build import build_buffer
 from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.datasets.source import DatasetSource, load_dataset
-from workers.learning.policy_learner import PolicyLearner
+from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 
 BC = {"name": "bc", "batch_size": 8}
@@ -131,7 +131,8 @@ def test_a_member_trains_without_pace_until_its_part_is_done_J5(recorded: Path, 
     run = run_of(recorded, algorithm)
     plan, counters, versions = plan_policies(run, scripted.WORLD)["one"], scripted.counters(), []
     source, cpu = load_dataset(plan, counters), torch.device("cpu")
-    member = PolicyLearner(plan, run, 1.0, 1, cpu, source, counters, lambda *told: versions.append(told[2]), None)
+    context = LearnerContext(run, 1, cpu, counters, lambda *told: versions.append(told[2]))
+    member = PolicyLearner(plan, 1.0, source, context)
     member.resume(None, Version(0, 0))
     steps = 0
     while member.step():
@@ -152,7 +153,8 @@ def learner(
     run, counters, cpu = run_of(recorded, algorithm), scripted.counters(), torch.device("cpu")
     plan = plan_policies(run, scripted.WORLD)["one"]
     source = load_dataset(plan, counters)
-    made = PolicyLearner(plan, run, 1.0, incarnation, cpu, source, counters, lambda *_: None, folder)
+    context = LearnerContext(run, incarnation, cpu, counters, lambda *_: None, folder)
+    made = PolicyLearner(plan, 1.0, source, context)
     made.resume(None, Version(0, 0))
     return made, counters
 

@@ -146,7 +146,7 @@ def test_a_trained_row_is_followed_back_to_its_actor_world_and_episode(tmp_path:
     sender, began = played(bench.plan.config, all_present)
     for records in sender.finished:
         bench.source.arrive(sender.ring, records, actor="actor-3")
-    stage, seen = bench.member._stage, 0
+    stage, seen = bench.member._buffer, 0
     assert isinstance(stage, BatchAssembler)
     while stage.fill(Version(1, 1)):
         batch = stage.take_batch()
@@ -202,7 +202,7 @@ def test_of_rows_from_several_rings_each_has_its_own_origin(tmp_path: Path) -> N
     replay = bench.member._replay
     assert replay is not None
     replay.insert(everything=True)
-    batch, _ = bench.member._next_batch()
+    batch = replay.next_batch(bench.member.version, float)
     assert isinstance(batch, TransitionBatch)
     expected = [f"actor-{int(number)}" for number in batch.observation[:, 0, 0]]
     assert [one.actor for one in replay.provenance()] == expected

@@ -23,7 +23,7 @@ from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of
-from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
+from workers.algorithms.common.batches import Learnable, SegmentBatch
 from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.metrics.diagnostics import FINDINGS, LAYERS, findings_of
@@ -122,8 +122,8 @@ def test_a_buffer_whose_slots_are_never_whole_fails_in_the_sharing_H1() -> None:
 
 def test_a_stage_that_gives_the_same_batch_again_fails_in_the_sharing_H1() -> None:
     case = Case(segments=1).learn()
-    batch, _ = _taken(case)
-    case.member._next_batch = lambda: (batch, 0)  # type: ignore[method-assign]
+    batch = _taken(case)
+    case.member._buffer.next_batch = lambda *_: batch  # type: ignore[method-assign]
     for _ in range(9):
         case.member.step()
     assert case.found == [("sharing", "batch_repeated")]
@@ -316,25 +316,25 @@ def test_findings_stand_in_the_order_of_layers_with_a_remedy_each() -> None:
     assert all(one.remedy and one.says for one in FINDINGS.values())
 
 
-def _taken(case: Case) -> tuple[Any, int]:
+def _taken(case: Case) -> SegmentBatch:
     for records in case.sender.finished:
         case.bench.source.arrive(case.sender.ring, records)
-    batch, segments = case.member._next_batch()
+    batch = case.member._buffer.next_batch(case.member.version, float)
     assert isinstance(batch, SegmentBatch)
     whole: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(batch)}
     copied: dict[str, Any] = {name: None if one is None else one.clone() for name, one in whole.items()}
-    return SegmentBatch(**copied), segments
+    return SegmentBatch(**copied)
 
 
 def _bent(case: Case, bend: Any) -> None:
     """Batches come as `bend` makes them."""
-    next_batch = case.member._next_batch
+    next_batch = case.member._buffer.next_batch
 
-    def bent() -> tuple[SegmentBatch | TransitionBatch | None, int]:
-        batch, segments = next_batch()
-        return None if batch is None else bend(batch), segments
+    def bent(*given: Any) -> Learnable | None:
+        batch = next_batch(*given)
+        return None if batch is None else bend(batch)
 
-    case.member._next_batch = bent  # type: ignore[method-assign]
+    case.member._buffer.next_batch = bent  # type: ignore[method-assign, assignment]
 
 
 def _said_by_update(case: Case, **metrics: float) -> None:

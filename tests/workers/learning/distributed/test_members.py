@@ -21,6 +21,7 @@ from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, STREAM, run_of
 from workers.learning.distributed.data_parallel_learner import DataParallelLearner
 from workers.learning.distributed.process_group import ProcessGroup, RankLost
+from workers.learning.policy_learner import LearnerContext
 from workers.planning.policy_plan import plan_policies
 
 SIZE = 2
@@ -35,10 +36,9 @@ class Bench:
         self.plan = plan_policies(RUN, scripted.WORLD)["one"]
         self.source, self.counters = scripted.Source(), Counters(None, *scripted.LearnerReport.names(["one"]))
         self.published: list[Version] = []
-        common = self.plan, RUN, 1.0, 1, torch.device("cpu"), self.source, self.counters
-        self.member = DataParallelLearner(
-            *common, lambda _, __, version: self.published.append(version), folder, 0, group=group, met=MET
-        )
+        published = self.published.append
+        place = RUN, 1, torch.device("cpu"), self.counters, lambda _, __, version: published(version), folder
+        self.member = DataParallelLearner(self.plan, 1.0, self.source, LearnerContext(*place), group=group, met=MET)
 
     def feed(self) -> None:
         """Announces a whole batch."""

@@ -21,7 +21,7 @@ from protocol.memory.counters import Counters
 from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
 from workers.environments.registry import make
-from workers.learning.policy_learner import PolicyLearner
+from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import plan_policies
 from workers.rollout.acting_policy import ActingPolicy
@@ -68,8 +68,8 @@ class Bare:
         for name, plan in plans.items():
             channel = InProcessQueue(plan, _NAME, acting, None)
             performer = ActingPolicy(plan.interface, plan.config)
-            publish = self._publisher(performer)
-            member = PolicyLearner(plan, run, plan.fraction_of_steps(world), 1, here, channel, learning, publish, None)
+            context = LearnerContext(run, 1, here, learning, self._publisher(performer))
+            member = PolicyLearner(plan, plan.fraction_of_steps(world), channel, context)
             member.resume(None, Version(0, 0))
             performer.act = self._timed("forward", performer.act)  # type: ignore[method-assign]
             member.update.update = self._timed("update", member.update.update)  # type: ignore[method-assign]
