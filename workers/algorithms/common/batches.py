@@ -15,15 +15,7 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 
-__all__ = [
-    "Learnable",
-    "ObservationBatch",
-    "SegmentBatch",
-    "TransitionBatch",
-    "concatenate",
-    "copy_into",
-    "non_tensor_field",
-]
+__all__ = ["ObservationBatch", "SegmentBatch", "TransitionBatch", "concatenate", "copy_into", "non_tensor_field"]
 
 
 @dataclass(frozen=True, slots=True)
