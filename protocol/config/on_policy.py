@@ -15,6 +15,9 @@ from protocol.spaces import Label
 
 __all__ = ["IMPALA", "PPO", "Curiosity", "Network", "OnStream", "Streamed"]
 
+_PARTS, _PART_ROWS = 16, 64
+"""Most minibatches that are chosen for a batch, and the fewest rows of one (Stable-Baselines3's `batch_size`)."""
+
 
 class Network(ConfigModel):
     """A multi-layer perceptron: units of the hidden layers and their activation. A recurrent one sees what a core of
@@ -84,6 +87,10 @@ class Streamed(ConfigModel):
     curiosity: Curiosity | None = None
     """Reward what is new as well; None: what the world gives alone."""
 
+    def parts(self, segments: int, length: int) -> int:
+        """Minibatches of a batch of so many segments of `length` rows."""
+        return 1
+
     @property
     def mode(self) -> Literal["stream", "replay"]:
         """How the ring is used."""
@@ -105,10 +112,10 @@ class PPO(Streamed):
     """Proximal policy optimisation: several steps on each batch, none of which goes far."""
 
     name: Literal["ppo"] = "ppo"
-    epochs: int = Field(default=1, ge=1)
-    """Times that each batch is trained on."""
-    minibatches: int = Field(default=4, ge=1)
-    """Parts of a batch, each of which makes one step."""
+    epochs: int = Field(default=4, ge=1)
+    """Times that each batch is trained on; as CleanRL's ppo.py."""
+    minibatches: int | None = Field(default=None, ge=1)
+    """Parts of a batch, each of which makes one step; None: up to 16, each of which has 64 rows or more."""
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
     """λ of generalised advantage estimation."""
     clip: float = Field(default=0.2, gt=0)
@@ -123,6 +130,13 @@ class PPO(Streamed):
     """How much of that is made up for by their weight in the loss, at first; with `priority_alpha` it grows to the
     run's end."""
 
+    def parts(self, segments: int, length: int) -> int:
+        """Minibatches of a batch of so many segments of `length` rows; chosen ones divide it evenly."""
+        if self.minibatches is not None:
+            return self.minibatches
+        most = min(_PARTS, segments * length // _PART_ROWS)
+        return next((parts for parts in range(most, 1, -1) if segments % parts == 0), 1)
+
 
 class IMPALA(Streamed):
     """V-trace actor-critic (Espeholt et al. 2018): one step on each batch, along the policy gradient as it is.
@@ -133,7 +147,6 @@ class IMPALA(Streamed):
 
     name: Literal["impala"] = "impala"
     epochs: ClassVar[int] = 1
-    minibatches: ClassVar[int] = 1
     gae_lambda: ClassVar[float] = 1.0
     value_clip: ClassVar[None] = None
     normalize_advantage: ClassVar[bool] = False

@@ -149,12 +149,12 @@ class PolicyConfig(Trainable):
         if isinstance(algorithm, Streamed):
             if algorithm.zero_start and self.network.recurrent is None:
                 raise ConfigurationError("zero_start_without_recurrence", key="algorithm.zero_start")
-            segments = algorithm.segments
-            if segments is not None and segments % algorithm.minibatches:
+            segments, parts = algorithm.segments, algorithm.minibatches if isinstance(algorithm, PPO) else None
+            if segments is not None and parts is not None and segments % parts:
                 raise ConfigurationError(
                     "minibatches_do_not_divide",
                     count=segments,
-                    minibatches=algorithm.minibatches,
+                    minibatches=parts,
                     key="algorithm.segments",
                 )
         return self

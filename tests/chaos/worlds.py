@@ -10,7 +10,7 @@ __all__ = ["WORLDS", "Goal", "configuration"]
 _CARTPOLE: dict[str, Any] = {
     "environment": {"id": "gymnasium:CartPole-v1", "copies": 32},
     "policy": {
-        "algorithm": {"name": "ppo", "epochs": 4, "gamma": 0.99, "entropy_coefficient": 0.01},
+        "algorithm": {"name": "ppo", "epochs": 4, "minibatches": 4, "gamma": 0.99, "entropy_coefficient": 0.01},
         "learning_rate": 0.001,
         "max_grad_norm": 0.5,
         "publish_interval": 16,
@@ -20,7 +20,7 @@ _CARTPOLE: dict[str, Any] = {
 _HUNT: dict[str, Any] = {
     "environment": {"copies": 64, "settings": {"width": 9, "height": 9, "turns": 50}},
     "policy": {
-        "algorithm": {"name": "ppo", "gamma": 0.95, "entropy_coefficient": 0.01, "minibatches": 4},
+        "algorithm": {"name": "ppo", "epochs": 1, "gamma": 0.95, "entropy_coefficient": 0.01, "minibatches": 4},
         "segment_length": 16,
         "learning_rate": 0.001,
         "max_grad_norm": 0.5,

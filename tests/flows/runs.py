@@ -50,7 +50,7 @@ SUMMARY = {
     "restarts",
     "verdict",
 }
-PPO: dict[str, Any] = {"name": "ppo", "minibatches": 2}
+PPO: dict[str, Any] = {"name": "ppo", "epochs": 1, "minibatches": 2}
 IQN: dict[str, Any] = {
     "name": "iqn",
     "batch_size": 16,

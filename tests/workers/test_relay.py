@@ -38,7 +38,7 @@ from workers.relaying.segment_relay import SegmentRelay
 from workers.relaying.weight_relay import WeightRelay
 
 WORLD = World(id="walk", agents=(Agent(name=POLICY, observation=Box(shape=(3,)), action=Discrete(n=100)),))
-PPO: dict[str, Any] = {"name": "ppo", "minibatches": 2}
+PPO: dict[str, Any] = {"name": "ppo", "epochs": 1, "minibatches": 2}
 IQN: dict[str, Any] = {"name": "iqn", "buffer_capacity": 64, "learning_starts": 8, "batch_size": 8, "frames": 1}
 NAMES = [
     f"{kind}.{POLICY}" for kind in ("relayed", "repeated", "waiting_for_room", "refused", "held", "weights_relayed")

@@ -205,7 +205,7 @@ class PPOUpdate:
         return self.optimizer.steps
 
     def update(self, segments: SegmentBatch, progress: float = 0.0) -> dict[str, float]:
-        """Trains `epochs` times on all real rows of `segments`, `minibatches` steps an epoch; returns mean metrics.
+        """Trains `epochs` times on all real rows of `segments`, a step on each minibatch; returns mean metrics.
 
         `progress` in [0, 1] is how much of the run is over. Raises TrainingFault, before the parameters of that step
         are touched, for a loss or gradient that is not finite. A batch without real rows changes nothing. Ranks must
@@ -254,7 +254,7 @@ class PPOUpdate:
         without real rows are left out. With `standing` each part is drawn by priority from all segments instead."""
         device, algorithm = batch.mask.device, self.algorithm
         order = torch.randperm(valid.numel(), generator=self.generator)
-        for part in order.tensor_split(algorithm.minibatches):
+        for part in order.tensor_split(algorithm.parts(len(order), len(batch.mask))):
             importance = None
             if standing is not None:
                 part, importance = standing.draw(len(part), progress, self.generator)
@@ -274,7 +274,7 @@ class PPOUpdate:
         """How all segments stand with the policy as it is, from one look at each."""
         standing = BatchAdvantages(batch, self.algorithm)
         every = torch.arange(batch.mask.shape[1], device=batch.mask.device)
-        for index in every.tensor_split(self.algorithm.minibatches):
+        for index in every.tensor_split(self.algorithm.parts(len(every), len(batch.mask))):
             if len(index):
                 minibatch = batch.minibatch(index, self.scratch)
                 with self.arithmetic.autocast(batch.mask.device):

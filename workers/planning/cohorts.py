@@ -99,11 +99,10 @@ def benefits_from_stacking(plan: TrainingPlan, device: str = "cpu") -> bool:
     are small, and not on CUDA, where they gain more side by side."""
     if not isinstance(plan, PolicyPlan):
         return False
-    network, algorithm = plan.config.network, plan.config.algorithm
+    network = plan.config.network
     if network.recurrent is None:
         return True
-    minibatches = algorithm.minibatches if isinstance(algorithm, OnStream) else 1
-    return device != "cuda" and plan.batch_segments * network.recurrent_size <= _SMALL * minibatches
+    return device != "cuda" and plan.batch_segments * network.recurrent_size <= _SMALL * plan.minibatches
 
 
 def stacking_key(plan: TrainingPlan) -> str:

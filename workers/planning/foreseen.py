@@ -30,7 +30,7 @@ def expected_updates(plan: TrainingPlan, rows: float) -> float:
         waits = max(algorithm.learning_starts, algorithm.batch_size)
         return max(0.0, rows - waits) * algorithm.replay_ratio / algorithm.batch_size
     if isinstance(algorithm, OnStream):
-        return rows / (plan.batch_segments * plan.layout.length) * algorithm.epochs * algorithm.minibatches
+        return rows / (plan.batch_segments * plan.layout.length) * algorithm.epochs * plan.minibatches
     return rows / algorithm.batch_size if isinstance(algorithm, Replayed | BC) else 0.0
 
 
@@ -51,7 +51,7 @@ def expected_lag(plan: TrainingPlan, rows: float) -> float:
     if isinstance(algorithm, Replayed):
         made = min(plan.kept_rows, rows) * algorithm.replay_ratio / algorithm.batch_size
         return made / plan.config.publish_interval
-    steps = algorithm.epochs * algorithm.minibatches if isinstance(algorithm, OnStream) else 1
+    steps = algorithm.epochs * plan.minibatches if isinstance(algorithm, OnStream) else 1
     batches = (plan.open_blocks + plan.credit_blocks) * plan.block * plan.actors / max(1, plan.batch_segments)
     return (1 + batches) * min(1.0, steps / plan.config.publish_interval)
 

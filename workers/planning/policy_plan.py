@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from protocol.config.on_policy import Curiosity
-from protocol.config.run import PPO, RND, AuxiliaryConfig, Dataset, PolicyConfig, Replayed, Run, Streamed
+from protocol.config.run import PPO, RND, AuxiliaryConfig, Dataset, OnStream, PolicyConfig, Replayed, Run, Streamed
 from protocol.errors import ConfigurationError
 from protocol.experience.flow_control import CreditWindow, blocks_of
 from protocol.experience.layout import Layout, common_layout, common_of, segment_layout
@@ -158,6 +158,12 @@ class TrainingPlan:
         """Segments in a batch of the stream mode."""
         algorithm = self.config.algorithm
         return algorithm.segments or self.streams if isinstance(algorithm, Streamed | RND) else 0
+
+    @property
+    def minibatches(self) -> int:
+        """Parts of such a batch, each of which makes one step."""
+        algorithm = self.config.algorithm
+        return algorithm.parts(self.batch_segments, self.layout.length) if isinstance(algorithm, OnStream) else 1
 
     @property
     def check(self) -> ActionCheck | None:
@@ -312,12 +318,12 @@ def _check(plan: PolicyPlan) -> None:
                 expected=algorithm.frames - 1,
                 key="policy.segment_length",
             )
-    elif isinstance(algorithm, PPO) and plan.batch_segments % algorithm.minibatches:
+    elif isinstance(algorithm, PPO) and plan.batch_segments % plan.minibatches:
         raise ConfigurationError(
             "minibatches_do_not_divide_batch",
             policy=plan.name,
             count=plan.batch_segments,
-            minibatches=algorithm.minibatches,
+            minibatches=plan.minibatches,
             key="policy.algorithm.minibatches",
         )
     try:

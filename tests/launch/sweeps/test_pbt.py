@@ -168,7 +168,7 @@ GAME = {
         "settings": {"agents": 1, "episode_steps": 20, "observation": 8, "actions": 4},
     },
     "policy": {
-        "algorithm": {"name": "ppo", "minibatches": 2},
+        "algorithm": {"name": "ppo", "epochs": 1, "minibatches": 2},
         "network": {"hidden": [16]},
         "segment_length": 16,
         "publish_interval": 1,

@@ -133,7 +133,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"policy": {"flow": "drop_newest", **IQN_POLICY}}, "policy.flow", "drop_newest_with_replay"),
     ({"policies": {"gem": {"flow": "drop_newest", **IQN_POLICY}}}, "policies.gem.flow", "drop_newest_with_replay"),
     (
-        {"policy": {"algorithm": {"name": "ppo", "segments": 6}}},
+        {"policy": {"algorithm": {"name": "ppo", "segments": 6, "minibatches": 4}}},
         "policy.algorithm.segments",
         "minibatches_do_not_divide",
     ),

@@ -145,7 +145,7 @@ def test_what_cannot_be_is_refused_with_a_remedy(data: dict[str, Any], kind: str
 def test_policies_of_one_kind_are_stacked_where_there_are_enough_of_them(cohort: str, enough: int) -> None:
     run, plan = parse_run({"cohort": cohort}), plans({})["a"]
     other = plans(OTHER)["b"]
-    for units, pays in ((32, True), (1024, False)):
+    for units, pays in ((32, True), (2048, False)):
         memory = plans({"policy": {"network": {"recurrent": "gru", "recurrent_size": units}}})["a"]
         for count in (3, 5):
             stacked = all(map(bool, stacks_of(run, [memory] * count)))

@@ -71,7 +71,12 @@ def test_updates_follow_from_rows(algorithm: dict[str, Any], rows: int, updates:
     [
         ({"name": "ppo", "epochs": 3, "minibatches": 2}, {"publish_interval": 6}, 3.0, 4.0),
         ({"name": "ppo", "epochs": 3, "minibatches": 2}, {"publish_interval": 12}, 3.0, 2.0),
-        ({"name": "ppo", "segments": 2, "minibatches": 2}, {"publish_interval": 1, "credits": 4}, 1.0, 5.0),
+        (
+            {"name": "ppo", "segments": 2, "epochs": 1, "minibatches": 2},
+            {"publish_interval": 1, "credits": 4},
+            1.0,
+            5.0,
+        ),
         ({**DQN, "buffer_capacity": 1_024}, {"publish_interval": 10}, 4.0, 10.24),
     ],
 )

@@ -146,7 +146,8 @@ class GraphedPPO:
 
     def _divided(self, batch: TimeMajorBatch) -> Iterator[tuple[int, Tensor]]:
         each = batch.reward.shape[1] // self._many
+        parts = self._algorithm.parts(each, len(batch.reward))
         for epoch in range(self._algorithm.epochs):
-            for part in minibatch_orders(self.updates, each).tensor_split(self._algorithm.minibatches, 1):
+            for part in minibatch_orders(self.updates, each).tensor_split(parts, 1):
                 if part.numel():
                     yield epoch, part.flatten()

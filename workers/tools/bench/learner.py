@@ -41,7 +41,7 @@ def measure(rounds: int, device: str) -> dict[str, float]:
 
 
 def _run(copies: int, length: int, minibatches: int) -> Run:
-    algorithm = {"name": "ppo", "minibatches": minibatches}
+    algorithm = {"name": "ppo", "epochs": 1, "minibatches": minibatches}
     policy = {"algorithm": algorithm, "segment_length": length, "credits": 2 * copies}
     return parse_run({"environment": {"copies": copies}, "policy": policy, "logging": False})
 

@@ -28,7 +28,7 @@ def updates(heads: Heads = Heads((3,)), core: Kind | None = None, **algorithm: o
         made = {"share_layers": share, "normalize_observation": True}
         policy = ActorCritic((I,), heads, (8, 8), "tanh", core=remembers, **made)
         flatten_(policy)
-        settings = {"minibatches": 2, "normalize_observation": True, **algorithm}
+        settings = {"epochs": 1, "minibatches": 2, "normalize_observation": True, **algorithm}
         config = PolicyConfig(
             algorithm=PPO.model_validate(settings), learning_rate=1e-3 * (number + 1), max_grad_norm=0.3 + number
         )
