@@ -146,17 +146,8 @@ class PolicyConfig(Trainable):
                 )
             if self.flow == "drop_newest":
                 raise ConfigurationError("drop_newest_with_replay", key="flow")
-        if isinstance(algorithm, Streamed):
-            if algorithm.zero_start and self.network.recurrent is None:
-                raise ConfigurationError("zero_start_without_recurrence", key="algorithm.zero_start")
-            segments, parts = algorithm.segments, algorithm.minibatches if isinstance(algorithm, PPO) else None
-            if segments is not None and parts is not None and segments % parts:
-                raise ConfigurationError(
-                    "minibatches_do_not_divide",
-                    count=segments,
-                    minibatches=parts,
-                    key="algorithm.segments",
-                )
+        if isinstance(algorithm, Streamed) and algorithm.zero_start and self.network.recurrent is None:
+            raise ConfigurationError("zero_start_without_recurrence", key="algorithm.zero_start")
         return self
 
     def _static(self) -> None:

@@ -239,7 +239,6 @@ SENTENCES: dict[str, dict[str, str]] = {
         "minari_dataset_unreadable": "Minari cannot open the dataset {dataset!r} ({reason}); correct policy.dataset.minari, or install the dataset again",
         "minari_missing": "Minari is missing; run: " + install("minari"),
         "minari_write_failed": "Minari cannot write the dataset {dataset!r} ({reason}); give another --minari",
-        "minibatches_do_not_divide": "{count} segments cannot be divided into {minibatches} minibatches; make segments a multiple",
         "minibatches_do_not_divide_batch": "policy {policy!r}: a batch of {count} segments cannot be divided into {minibatches} minibatches; make algorithm.segments or environment.copies a multiple of {minibatches}",
         "module_import_failed": "{value} cannot be imported ({reason}{at}); correct that module",
         "module_name_invalid": "{value!r} is no name of a module; use small letters, digits and _, as in my_env",

@@ -132,11 +132,6 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"policy": {"algorithm": {"zero_start": True}}}, "policy.algorithm.zero_start", "zero_start_without_recurrence"),
     ({"policy": {"flow": "drop_newest", **IQN_POLICY}}, "policy.flow", "drop_newest_with_replay"),
     ({"policies": {"gem": {"flow": "drop_newest", **IQN_POLICY}}}, "policies.gem.flow", "drop_newest_with_replay"),
-    (
-        {"policy": {"algorithm": {"name": "ppo", "segments": 6, "minibatches": 4}}},
-        "policy.algorithm.segments",
-        "minibatches_do_not_divide",
-    ),
     ({"policy": {"compile": True, "algorithm": {"name": "sac"}}}, "policy.compile", "compile_not_supported sac"),
     (
         {"policy": {"compile": True, "algorithm": {"central_critic": True}}},
