@@ -60,10 +60,9 @@ class PPOStack:
         before = self._policy.weights.parameters.clone()
         many, (length, columns) = len(self._updates), batch.reward.shape
         records, names, targets = [], [], []
-        parts = self._algorithm.parts(columns // many, length)
         for epoch in range(self._algorithm.epochs):
             order = minibatch_orders(self._updates, columns // many).to(batch.mask.device)
-            for index in order.tensor_split(parts, 1):
+            for index in order.tensor_split(self._algorithm.parts(columns // many, length), 1):
                 if not index.numel():
                     continue
                 minibatch = batch.minibatch(index.flatten(), self._scratch, members=many)
