@@ -180,7 +180,8 @@ DEFAULTS: dict[tuple[str, str], dict[str, Any]] = {
 }
 """What a library takes where a published configuration is silent."""
 _PLAIN = {"n_step": 1, "double": False, "kappa": None}
-_ON_BATCHES = {"policy.sync_interval": 1, ALGORITHM + "normalize_return": False}
+_IN_TURN = {"schedule": "lockstep", "act_block": 4, "policy.sync_interval": 1}
+"""Acting and learning wait for each other."""
 _CLEANRL_DQN = {"policy.network.hidden": [120, 84], "policy.network.activation": "relu", "policy.publish_interval": 1}
 _EPYMARL = {
     "environment.copies": 1,
@@ -190,7 +191,7 @@ _EPYMARL = {
     ALGORITHM + "n_step": 1,
 }
 FIXED: dict[tuple[str, str], dict[str, Any]] = {
-    ("cleanrl", "ppo"): _ON_BATCHES,
+    ("cleanrl", "ppo"): {**_IN_TURN, ALGORITHM + "normalize_return": False},
     ("cleanrl", "dqn"): {
         **_CLEANRL_DQN,
         "policy.max_grad_norm": UNCLIPPED,
@@ -202,7 +203,7 @@ FIXED: dict[tuple[str, str], dict[str, Any]] = {
         ALGORITHM + "n_step": 1,
         ALGORITHM + "double": False,
     },
-    ("stable-baselines3", "ppo"): {"policy.sync_interval": 1},
+    ("stable-baselines3", "ppo"): _IN_TURN,
     ("stable-baselines3", "dqn"): {
         "policy.network.activation": "relu",
         "policy.publish_interval": 1,
@@ -215,7 +216,11 @@ FIXED: dict[tuple[str, str], dict[str, Any]] = {
         "policy.publish_interval": 1,
         "policy.max_grad_norm": UNCLIPPED,
     },
-    ("rllib", "impala"): {**_ON_BATCHES, ALGORITHM + "anneal_learning_rate": False},
+    ("rllib", "impala"): {
+        "policy.sync_interval": 1,
+        ALGORITHM + "normalize_return": False,
+        ALGORITHM + "anneal_learning_rate": False,
+    },
     ("epymarl", "dqn"): _EPYMARL,
     ("epymarl", "vdn"): _EPYMARL,
     ("epymarl", "qmix"): {**_EPYMARL, ALGORITHM + "mixing": 32},
