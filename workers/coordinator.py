@@ -259,7 +259,9 @@ class Coordinator:
         for member in self._members.everybody():
             if member.told is not None:
                 self._server.answer(member.peer, over.model_copy(update={"schema_number": member.schema_number}))
-        while not self._asked_to_stop.is_set() if stay else time.monotonic() < end and self._members.watching:
+        while (
+            not self._asked_to_stop.is_set() if stay else time.monotonic() < end and self._members.there("supervisor")
+        ):
             self._say_over(over)
 
     def _say_over(self, over: Status) -> None:

@@ -378,6 +378,8 @@ def lies(target: Target) -> Sent:
         {"metrics": dict.fromkeys(("name", "role", "state", "host", "pid", "silent"), 1.0)},
         {"state": "dreaming"},
         {"metrics": {f"adopted.{policy}": 1e300, "x" * 100: float("nan")}},
+        {"counters": {f"waits.credit.{policy}": 1e7}},
+        {"metrics": {f"adoption_lag.{policy}": 1e7}},
         {"routes": [_route(policy)]},
     ]
     peer = Peer(target.control, "DEALER")

@@ -6,6 +6,7 @@ the others a line in the log, and a count.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping
 
@@ -22,6 +23,9 @@ _LARGEST = 2.0**53
 """Of any counter: whole numbers are exact up to here, and nothing counts so far in a lifetime."""
 _A_SECOND = 1e8
 """The most that anything can be counted up in a second."""
+_DOUBTED, _JUMP, _UNHEARD = 2.0, 60.0, 1_000
+"""Who waited so many lives and seconds more is told of, as is who is so many times all versions behind, and more than
+may come between two heartbeats of a learner; below, clocks differ or jumped."""
 _STEP_REWARD = 1e12
 """The most that a step may earn; a return beyond it would outweigh all others for ever."""
 _MADE = ("agent_steps", "env_steps", "resumed_steps")
@@ -42,25 +46,42 @@ class Claims:
 
     def __init__(self, played: Collection[str], refusals: RefusalLog | None = None) -> None:
         self._played, self._refusals = played, refusals or RefusalLog()
+        self.began: dict[tuple[str, int], float] = {}
+        """(name, incarnation) of actors and learners -> when it was let in, unless an earlier coordinator did that."""
 
     def counters(self, member: WorkerRecord, told: Mapping[str, float]) -> dict[str, float]:
-        """What `member` has counted so far: as `told`, or what it told before, where something in that cannot be."""
-        now = time.monotonic()
-        actor, quota = member.role == "actor", member.quota
-        if (fault := _fault(actor, quota, told, member.counters, now - member.believed_at)) is None:
+        """What `member` has counted so far: as `told`, or what it told before, where something in that cannot be. No
+        more was waited than time passed."""
+        now, actor = time.monotonic(), member.role == "actor"
+        if (fault := _fault(actor, member.quota, told, member.counters, now - member.believed_at)) is None:
             member.believed_at = now
-            return dict(told)
+            return {**self._waited((member.name, member.incarnation), told, now)}
         self._doubt((member.name, member.incarnation), *fault)
         return member.counters
 
     def page(
-        self, worker: tuple[str, int], actor: bool, quota: int | None, told: Page, before: Page, seconds: float
+        self, worker: tuple[str, int], quota: int | None, told: Page, before: Page, now: float, then: float
     ) -> Page:
-        """The same of the page of a worker (name, incarnation): as `told`, or as it was `seconds` `before`."""
-        if told == before or (fault := _fault(actor, quota, told, before, seconds)) is None:
-            return told
+        """The same of the page of a worker (name, incarnation): as `told` `now`, or as it was `before`, `then`."""
+        if told == before or (fault := _fault(worker[0].startswith("actor"), quota, told, before, now - then)) is None:
+            return self._waited(worker, told, now)
         self._doubt(worker, *fault)
         return before
+
+    def lag(self, member: WorkerRecord, policy: str, told: float, newest: float) -> float:
+        """Versions by which `member` is behind: at most all that there are, of which `newest` are heard of."""
+        if not told <= _DOUBTED * newest + _UNHEARD:
+            self._doubt((member.name, member.incarnation), "lag_beyond_versions", f"{told:g} of {newest:g} of {policy}")
+        return min(newest, max(0.0, told))
+
+    def _waited(self, worker: tuple[str, int], told: Page, now: float) -> Page:
+        """As `told`, with no more waited for all causes together than one thread can have since it was let in."""
+        waits = {name: value for name, value in told.items() if name.startswith("waits.")}
+        if (waited := sum(waits.values())) <= (life := now - self.began.get(worker, -math.inf)):
+            return told
+        if waited > _DOUBTED * life + _JUMP:
+            self._doubt(worker, "waited_longer_than_there", f"{waited:g} s waited in {life:.1f} s")
+        return {**told, **{name: value * life / waited for name, value in waits.items()}}
 
     def episodes(self, member: WorkerRecord, entry: Episodes, before: int, taken: bool) -> Episodes | None:
         """The entry, or None where it cannot be. `before`: steps in the last one of its policy; `taken`: whether it is
@@ -92,7 +113,7 @@ def _fault(actor: bool, quota: int | None, told: Page, before: Page, seconds: fl
     if not told:
         return None
     largest = max(told.values())
-    if not (min(told.values()) >= 0 and largest <= _LARGEST):
+    if not (min(told.values()) >= 0 and largest <= _LARGEST) or math.isnan(sum(told.values())):
         for name, value in told.items():
             if name.startswith(_BOOKS) and not 0 <= value <= _LARGEST:
                 return "counter_impossible", f"{name} is {value:g}"

@@ -79,11 +79,6 @@ class Membership:
             return {"proof": proof_of(secret, self.run_id, member.name, member.incarnation)}
         return {"secret": secret} if member.role in ("learner", "relay") else {}
 
-    @property
-    def watching(self) -> bool:
-        """Whether a supervisor is there."""
-        return self.there("supervisor")
-
     def join(self, join: Join, steps: StepsOf) -> WorkerRecord | Refusal:
         """Lets a worker in, or says why not. `steps`: what the incarnations of an actor have made so far."""
         if (differs := check_schemas(join)) is not None:
@@ -261,8 +256,9 @@ class Membership:
 
     def measured(self) -> dict[str, float]:
         """POLICY.NAME -> what living learners measured last, and `adoption_lag`: publications that the actor furthest
-        behind has not adopted."""
+        behind has not adopted, at most all that its learner tells of."""
         found: dict[str, float] = {}
+        learners = [learner.counters for learner in self.members("learner")]
         for member in (*self.members("learner"), *self.members("evaluator")):
             found |= member.metrics
         for member in self.members("actor"):
@@ -270,7 +266,8 @@ class Membership:
                 kind, _, policy = name.partition(".")
                 if kind == "adoption_lag":
                     place = f"{policy}.adoption_lag"
-                    found[place] = max(value, found.get(place, 0.0))
+                    newest = max((told.get(f"version.{policy}", 0.0) for told in learners), default=0.0)
+                    found[place] = max(self.claims.lag(member, policy, value, newest), found.get(place, 0.0))
         return found
 
     @property
@@ -317,6 +314,8 @@ class Membership:
         )
         if member.fresh:
             member.believed_at = member.seen
+            if join.role in _KEY:
+                self.claims.began[name, incarnation] = member.seen
         if join.role == "actor":
             member.steps_before = sum(made for i, made in steps(name).items() if i < incarnation)
             member.quota = self._register.quotas.get((name, incarnation)) or self._places.quota(name, steps)

@@ -91,11 +91,9 @@ class WorkerCounters:
             return before or None
         if told is None:
             return None
-        actor = worker[0].startswith("actor")
-        quota = self._members.quota(*worker)
-        page = self._members.claims.page(worker, actor, quota, told, before, now - then)
-        if page is told:
-            self._believed[worker] = now, told
+        page = self._members.claims.page(worker, self._members.quota(*worker), told, before, now, then)
+        if page is not before:
+            self._believed[worker] = now, page
         return page or None
 
     def trained_on(self, parts: Mapping[str, float]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def actor() -> WorkerRecord:
         ({"agent_steps": -1e12}, "counter_impossible"),
         ({"produced.a": -1.0}, "counter_impossible"),
         ({"waits.credit.a": -0.1}, "counter_impossible"),
+        ({"waits.credit.a": float("nan")}, "counter_impossible"),
         ({"backlog.a": 2.0**63}, "counter_impossible"),
         ({"dropped.no_credit.a": 1e300}, "counter_impossible"),
         ({"environment_restarts": 1.7e308}, "counter_impossible"),
@@ -51,6 +53,51 @@ def test_counters_that_cannot_be_leave_the_books_as_they_were(
     assert next(iter(changes)) in caplog.text or "steps" in caplog.text
     later = {**MADE, "agent_steps": 120.0, "backlog.a": 0.0, "score_of_the_world": -1e300, "first_returns.a": -1e9}
     assert claims.counters(member, later) == later
+
+
+def test_nobody_waited_longer_than_it_was_there() -> None:
+    """All that an actor waited for together; by a little more it is cut, as clocks differ, by much more it is told."""
+    refusals, member = RefusalLog(), actor()
+    claims = Claims({"a"}, refusals)
+
+    def believed(told: dict[str, float]) -> dict[str, float]:
+        claims.began["actor-0", 1] = time.monotonic() - 10.0
+        return claims.counters(member, told)
+
+    honest = {**MADE, "waits.credit.a": 6.0, "waits.drain.a": 3.5}
+    assert believed(honest) == honest
+    early = believed({**MADE, "waits.credit.a": 36.0, "waits.drain.a": 12.0})
+    assert early["waits.credit.a"] == pytest.approx(3 * early["waits.drain.a"])
+    assert early["waits.credit.a"] < 36.0
+    assert refusals.total == 0
+    lies = {**MADE, "agent_steps": 60.0} | {f"waits.credit.{name}": 1e7 for name in "abcd"}
+    found = believed(lies)
+    assert 10.0 <= sum(value for name, value in found.items() if name.startswith("waits.")) < 100.0
+    assert found["agent_steps"] == 60.0
+    assert refusals.counters() == {"refusals.claim_not_believed.waited_longer_than_there": 1}
+
+
+def test_a_member_is_believed_no_wait_from_before_it_was_let_in(tmp_path: Path) -> None:
+    members = members_of(tmp_path, actors=1, steps=100)
+    admitted(members, join("actor", "x"))
+    beat = {"name": "actor-0", "token": "x", "incarnation": 1}
+    members.heartbeat(Heartbeat(**beat, state="acting", counters={"waits.credit.a": 1e6}))  # type: ignore[arg-type]
+    assert members.counters("actor")["actor-0", 1]["waits.credit.a"] < 60.0
+
+
+@pytest.mark.parametrize("told", [1e300, -1e300, float("nan"), float("inf"), 8.0])
+def test_an_actor_is_behind_by_no_more_versions_than_were_published(tmp_path: Path, told: float) -> None:
+    members = members_of(tmp_path, actors=1)
+    for role in ("learner", "actor"):
+        admitted(members, join(role, role))
+    learner = members.members("learner")[0].name
+    for name, token, fields in (
+        (learner, "learner", {"counters": {"version.a": 5.0}}),
+        ("actor-0", "actor", {"metrics": {"adoption_lag.a": told}}),
+    ):
+        beat = Heartbeat(name=name, token=token, incarnation=1, state="acting", **fields)  # type: ignore[arg-type]
+        assert members.heartbeat(beat)
+    assert members.measured()["a.adoption_lag"] == (5.0 if told > 0 else 0.0)
 
 
 @pytest.mark.parametrize(
