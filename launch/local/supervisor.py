@@ -215,11 +215,8 @@ def _supervise(
     waits = set[str]()
     revival = RestartManager(tell, run.lockstep)
     heartbeat = min(run.monitor_period, max(run.actor_timeout, run.learner_timeout) / 3)
-    presence, stalled = (
-        HangDetector(max(_ABSENT_SECONDS, 2 * heartbeat), max(_START_SECONDS, 2 * run.stall_timeout)),
-        "",
-    )
-    silence = SilenceWatch()
+    presence = HangDetector(max(_ABSENT_SECONDS, 2 * heartbeat), max(_START_SECONDS, 2 * run.stall_timeout))
+    silence, stalled = SilenceWatch(), ""
     while True:
         now = time.monotonic()
         if interrupt.count > asked:

@@ -726,9 +726,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         ),
         "shared_memory_unopenable": "cannot open shared memory {file}: {reason}; its owner may have ended: start it again",
     },
-    "SimulatorFault": {
-        "simulator_refused": "{reason} ({code})",
-    },
+    "SimulatorFault": {"simulator_refused": "{reason} ({code})"},
     "Timeout": {
         "actor_silent": "the actor at {peer} gave no answer within {seconds:g} s; see its log",
         "auxiliary_ring_without_room": "an auxiliary's ring has no room although it overwrites its oldest; tell us how this came about",

@@ -138,12 +138,7 @@ class PolicyInbox:
         return self._admit(key, after, records, columns, common)
 
     def _admit(
-        self,
-        key: Key,
-        after: int,
-        records: NDArray[np.void],
-        columns: dict[str, NDArray],
-        common: SharedObs | None,
+        self, key: Key, after: int, records: NDArray[np.void], columns: dict[str, NDArray], common: SharedObs | None
     ) -> int | None:
         if sum(len(parcel.records) for parcel in self.waiting_for_room) > _PARKED * self.pool.slots:
             raise WireError("credit_exceeded", factor=_PARKED, limit=self.pool.slots)

@@ -104,12 +104,7 @@ def agent_from_gymnasium(name: str, observation: Any, action: Any, where: str, a
             "observation_part_not_supported", **{**fault.facts, "reason": _why(fault)}, key="environment.observe"
         ) from None
     try:
-        return Agent(
-            name=name,
-            observation=seen,
-            action=from_gymnasium(action, where),
-            action_mask=action_mask,
-        )
+        return Agent(name=name, observation=seen, action=from_gymnasium(action, where), action_mask=action_mask)
     except ValidationError as fault:
         raise ConfigurationError("spaces_cannot_be_taken", where=where, reason=fault_of(fault)) from None
 

@@ -41,9 +41,7 @@ def world_from_pettingzoo(
     return world_of(id, agents, episode_steps)
 
 
-def to_pettingzoo(
-    world: World,
-) -> tuple[dict[str, gymnasium.Space[Any]], dict[str, gymnasium.Space[Any]]]:
+def to_pettingzoo(world: World) -> tuple[dict[str, gymnasium.Space[Any]], dict[str, gymnasium.Space[Any]]]:
     """(observation spaces, action spaces) by agent; each slot of a template is an agent.
 
     Where there is a mask or a common observation, an agent observes a Dict of `observation`, `action_mask` (of several

@@ -306,10 +306,7 @@ def counter(name: str, policy: str) -> str:
 
 def counters(policy: str) -> list[str]:
     """All counters of a policy's health."""
-    return [
-        f"{LOOKED_AT}.{policy}",
-        *(counter(name, policy) for name in FINDINGS if name not in (OUTSIDE, *OF_RUNS)),
-    ]
+    return [f"{LOOKED_AT}.{policy}", *(counter(name, policy) for name in FINDINGS if name not in (OUTSIDE, *OF_RUNS))]
 
 
 def bound_counters(name: str, policy: str) -> tuple[str, str]:

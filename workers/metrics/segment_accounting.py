@@ -67,10 +67,7 @@ def environment_books(
                 sum(page.get(f"{kind}.{policy}/{member}", 0) for page in actors.values())
                 for kind in ("episodes", "returns")
             )
-            found[policy][member] = {
-                "episodes": int(episodes),
-                "return_mean": returns / episodes if episodes else None,
-            }
+            found[policy][member] = {"episodes": int(episodes), "return_mean": returns / episodes if episodes else None}
     return found
 
 

@@ -60,12 +60,7 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
     shape, hidden, activation = interface.observation_encoding.shape, network.hidden, network.activation
     if isinstance(algorithm, SAC):
         return SoftActorCritic(
-            shape,
-            actions.continuous,
-            hidden,
-            activation,
-            frames=algorithm.frames,
-            temperature=algorithm.temperature,
+            shape, actions.continuous, hidden, activation, frames=algorithm.frames, temperature=algorithm.temperature
         )
     if isinstance(algorithm, VDN | QMIX):
         return _decomposed(interface, algorithm, network)

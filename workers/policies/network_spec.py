@@ -18,11 +18,7 @@ __all__ = ["network_facts"]
 def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
     """What protocol/README.md, "Acting", needs to compute actions from the weights."""
     algorithm, network = config.algorithm, config.network
-    common = {
-        **_ends(interface),
-        "hidden": list(network.hidden),
-        "activation": network.activation,
-    }
+    common = {**_ends(interface), "hidden": list(network.hidden), "activation": network.activation}
     if isinstance(algorithm, SAC):
         return {"kind": "squashed", **common, "frames": algorithm.frames}
     if isinstance(algorithm, ValueBased):

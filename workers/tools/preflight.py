@@ -118,10 +118,7 @@ def packages(_: RunContext) -> tuple[State, str]:
     try:
         needed = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        return (
-            "note",
-            f"{DISTRIBUTION} is not installed, so nothing says what it needs: run pip install -e .",
-        )
+        return ("note", f"{DISTRIBUTION} is not installed, so nothing says what it needs: run pip install -e .")
     wrong = []
     for text in needed:
         wanted = Requirement(text)
@@ -154,10 +151,7 @@ def memory(situation: RunContext) -> tuple[State, str]:
         remedy = "enlarge it, set ROOKERY_MEMORY, or lower environment.copies, actors, credits or buffer_capacity"
         return "FAILS", f"{says}: {remedy}"
     if left := len(list(files())):
-        return (
-            "note",
-            f"{says}; {left} files of other runs lie there: `rookery clean` removes those that nobody uses",
-        )
+        return ("note", f"{says}; {left} files of other runs lie there: `rookery clean` removes those that nobody uses")
     return "ok", says
 
 

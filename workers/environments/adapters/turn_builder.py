@@ -166,11 +166,7 @@ class TurnBuilder:
     def _outcome(self, agent: int, ended: NDArray[np.bool_]) -> AgentOutcome:
         copies = np.flatnonzero(ended)
         told = AgentOutcome(
-            agent,
-            copies,
-            self._reward[agent, copies],
-            self._terminated[agent, copies],
-            self._truncated[agent, copies],
+            agent, copies, self._reward[agent, copies], self._terminated[agent, copies], self._truncated[agent, copies]
         )
         self._add_finals(told)
         return told

@@ -77,10 +77,7 @@ def team_world(world: World, teams: Mapping[str, Mates]) -> tuple[World, tuple[T
         common=world.population.common,
     )
     changed = World(
-        id=world.id,
-        population=population,
-        episode_steps=world.episode_steps,
-        action_period=world.action_period,
+        id=world.id, population=population, episode_steps=world.episode_steps, action_period=world.action_period
     )
     return changed, tuple(
         Team(team, agent, tuple(world.places.index(place) for place in places))

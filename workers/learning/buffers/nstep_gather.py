@@ -124,10 +124,7 @@ def gather(
 
 
 def _stack_index(
-    newest: NDArray[np.int64],
-    first: NDArray[np.int64],
-    columns: dict[str, NDArray],
-    frames: int,
+    newest: NDArray[np.int64], first: NDArray[np.int64], columns: dict[str, NDArray], frames: int
 ) -> NDArray[np.int64]:
     """[b, F] row indices of the stack whose newest frame is `newest`: it reaches neither beyond an episode's first row
     nor beyond `first`, but repeats the first row it may use."""

@@ -239,10 +239,7 @@ class TrainingHealth:
         zero = not observation.any()
         leaves = self._interface.place.observed.leaves
         meant = not any(_varies(leaf.space) for leaf in leaves if not leaf.evaluation_only)
-        holds = {
-            "observation_zero": zero and not meant,
-            "observation_constant": constant and not zero and not meant,
-        }
+        holds = {"observation_zero": zero and not meant, "observation_constant": constant and not zero and not meant}
         if seen.privileged.shape[1]:
             holds["privileged_constant"] = bool((seen.privileged == seen.privileged[0]).all())
         # once there was one, they are rare and no more

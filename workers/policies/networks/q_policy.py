@@ -36,10 +36,7 @@ def greedy_action(means: Tensor, legal: Tensor | None) -> Tensor:
 
 
 def choose(
-    means: Tensor,
-    noise: Noise | None,
-    epsilon: float | NDArray[np.float64],
-    legal: NDArray[np.bool_] | None,
+    means: Tensor, noise: Noise | None, epsilon: float | NDArray[np.float64], legal: NDArray[np.bool_] | None
 ) -> NDArray[np.int64]:
     """Actions [B] by mean returns [B, A]: the best `legal` ones [B, A], or with the chance `epsilon` (or [B]) any
     of these.

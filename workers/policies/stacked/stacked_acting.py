@@ -42,11 +42,7 @@ class StackedActors:
 
     @torch.inference_mode()
     def act(
-        self,
-        observation: NDArray,
-        noise: Noise,
-        legal: NDArray[np.bool_] | None,
-        state: NDArray[np.float32] | None,
+        self, observation: NDArray, noise: Noise, legal: NDArray[np.bool_] | None, state: NDArray[np.float32] | None
     ) -> dict[str, NDArray]:
         """`observation` [K, n, *shape]; numbers from `noise`, `legal` [K * n, C] and `state` [K * n, S], one policy
         after another -> as `ActorCritic.act`, [K * n, ...] each."""
@@ -80,11 +76,7 @@ class StackedQActors:
 
     @torch.inference_mode()
     def act(
-        self,
-        observation: NDArray,
-        noise: Noise,
-        legal: NDArray[np.bool_] | None,
-        state: NDArray[np.float32] | None,
+        self, observation: NDArray, noise: Noise, legal: NDArray[np.bool_] | None, state: NDArray[np.float32] | None
     ) -> dict[str, NDArray]:
         """`observation` [K, n, F, *shape] -> as `QPolicy.act`, [K * n] each."""
         assert state is None
