@@ -1,17 +1,22 @@
 """Which processes hang: they run, yet the coordinator has lost sight of them, and nothing else would end them.
 
-In flows: the coordinator's view, the pids that run. Out flow: the pids to kill.
+In flows: the coordinator's view, the processes that run. Out flow: the pids to kill.
 """
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Set
+from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["HangDetector", "SilenceWatch"]
+__all__ = ["HangDetector", "SilenceWatch", "joined"]
 
 _LONGEST_LOOK = 1.0
+
+
+def joined(view: Mapping[str, Any], running: Mapping[int, str]) -> dict[int, dict[str, Any]]:
+    """pid -> its row in the table of workers, of those of `running` (pid -> mark) that are in it. Anybody may join with
+    the pid of another, and none of its token."""
+    return {one["pid"]: one for one in view["workers"] if running.get(one["pid"]) == one["process"]}
 
 
 class HangDetector:
@@ -31,16 +36,15 @@ class HangDetector:
         self._absent: dict[int, float] = {}
         """pid -> since when it is missing."""
 
-    def hanging(self, view: dict[str, Any], running: Set[int], now: float) -> list[tuple[int, float]]:
-        """(pid, seconds since it was heard, or started) of those that hang at `now`; `view` is {} while nothing is
-        known."""
-        self._new = {pid: self._new.get(pid, now) for pid in running - self._heard.keys()}
+    def hanging(self, view: dict[str, Any], running: Mapping[int, str], now: float) -> list[tuple[int, float]]:
+        """(pid, seconds since it was heard, or started) of those that hang at `now`, of those that run, with their
+        marks; `view` is {} while nothing is known."""
+        self._new = {pid: self._new.get(pid, now) for pid in running.keys() - self._heard.keys()}
         if view.get("stage") != "running":
             self._absent.clear()
             self._new.clear()
             return []
-        here = platform.node()
-        present = {worker["pid"]: worker for worker in view["workers"] if worker["host"] == here}
+        present = joined(view, running)
         for pid, worker in present.items():
             self._heard[pid] = now - worker["silent"]
             self._names[pid] = worker["name"], worker["incarnation"]

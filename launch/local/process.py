@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from launch.local.fork_client import ForkClient, ForkedProcess
 from launch.local.restart_budget import RestartBudget
+from protocol.control.heartbeat import TOKEN, mark_of
 from protocol.errors import DiskFault, EnvironmentFault
 from protocol.errors.origin import Crash, crash_in, ended, stack_in, waiting
 
@@ -60,6 +62,8 @@ class Process:
     forks: ForkClient | None = None
     """Who starts it, where that is not by command line."""
     popen: subprocess.Popen[str] | ForkedProcess = field(init=False)
+    mark: str = ""
+    """By which it is known in the coordinator's table."""
     again_at: float = 0.0
     done: bool = False
     fault: str = ""
@@ -214,7 +218,8 @@ def fork_client(output: Path, stopping: Callable[[], bool]) -> ForkClient | None
 
 def start(process: Process) -> None:
     """Starts its command, for the first time or again."""
-    environment = _environment()
+    token = secrets.token_hex(8)
+    environment, process.mark = {**_environment(), TOKEN: token}, mark_of(token)
     with open(process.output, "a", opener=_private) as errors:
         process._said_before = errors.tell()
         forked = process.forks.fork(process.command, environment, errors, errors) if process.forks is not None else None

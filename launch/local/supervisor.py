@@ -19,7 +19,7 @@ from typing import Any
 
 from launch.cli.status import find
 from launch.local.fork_client import ForkClient
-from launch.local.hang_detector import HangDetector, SilenceWatch
+from launch.local.hang_detector import HangDetector, SilenceWatch, joined
 from launch.local.process import INCOMPLETE, Process, end_all, fork_client, start_process
 from launch.local.restarts import RestartManager, RunFailed
 from launch.local.signals import END_SECONDS, Interrupt
@@ -240,7 +240,7 @@ def _supervise(
         revival.restart_together(processes, status.view.get("stage", "running") if status is not None else "running")
         fresh = now - client.heard_at < presence.seconds and not asked
         members = {process.popen.pid: process for process in processes if process.code is None}
-        running = members.keys() - {coordinator.popen.pid}
+        running = {pid: process.mark for pid, process in members.items() if process is not coordinator}
         if status is not None and fresh and status.view.get("stalled", "") != stalled:
             stalled = _tell_stall(status.view, members, tell)
         hanging = presence.hanging(status.view if status is not None and fresh else {}, running, now)
@@ -316,8 +316,7 @@ def _tell_stall(view: View, running: Mapping[int, Process], tell: Callable[[str]
     """Says who waits for what in a run that stands still, and has all workers that have joined write their stacks."""
     said = str(view["stalled"])
     if said:
-        joined = {worker["pid"] for worker in view["workers"]}
-        for pid in joined & running.keys():
+        for pid in joined(view, {pid: process.mark for pid, process in running.items()}):
             running[pid].popen.send_signal(signal.SIGUSR1)
         tell(f"{said}; what each of them does stands at the end of logs/*.out")
     return said

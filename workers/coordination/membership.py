@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from protocol.config.run import Run
+from protocol.control.heartbeat import mark_of
 from protocol.control.server import check_schemas, refusal
 from protocol.errors import Refused
 from protocol.experience.proof import proof_of
@@ -290,6 +291,7 @@ class Membership:
                 "incarnation": m.incarnation,
                 "host": m.host,
                 "pid": m.pid,
+                "process": mark_of(m.token),
                 "silent": round(now - m.seen, 1),
             }
             for m in sorted(self._register.members.values(), key=lambda m: (m.role, m.name))
