@@ -10,6 +10,7 @@ import tempfile
 import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from tests.leak_guard import SHARED, Snapshot, mark_descendants
 from tests.ports import choose_block
 from tests.tools import PYTHON_PATH
 from tests.trial import THREADS, Settings, Trial
+
+if TYPE_CHECKING:
+    from tests.forge import Forge
 
 # One arithmetic thread a process. Here, as conftests further down import torch before pytest_configure where they are
 # named in the command.
@@ -90,17 +94,25 @@ def denormals() -> Iterator[None]:
         sys.modules["torch"].set_flush_denormal(False)
 
 
-@pytest.fixture(scope="module")
-def forked_rookery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The `rookery` of this module's tests is forked from a process that has imported for all of them."""
-    from tests.forge import program  # imports the product
+@pytest.fixture(scope="session")
+def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge | None]:
+    """Forks commands for all tests of this process; it has imported for all of them."""
+    from tests.forge import forging  # imports the product
 
-    folder = tmp_path_factory.mktemp("forge")
-    with pytest.MonkeyPatch.context() as patch:
+    with forging({**os.environ, "PYTHONPATH": PYTHON_PATH}, tmp_path_factory.mktemp("forge") / "forge.out") as forge:
+        yield forge
+
+
+@pytest.fixture(scope="module")
+def forked_rookery(forge: Forge | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The `rookery` of this module's tests is forked."""
+    from tests.forge import program
+
+    folder = tmp_path_factory.mktemp("forked")
+    instead = {"PATH": os.environ["PATH"], "PYTHONPATH": PYTHON_PATH}
+    with pytest.MonkeyPatch.context() as patch, program(folder, forge, instead):
         patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-        patch.setenv("PYTHONPATH", PYTHON_PATH)
-        with program(folder, os.environ):
-            yield
+        yield
 
 
 @pytest.fixture

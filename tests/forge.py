@@ -160,28 +160,27 @@ class _CommandHandler(BaseRequestHandler):
 
 
 @contextmanager
-def program(folder: Path, environment: Mapping[str, str], *instead: str) -> Iterator[None]:
-    """Lays a `rookery` into `folder` whose commands are forked, if it is started with variables as in `environment`;
-    those that are named `instead` are taken from there."""
-    with forging(environment, folder / "forge.out") as forge:
-        if forge is None:
+def program(folder: Path, forge: Forge | None, instead: Mapping[str, str]) -> Iterator[None]:
+    """Lays a `rookery` into `folder` whose commands `forge` forks, if they are started with its variables; those of
+    `instead` may be others."""
+    if forge is None:
+        yield
+        return
+    address = f"\0rookery-{uuid.uuid4()}"
+    path = folder / "rookery"
+    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{path}.py" "$@"\n')
+    path.chmod(0o755)
+    path.with_suffix(".py").write_text(PROGRAM.format(address=address, command=require("rookery")))
+    with _CommandServer(address, forge, instead) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.05,))
+        serving.start()
+        try:
             yield
-            return
-        address = f"\0rookery-{uuid.uuid4()}"
-        path = folder / "rookery"
-        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{path}.py" "$@"\n')
-        path.chmod(0o755)
-        path.with_suffix(".py").write_text(PROGRAM.format(address=address, command=require("rookery")))
-        with _CommandServer(address, forge, {name: environment[name] for name in instead}) as server:
-            serving = threading.Thread(target=server.serve_forever, args=(0.05,))
-            serving.start()
-            try:
-                yield
-            finally:
-                server.shutdown()
-                serving.join()
-                for made in [*server.made]:
-                    made.kill()
+        finally:
+            server.shutdown()
+            serving.join()
+            for made in [*server.made]:
+                made.kill()
 
 
 class _Taken(ForkClient):

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.tools import ROOT, require
+from tests.tools import ROOT
 from tests.trial import Trial
 from tests.waiting import until
 
-STEPS = 100_000
+STEPS = 60_000
 SECONDS = 600.0
 """For all three together; they take about ten on two idle cores."""
 PATIENT = ("actor_timeout=120", "learner_timeout=120")
@@ -31,12 +31,13 @@ def _start(stack: ExitStack, log: Path, *command: str) -> subprocess.Popen[bytes
     return process
 
 
+@pytest.mark.usefixtures("forked_rookery")
 @pytest.mark.timeout(SECONDS + 60)
 def test_a_client_from_the_document_is_trained_on(
     tmp_path: Path, run_dir: Path, free_port_block: int, trial: Trial
 ) -> None:
     """It joins, is trained on until its policy is better, every segment is accounted for, and all end by themselves."""
-    rookery, address = require("rookery"), f"127.0.0.1:{free_port_block}"
+    address = f"127.0.0.1:{free_port_block}"
     where = ("--coordinator", f"tcp://{address}")
     steps = trial.steps(STEPS)
     settings = [
@@ -48,8 +49,8 @@ def test_a_client_from_the_document_is_trained_on(
     with ExitStack() as stack:
         commands = (
             (sys.executable, str(ROOT / "tests" / "clients" / "actor.py"), *where),
-            (rookery, "coordinator", "--open", "cartpole", *options),
-            (rookery, "learner", *where, "--bind", learner_ports),
+            ("rookery", "coordinator", "--open", "cartpole", *options),
+            ("rookery", "learner", *where, "--bind", learner_ports),
         )
         logs = [tmp_path / f"{name}.log" for name in names]
         processes = [_start(stack, log, *command) for log, command in zip(logs, commands, strict=True)]

@@ -128,7 +128,7 @@ def program(language: str, code: str, folder: Path) -> list[str]:
     (folder / "node_modules" / "rookery-simulator").symlink_to(CLIENTS / "javascript")
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "play.js").write_text(code)
-    return [require("node"), str(folder / "play.js")]
+    return [require("node"), "--liftoff-only", str(folder / "play.js")]  # to optimize the runtime's code takes seconds
 
 
 @pytest.fixture(scope="module")

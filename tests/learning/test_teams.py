@@ -11,6 +11,7 @@ from tests.learning.greedy import greedy_returns
 from tests.learning.test_presets import SEEDS, train
 from tests.trial import Trial
 
+pytestmark = pytest.mark.usefixtures("forked_rookery")
 PENALTY = "environment.settings.game=penalty"
 
 

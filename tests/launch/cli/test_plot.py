@@ -5,19 +5,21 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
-from matplotlib.figure import Figure
 
 from launch.cli import plot
 from launch.cli.main import main
 from launch.sweeps.curves import groups_of, read_run, smooth
 from protocol.errors import DiskFault
 from tests.faults import kinds_in
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def run(folder: Path, slope: float, seed: int = 0, evaluated: float | None = None, **config: Any) -> Path:
@@ -85,9 +87,9 @@ def test_a_measure_of_a_few_seeds_is_the_curve_of_those(tmp_path: Path) -> None:
 
 def draw(folder: Path, *words: str) -> tuple[Figure, str]:
     """The picture that the command makes of the runs in `folder`, and what it says."""
-    drawn = []
+    drawn: list[Figure] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+        patch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: drawn.append(figure))
         told = CliRunner().invoke(main, ["plot", *(str(one) for one in sorted(folder.iterdir())), *words])
     assert told.exit_code == 0, told.output
     return drawn[0], told.output
