@@ -274,10 +274,12 @@ def _launch() -> None:
         client.close()
         sys.orig_argv[:] = [sys.executable, "-P", "-m", module, *arguments]
         sys.argv[:] = [module, *arguments]
+        fork_server._show_command_line(sys.orig_argv)
         fork_server._COMMANDS.get(module, partial(runpy.run_module, module, run_name="__main__", alter_sys=True))()
 
     entrance = importlib.import_module(LAUNCH)
-    setattr(entrance, "become", become)  # noqa: B010
+    for module in (entrance, importlib.import_module("launch.cli.main")):
+        setattr(module, "become", become)  # noqa: B010
     process.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": client.started})  # type: ignore[assignment]
     doctor.subprocess = SimpleNamespace(**vars(subprocess) | {"run": client.ran})  # type: ignore[assignment]
     supervisor.fork_client = client.of_a_run

@@ -27,7 +27,6 @@ from launch.cli.status import status
 from launch.cli.sweep import sweep as sweep_command
 from launch.config_loader import DEFAULT, PRESETS, load, preset_names, sentence
 from launch.local import supervisor
-from launch.local.process import python
 from launch.run_dir import folder_for, left_as_found, make_folder, write_config
 from protocol import RELEASE
 from protocol.errors import one_sentence
@@ -214,7 +213,7 @@ def doctor(
         short_run(run, folder, Silent(Console(stderr=True)))
     sys.stdout.flush()
     if not as_json:
-        os.execv(sys.executable, python("workers.tools.doctor", str(folder)))
+        become("workers.tools.doctor", [str(folder)])
     code, findings = diagnosis(folder)
     merged = {key: value for text in (*said, findings) if text for key, value in json.loads(text).items()}
     click.echo(json.dumps(merged, indent=2))
@@ -321,13 +320,13 @@ def coordinator(
             os.environ.pop("ROOKERY_KEYS", None)
         elif not keys and not insecure and is_loopback(bind.rpartition(":")[0]):
             keys = str(run_keys(folder))
-    command = python("workers.coordinator", str(config), "--run-dir", str(folder), "--bind", bind)
+    command = [str(config), "--run-dir", str(folder), "--bind", bind]
     command += ["--advertise", advertise] if advertise else []
     command += ["--insecure"] if insecure else []
     command += ["--keys", keys] if keys else []
     command += ["--resident"] if resident else []
     command += ["--until-end"] if until_end else []
-    os.execv(sys.executable, command)
+    become("workers.coordinator", command)
 
 
 main.add_command(new)
