@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import IO, Any
 
 from launch.cli import doctor
@@ -33,6 +33,7 @@ from launch.local import fork_client, process, supervisor
 from launch.local.fork_client import ForkClient, ForkedProcess
 from tests.flows.network import Place
 from tests.tools import require
+from workers.runtime.last_words import run_to_end
 
 __all__ = ["Forge", "forging", "program"]
 
@@ -41,18 +42,18 @@ import json, os, signal, socket, sys
 
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
     door.connect({address!r})
-    request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)])
+    request = json.dumps([{module!r}, sys.argv[1:], os.getcwd(), dict(os.environ)])
     socket.send_fds(door, [request.encode()], [1, 2])
     answer = door.recv(16).decode() or "1"
 if answer == "-":
-    os.execv({command!r}, [{command!r}, *sys.argv[1:]])
+    os.execv({command[0]!r}, [*{command!r}, *sys.argv[1:]])
 if int(answer) < 0:
     os.kill(os.getpid(), -int(answer))
 sys.exit(int(answer))
 """
 """What has a command forked, or, where it cannot be, becomes {command}."""
-LAUNCH = "launch.__main__"
-"""`rookery`, in a request."""
+LAUNCH, CODE = "launch.__main__", "runpy"
+"""`rookery`, and `python -c`, in a request."""
 TOOLS = ("doctor", "evaluate", "export", "preflight")
 PLAIN = ("coordinator", "relay", "sequential", *(f"tools.{tool}" for tool in TOOLS))
 """Modules of workers/ that a launcher starts by command line, or becomes."""
@@ -81,13 +82,14 @@ class Forge:
         output: IO[str],
         errors: IO[str],
         place: Place | None = None,
+        module: str = LAUNCH,
     ) -> ForkedProcess | None:
         """`rookery ARGUMENTS`, in a place; None where that has to be started by command line."""
         if not _wanted(environment):
             return None
         if place is not None:
             environment = {**environment, **place.variables, PLACE: json.dumps(vars(place))}
-        return self._client.fork([LAUNCH, *arguments], _lasting(environment), output, errors, cwd)
+        return self._client.fork([module, *arguments], _lasting(environment), output, errors, cwd)
 
     @property
     def pid(self) -> int | None:
@@ -141,9 +143,10 @@ class _CommandHandler(BaseRequestHandler):
 
     def handle(self) -> None:
         data, files, _, _ = socket.recv_fds(self.request, 2**20, 2)
-        arguments, cwd, given = json.loads(data)
+        module, arguments, cwd, given = json.loads(data)
         with self.server.lock, open(files[0], "w") as output, open(files[1], "w") as errors:
-            made = self.server.forge.start(arguments, Path(cwd), given | self.server.instead, output, errors)
+            environment = given | self.server.instead
+            made = self.server.forge.start(arguments, Path(cwd), environment, output, errors, module=module)
         if made is None:
             self.request.send(b"-")
             return
@@ -161,16 +164,18 @@ class _CommandHandler(BaseRequestHandler):
 
 @contextmanager
 def program(folder: Path, forge: Forge | None, instead: Mapping[str, str]) -> Iterator[None]:
-    """Lays a `rookery` into `folder` whose commands `forge` forks, if they are started with its variables; those of
-    `instead` may be others."""
+    """Lays a `rookery` into `folder`, and a `python-c` that runs code: `forge` forks them, if they are started with its
+    variables; those of `instead` may be others."""
     if forge is None:
         yield
         return
     address = f"\0rookery-{uuid.uuid4()}"
-    path = folder / "rookery"
-    path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{path}.py" "$@"\n')
-    path.chmod(0o755)
-    path.with_suffix(".py").write_text(PROGRAM.format(address=address, command=require("rookery")))
+    python = [sys.executable, "-c"]
+    for name, module, command in (("rookery", LAUNCH, [require("rookery")]), ("python-c", CODE, python)):
+        path = folder / name
+        path.write_text(f'#!/bin/sh\nexec "{sys.executable}" -IS "{path}.py" "$@"\n')
+        path.chmod(0o755)
+        path.with_suffix(".py").write_text(PROGRAM.format(address=address, module=module, command=command))
     with _CommandServer(address, forge, instead) as server:
         serving = threading.Thread(target=server.serve_forever, args=(0.05,))
         serving.start()
@@ -229,14 +234,20 @@ def main() -> None:
 
     for name in ("launch.cli.main", LAUNCH):
         importlib.import_module(name)
-    commands = fork_server._COMMANDS | {LAUNCH: _launch}
+    commands = fork_server._COMMANDS | {LAUNCH: _launch, CODE: _run_code}
     for name in PLAIN:
         module = importlib.import_module(f"workers.{name}")
         commands[module.__name__] = getattr(module, "command", None) or module.main
     fork_server._COMMANDS |= {name: partial(_begin, command) for name, command in commands.items()}
+    given: list[Callable[[], object]] = []
+    setattr(fork_server, "run_to_end", given.append)  # noqa: B010
     gc.freeze()
     gc.enable()
     fork_server.main()
+    if given and given[0] is fork_server._COMMANDS[CODE]:
+        given[0]()  # no frame of a worker lies below: the code would take itself for a worker's
+    elif given:
+        run_to_end(given[0])
 
 
 def _begin(command: Callable[[], object]) -> None:
@@ -247,28 +258,22 @@ def _begin(command: Callable[[], object]) -> None:
     command()
 
 
+def _run_code() -> None:
+    """`python -c`: the code, and what it starts as `rookery` would."""
+    _take_server()
+    sys.argv[:2], code = ["-c"], sys.argv[1]
+    sys.path.insert(0, "")
+    sys.modules["__main__"] = module = ModuleType("__main__")
+    exec(compile(code, "<string>", "exec"), vars(module))
+
+
 def _launch() -> None:
-    """`rookery`, whose first fork server is a fork of this process, and who has its coordinator from there, too."""
+    """`rookery`."""
     from workers import fork_server
 
     if PLACE in os.environ:
         Place(**json.loads(os.environ.pop(PLACE))).enter()
-    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    launcher = os.getpid()
-    pid = os.fork()
-    if not pid:
-        mine.close()
-        os.setsid()
-        silent = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):
-            os.dup2(silent, standard)
-        if os.getppid() == launcher:
-            del fork_server._COMMANDS[LAUNCH]
-            sys.argv[1:] = [str(theirs.detach())]
-            fork_server.main()
-        os._exit(0)
-    theirs.close()
-    client = _Taken(mine, pid)
+    client = _take_server()
 
     def become(module: str, arguments: Sequence[str]) -> None:
         client.close()
@@ -280,10 +285,34 @@ def _launch() -> None:
     entrance = importlib.import_module(LAUNCH)
     for module in (entrance, importlib.import_module("launch.cli.main")):
         setattr(module, "become", become)  # noqa: B010
+    entrance.main()
+
+
+def _take_server() -> _Taken:
+    """The first fork server of what is launched here is a fork of this process, and has its coordinator, too."""
+    from workers import fork_server
+
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    launcher = os.getpid()
+    pid = os.fork()
+    if not pid:
+        mine.close()
+        os.setsid()
+        silent = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(silent, standard)
+        if os.getppid() == launcher:
+            del fork_server._COMMANDS[LAUNCH], fork_server._COMMANDS[CODE]
+            sys.argv[1:] = [str(theirs.detach())]
+            setattr(fork_server, "run_to_end", run_to_end)  # noqa: B010
+            fork_server.main()
+        os._exit(0)
+    theirs.close()
+    client = _Taken(mine, pid)
     process.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": client.started})  # type: ignore[assignment]
     doctor.subprocess = SimpleNamespace(**vars(subprocess) | {"run": client.ran})  # type: ignore[assignment]
     supervisor.fork_client = client.of_a_run
-    entrance.main()
+    return client
 
 
 if __name__ == "__main__":

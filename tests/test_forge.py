@@ -10,30 +10,29 @@ import pytest
 
 from launch.local.fork_client import ForkedProcess
 from tests.flows import runs
-from tests.forge import forging
+from tests.forge import Forge
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfds are missing")
 
 
 def test_a_forked_command_says_and_does_what_one_by_command_line_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def said(*arguments: str) -> tuple[int, str, str]:
         done = runs.rookery(*arguments, cwd=tmp_path)
         return done.returncode, done.stdout, done.stderr
 
     commands = (["presets"], ["train", "nothing.yaml"], ["status", "nowhere"])
-    with forging(runs.environment(), tmp_path / "forge.out") as forge:
-        monkeypatch.setattr(runs, "forge", forge)
-        with runs.started(["presets"], tmp_path, "presets") as worker:
-            assert isinstance(worker.popen, ForkedProcess), (tmp_path / "forge.out").read_text()
-            assert worker.wait() == 0
-        forked = [said(*command) for command in commands]
-        monkeypatch.setenv("SOMETHING_READ_AT_IMPORT", "1")
-        with runs.started(["presets"], tmp_path, "again") as worker:
-            assert isinstance(worker.popen, subprocess.Popen)
-            assert worker.wait() == 0
-        monkeypatch.delenv("SOMETHING_READ_AT_IMPORT")
+    monkeypatch.setattr(runs, "forge", forge)
+    with runs.started(["presets"], tmp_path, "presets") as worker:
+        assert isinstance(worker.popen, ForkedProcess)
+        assert worker.wait() == 0
+    forked = [said(*command) for command in commands]
+    monkeypatch.setenv("SOMETHING_READ_AT_IMPORT", "1")
+    with runs.started(["presets"], tmp_path, "again") as worker:
+        assert isinstance(worker.popen, subprocess.Popen)
+        assert worker.wait() == 0
+    monkeypatch.delenv("SOMETHING_READ_AT_IMPORT")
     monkeypatch.setattr(runs, "forge", None)
     assert forked == [said(*command) for command in commands]
     assert forked[0][0] == 0

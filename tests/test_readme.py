@@ -79,7 +79,8 @@ def test_block_runs(
 def run(block: Block, folder: Path, out: Path, home: Path | None = None) -> tuple[int | str, str]:
     """Exit code (or the sentence that the deadline has passed) and output of the block, or of what stands in for it."""
     if block.test_as is None and block.kind == "python":
-        command = [sys.executable, "-c", block.text]
+        forked = (home or out) / "python-c"
+        command = [str(forked), block.text] if forked.exists() else [sys.executable, "-c", block.text]
     else:
         command = ["bash", "-euo", "pipefail", "-c", block.test_as or block.text]
     log = out / "output"
