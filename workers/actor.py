@@ -46,7 +46,7 @@ from workers.rollout.build import (
     with_auxiliaries,
 )
 from workers.rollout.inference import act_turn
-from workers.rollout.lockstep import ActorCheckpoint, LockstepSchedule, Progress
+from workers.rollout.lockstep import ActorCheckpoint, Progress, schedule_of
 from workers.rollout.report import ActorReport, BoundsReport, update_environment_counters
 from workers.rollout.stacked_inference import build_stacked_inference
 from workers.rollout.transport import ActorTransport
@@ -86,7 +86,7 @@ class Actor:
         self._links = ActorTransport(life, welcome, run, self._plans, manifests, common, self._counters)
         self._silent = frozenset(auxiliaries)
         self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
-        hand = ActorAssignment.of(run, welcome.index, (welcome.name, welcome.incarnation))
+        hand = self._hand = ActorAssignment.of(run, welcome.index, (welcome.name, welcome.incarnation))
         self._table = Collectors()
         for name, strategy in fixed.items():
             self._table.add(name, build_fixed_collectors(strategy, world, run.environment, run.seed, hand))
@@ -101,7 +101,7 @@ class Actor:
             shown = (plans, self._performers, learning)
             self._league = ActorLeague(league, run, world, hand, *shown, folder or self._policy_cache(), self._counters)
             self._table.seats |= self._league.seats
-        self._in_step = LockstepSchedule(run, self._table.writing) if run.lockstep else None
+        self._schedule = schedule_of(run, self._table.writing)
         cuts = checkpoints_of(run, [*plans], folder)
         self._cut = None if cuts is None else ActorCheckpoint(cuts, welcome.index, environment, self._table.seats)
         self._report = ActorReport(
@@ -149,8 +149,8 @@ class Actor:
         self._life.vitals.idle()  # to begin may take a world minutes
         turn, done = self._begin()
         before = replace(done)
-        self._report.begin(first=self._welcome.incarnation == 1 or self._in_step is not None)
-        while done.agent_steps < self._quota or (self._in_step is not None and self._in_step.mid_turn(turn)):
+        self._report.begin(first=self._welcome.incarnation == 1 or self._schedule.begins_anew)
+        while done.agent_steps < self._quota or self._schedule.mid_turn(turn):
             if (not turn.group and (turn.env_steps or not turn.present)) or not done.turns:
                 self._sync(done)
                 done.turns += 1
@@ -173,8 +173,7 @@ class Actor:
 
     def _begin(self) -> tuple[Turn, Progress]:
         """The first turn and what was done before it: that of a cut of lock-step, where there is one."""
-        who = () if self._in_step is not None else (self._welcome.name, self._welcome.incarnation)
-        turn = self._environment.reset(seed_of(self._run.seed, "environment", *who))
+        turn = self._environment.reset(seed_of(self._run.seed, "environment", *self._hand.seed_scope))
         there = None if self._cut is None else self._cut.load(self._check)
         if there is None:
             return turn, Progress()
@@ -201,14 +200,12 @@ class Actor:
 
     def _sync(self, done: Progress) -> None:
         """At a turn boundary: newer weights where they are due, and the learners' present addresses."""
-        if self._in_step is not None:
-            wanted = self._in_step.required_version(done.turns)
-            if self._links.wait_for_version(wanted, self._performers, self._check) and self._cut is not None:
-                self._cut.write_if_due(wanted - 2, done)
-        else:
-            for name, interval in self._sync_intervals.items():
-                if done.turns % interval == 0:
-                    self._performers[name].sync(self._links.subscribers[name])
+        wanted = self._schedule.required_version(done.turns)
+        if self._links.wait_for_version(wanted, self._performers, self._check) and self._cut is not None:
+            self._cut.write_if_due(wanted - 2, done)
+        for name, interval in self._sync_intervals.items():
+            if self._schedule.looks(done.turns, interval):
+                self._performers[name].sync(self._links.subscribers[name])
         client = self._life.client
         if client is not None and client.changed.is_set():
             client.changed.clear()

@@ -63,7 +63,7 @@ from workers.rollout.build import (
 )
 from workers.rollout.in_process_queue import InProcessQueue
 from workers.rollout.inference import act_turn
-from workers.rollout.lockstep import LockstepSchedule
+from workers.rollout.lockstep import schedule_of
 from workers.rollout.report import (
     ActorReport,
     BoundsReport,
@@ -146,7 +146,7 @@ class Sequential:
             performer = self._performers[plan.name] = ActingPolicy(plan.interface, plan.config)
             sender = with_auxiliaries(plan, self._plans, auxiliaries, channels, self._common)
             self._table.add(plan.name, build_collectors(plan, world, performer, sender, run.seed, hand, self._common))
-        self._in_step = LockstepSchedule(run, self._table.writing) if run.lockstep else None
+        self._schedule = schedule_of(run, self._table.writing)
         self._books = RunMetrics(run, list(self._plans), folder, list(auxiliaries), fixed)
         self._watch = (
             None
@@ -210,11 +210,11 @@ class Sequential:
 
     def _act_and_learn(self) -> bool:
         environment, seats, run = self._environment, self._table.seats, self._run
-        turn = environment.reset(seed_of(run.seed, "environment", *(() if run.lockstep else _NAME)))
+        turn = environment.reset(seed_of(run.seed, "environment", *ActorAssignment.of(run, 0, _NAME).seed_scope))
         env_steps = agent_steps = turns = counted = 0
         self._clock.begin()
         observed = -math.inf
-        while agent_steps < run.end or (self._in_step is not None and self._in_step.mid_turn(turn)):
+        while agent_steps < run.end or self._schedule.mid_turn(turn):
             if (turn.env_steps and not turn.group) or not turns:
                 self._sync(turns)
                 turns += 1
@@ -343,14 +343,13 @@ class Sequential:
         self._published[policy] = (weights() if callable(weights) else weights.copy(), version)
 
     def _sync(self, turns: int) -> None:
-        wanted = self._in_step.required_version(turns) if self._in_step is not None else 0
+        wanted = self._schedule.required_version(turns)
         for member in self._members if wanted else ():
             while member.version.version < wanted:
                 self._step(member)
         for name, plan in self._plans.items():
             performer = self._performers[name]
-            due = turns % plan.config.sync_interval == 0 if self._in_step is None else wanted > 0
-            if due or not turns:
+            if wanted or not turns or self._schedule.looks(turns, plan.config.sync_interval):
                 version = self._adopt(name, performer.spare, performer.version)
                 if version is not None:
                     performer.swap(version)

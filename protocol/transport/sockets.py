@@ -39,7 +39,6 @@ __all__ = [
     "Ports",
     "check_bind",
     "connect",
-    "endpoint_host",
     "is_loopback",
     "keys_of",
     "open_context",
@@ -361,11 +360,6 @@ def peer_host(frame: zmq.Frame) -> str:
         return str(frame.get("Peer-Address")).removeprefix("::ffff:")
     except zmq.ZMQError:
         return "unknown"
-
-
-def endpoint_host(address: str) -> str:
-    """The host in tcp://HOST:PORT."""
-    return urlsplit(address).hostname or ""
 
 
 def _set_options(socket: zmq.Socket[bytes], kind: int, largest: int | None) -> None:

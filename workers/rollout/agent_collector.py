@@ -196,10 +196,6 @@ class AgentCollector:
         if np.count_nonzero(done):
             block.close(streams[done])
 
-    def take_episodes(self) -> tuple[int, float, int]:
-        """(episodes, sum of their returns, and of their lengths) since the last call."""
-        return self.episodes.take()
-
     def get_state(self) -> State:
         """All that it remembers between two turns, the open segments included."""
         return capture(self, _ELSEWHERE)

@@ -24,18 +24,39 @@ from workers.rollout.build import AnySeat
 from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
 from workers.runtime.state_capture import State, capture, restore, strip_prefix
 
-__all__ = ["ActorCheckpoint", "LockstepSchedule", "Progress"]
+__all__ = ["ActorCheckpoint", "AsynchronousSchedule", "LockstepSchedule", "Progress", "schedule_of"]
+
+
+class AsynchronousSchedule:
+    """Nobody waits for anybody: newer weights are looked for every so many turns."""
+
+    begins_anew = False
+    """Whether an actor that comes back makes again what was made before."""
+
+    def required_version(self, turn: int) -> int:
+        """The version without which `turn` may not begin; 0: any."""
+        return 0
+
+    def looks(self, turn: int, interval: int) -> bool:
+        """Whether newer weights are looked for before `turn`, counted from 0, by who does so every `interval`."""
+        return turn % interval == 0
+
+    def mid_turn(self, turn: Turn) -> bool:
+        """Whether some of the groups have still to act until all have acted equally often, as they must."""
+        return False
 
 
 class LockstepSchedule:
-    """Of an actor with these `seats`, whose policies learn."""
+    """Of an actor with these `seats`, whose policies learn: weights are those of the round before."""
+
+    begins_anew = True
 
     def __init__(self, run: Run, seats: Sequence[AgentCollector]) -> None:
         self._length, self._seats = run.policy.segment_length, seats
 
     def required_version(self, turn: int) -> int:
-        """The version without which `turn`, counted from 0, may not begin, where it is not that of the turn before (0
-        where it is); EnvironmentFault if an agent has not acted in every turn until then."""
+        """As in `AsynchronousSchedule`, where it is not that of the turn before (0 where it is); EnvironmentFault if an
+        agent has not acted in every turn until then."""
         number = round_before(turn, self._length)
         if number is None:
             return 0
@@ -44,10 +65,18 @@ class LockstepSchedule:
                 raise EnvironmentFault("lockstep_agent_pauses", agent=seat.name, key="schedule")
         return number + 2  # the first version is published before anybody acts
 
-    @staticmethod
-    def mid_turn(turn: Turn) -> bool:
-        """Whether some of the groups have still to act until all have acted equally often."""
+    def looks(self, turn: int, interval: int) -> bool:
+        """Never: a version is waited for, or none is newer."""
+        return False
+
+    def mid_turn(self, turn: Turn) -> bool:
+        """As in `AsynchronousSchedule`."""
         return turn.group != 0 or not turn.env_steps
+
+
+def schedule_of(run: Run, seats: Sequence[AgentCollector]) -> AsynchronousSchedule | LockstepSchedule:
+    """That of `run`, for an actor with these `seats`."""
+    return LockstepSchedule(run, seats) if run.lockstep else AsynchronousSchedule()
 
 
 log = logging.getLogger(__name__)

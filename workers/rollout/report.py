@@ -198,7 +198,7 @@ def take_episodes(seats: _Seats) -> dict[str, tuple[int, float, int]]:
     lengths."""
     found = {}
     for policy, of_policy in seats.items():
-        counts, returns, steps = zip(*(seat.take_episodes() for seat in of_policy), strict=True)
+        counts, returns, steps = zip(*(seat.episodes.take() for seat in of_policy), strict=True)
         if any(counts):
             found[policy] = (sum(counts), sum(returns), sum(steps))
     return found

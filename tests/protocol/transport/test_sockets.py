@@ -21,7 +21,6 @@ from protocol.transport.sockets import (
     Ports,
     check_bind,
     connect,
-    endpoint_host,
     is_loopback,
     poll,
 )
@@ -83,7 +82,7 @@ def test_without_a_base_every_worker_finds_a_block_of_its_own(context: zmq.Conte
 
 def test_what_is_advertised_may_differ_from_what_is_bound(context: zmq.Context[zmq.Socket[bytes]]) -> None:
     addresses = Ports(context, "127.0.0.1", 0, advertise="node7").bind({0: zmq.PULL})
-    assert endpoint_host(addresses[0]) == "node7"
+    assert addresses[0].startswith("tcp://node7:")
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", "300.1.1.1", "", "127.0.0.1:5"])

@@ -24,7 +24,7 @@ from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.tensors.flat_weights import flatten_
 from workers.rollout.acting_policy import ActingPolicy
-from workers.rollout.lockstep import Progress
+from workers.rollout.lockstep import AsynchronousSchedule, Progress
 from workers.rollout.report import ActorReport
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=2))
@@ -100,10 +100,11 @@ def test_an_actor_looks_every_sync_interval_turns_C12() -> None:
         name: SimpleNamespace(sync=lambda _, name=name: looks.append((turn, name))) for name in ("often", "seldom")
     }
     actor = SimpleNamespace(
-        _in_step=None,
+        _schedule=AsynchronousSchedule(),
+        _check=None,
         _sync_intervals={"often": 3, "seldom": 7},
         _performers=performers,
-        _links=SimpleNamespace(subscribers=dict.fromkeys(performers)),
+        _links=SimpleNamespace(subscribers=dict.fromkeys(performers), wait_for_version=lambda *_: False),
         _life=SimpleNamespace(client=None),
     )
     for turn in range(15):
@@ -117,13 +118,16 @@ def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(mo
     changed = Event()
     monkeypatch.setattr(actor_module, "update_environment_counters", lambda *_: {})
     actor = SimpleNamespace(
-        _in_step=None,
+        _schedule=AsynchronousSchedule(),
+        _check=None,
         _sync_intervals={},
         _performers={},
         _life=SimpleNamespace(client=SimpleNamespace(changed=changed)),
         _report=SimpleNamespace(collect=lambda: None),
         _table=SimpleNamespace(writing=[], policy_of={}),
-        _links=SimpleNamespace(flush=lambda _: pumped.append("one"), update_routes=lambda: None),
+        _links=SimpleNamespace(
+            flush=lambda _: pumped.append("one"), update_routes=lambda: None, wait_for_version=lambda *_: False
+        ),
         _silent=frozenset(),
         _on_status=lambda _: None,
         _counters=None,

@@ -111,8 +111,8 @@ def test_episode_returns_are_summed_per_copy_D9() -> None:
     ends = {3: ([0], []), 4: ([], [1])}
     for t in range(6):
         seat.act(scripted.present(t, 2, *ends.get(t, ([], []))), scripted.never)
-    assert seat.take_episodes() == (2, float((0 + 1 + 2) + (10 + 11 + 12 + 13)), 3 + 4)
-    assert seat.take_episodes() == (0, 0.0, 0)
+    assert seat.episodes.take() == (2, float((0 + 1 + 2) + (10 + 11 + 12 + 13)), 3 + 4)
+    assert seat.episodes.take() == (0, 0.0, 0)
     assert seat.open_rows == 2
 
 

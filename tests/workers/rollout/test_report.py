@@ -12,15 +12,21 @@ from workers.rollout.segment_block import Index
 from workers.rollout.stream_state import EpisodeReturns
 
 
-class Seat:
-    """One that has ended `count` episodes since it was last asked."""
+class Ended(EpisodeReturns):
+    """Of which `count` have ended since it was last asked."""
 
-    def __init__(self) -> None:
-        self.count, self.episodes = 0, EpisodeReturns(1)
+    count = 0
 
-    def take_episodes(self) -> tuple[int, float, int]:
+    def take(self) -> tuple[int, float, int]:
         count, self.count = self.count, 0
         return count, 1.5 * count, 7 * count
+
+
+class Seat:
+    """Of one stream."""
+
+    def __init__(self) -> None:
+        self.episodes = Ended(1)
 
 
 def test_entries_of_a_policy_have_more_steps_each() -> None:
@@ -36,10 +42,10 @@ def test_entries_of_a_policy_have_more_steps_each() -> None:
     report.count(10, 40)
     for ended in ((1, 2, 0), (0, 1, 1), (0, 0, 0)):
         for seat, count in zip(seats, ended, strict=True):
-            seat.count = count
+            seat.episodes.count = count
         report.collect()
     report.count(20, 80)
-    seats[0].count = 1
+    seats[0].episodes.count = 1
     report.collect()
     assert report.snapshot().episodes == [
         ("gem", 40, 3, 4.5, 21),

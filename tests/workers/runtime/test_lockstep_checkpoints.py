@@ -132,7 +132,7 @@ def test_a_seat_that_is_put_back_finishes_the_segments_that_were_open_with_the_s
     other.set_state(state, scripted.never)
     act(other, cut, turns)
     assert (one.segments == other.segments).all()
-    assert one.take_episodes() == other.take_episodes()
+    assert one.episodes.take() == other.episodes.take()
     assert len(rest.finished) == len(whole.finished) - 1 == 2
     for expected, found in zip(whole.finished[1:], rest.finished, strict=True):
         for name in ("stream", "stream_sequence", "valid", "version_min", "version_max", "episode"):

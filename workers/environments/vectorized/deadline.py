@@ -25,11 +25,6 @@ class Deadline:
         return max(0.0, self._end - self._clock())
 
     @property
-    def left_ms(self) -> int:
-        """Milliseconds left, for a poller."""
-        return int(self.left * 1000)
-
-    @property
     def passed(self) -> bool:
         """Whether the time is up."""
         return self._clock() >= self._end

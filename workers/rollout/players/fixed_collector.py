@@ -72,7 +72,3 @@ class FixedCollector:
         """What arrived between the agent's turns."""
         self.episodes.add(outcome.copies, outcome.reward, outcome.terminated | outcome.truncated)
         self.performer.add_outcome(outcome)
-
-    def take_episodes(self) -> tuple[int, float, int]:
-        """(episodes, sum of their returns, and of their lengths) since the last call."""
-        return self.episodes.take()

@@ -37,7 +37,7 @@ def check(table: Table, games: list[Any]) -> None:
                 total += row.reward
                 if row.terminated or row.truncated:
                     episodes, returns, total = episodes + 1, returns + total, 0.0
-        told, total, _ = table.seats[k].take_episodes()
+        told, total, _ = table.seats[k].episodes.take()
         assert told == episodes
         assert total == pytest.approx(returns)
 

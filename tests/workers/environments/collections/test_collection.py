@@ -115,7 +115,7 @@ def test_seats_write_every_row_of_a_collection_once_I9_K5(kinds, copies, turns):
         for row in found:
             assert row == expected.pop(row.seen), "once, and with what it led to"
         assert table.seats[agent].open_rows == len(expected)
-        episodes, returns, _ = table.seats[agent].take_episodes()
+        episodes, returns, _ = table.seats[agent].episodes.take()
         assert episodes == sum(row.terminated or row.truncated for row in rows)
         assert returns == pytest.approx(sum(ended_returns(game, name) for game in games))
         streams = [[row.seen for row in stream] for stream in table.found(agent)]

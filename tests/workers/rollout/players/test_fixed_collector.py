@@ -72,11 +72,11 @@ def test_returns_of_its_episodes_are_counted_as_at_any_seat_J1() -> None:
             seat.act(scripted.present(t, COPIES, terminated=[1] if t == 2 else []), scripted.never).tolist()
             == [1] * COPIES
         )
-    assert seat.take_episodes() == (1, 10 + 11, 2)
+    assert seat.episodes.take() == (1, 10 + 11, 2)
     seat.add_outcome(outcome(2, 0.5, end=False), scripted.never)
     seat.add_outcome(outcome(2, 1.0, end=True), scripted.never)
-    assert seat.take_episodes() == (1, 20 + 21 + 1.5, 3)
-    assert seat.take_episodes() == (0, 0.0, 0)
+    assert seat.episodes.take() == (1, 20 + 21 + 1.5, 3)
+    assert seat.episodes.take() == (0, 0.0, 0)
     assert len(player.told) == 2
     assert seat.steps == 3 * COPIES
 
@@ -134,7 +134,7 @@ def test_a_frozen_policy_acts_remembers_and_forgets_as_the_one_that_learned_J7(n
             told = True
             for chair in (fixed, learning):
                 chair.add_outcome(outcome(1, 2.0, end=True), scripted.never)
-    assert fixed.take_episodes() == learning.take_episodes()
+    assert fixed.episodes.take() == learning.episodes.take()
     assert path.read_bytes() == kept
 
 
