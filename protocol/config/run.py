@@ -194,6 +194,9 @@ class Run(ConfigModel):
     """Agent steps until the run ends; without actors, rows that are trained on."""
     until: int | None = Field(default=None, ge=1)
     """Agent steps (rows) at which this run ends before `steps`, by which schedules go on as if it did not."""
+    schedule_steps: int | None = Field(default=None, ge=1)
+    """Agent steps over which learning rate, entropy's weight, exploration and priorities go from their first values to
+    their last, which hold from there; None: `steps`."""
     seconds: float | None = Field(default=None, gt=0)
     """Wall-clock limit, whichever comes first."""
     target_return: float | None = Field(default=None, allow_inf_nan=False)
@@ -294,6 +297,11 @@ class Run(ConfigModel):
         return self.steps if self.until is None else self.until
 
     @property
+    def horizon(self) -> int:
+        """Agent steps, or rows, at which schedules have come to their ends."""
+        return self.steps if self.schedule_steps is None else self.schedule_steps
+
+    @property
     def lockstep_checkpoints(self) -> bool:
         """Whether checkpoints of all workers are made, to which all go back."""
         return self.lockstep and self.lockstep_checkpoint_rounds > 0
@@ -342,7 +350,7 @@ class Run(ConfigModel):
         config = PolicyConfig.model_validate(base)
         algorithm = config.algorithm
         if isinstance(algorithm, ValueBased) and algorithm.exploration_steps is not None:
-            part = {"exploration_fraction": min(1.0, algorithm.exploration_steps / self.steps)}
+            part = {"exploration_fraction": min(1.0, algorithm.exploration_steps / self.horizon)}
             return config.model_copy(update={"algorithm": algorithm.model_copy(update=part)})
         return config
 

@@ -36,7 +36,7 @@ def test_a_pair_has_a_source_and_its_runs_fit_their_world_and_foresee_nothing_wr
         world = describe(run.environment)
         plans = plan_policies(run, world)
         plan_league(run, world)
-        assert not any(foreseen(plans, world, run.end).values())
+        assert not any(foreseen(plans, world, run).values())
 
 
 def test_keys_of_stable_baselines3_become_ours() -> None:

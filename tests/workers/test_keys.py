@@ -17,13 +17,14 @@ RESOLVED: set[tuple[type[ConfigModel], str]] = {
     (Run, "agents"),
     (Run, "schedule"),
     (Run, "until"),
+    (Run, "schedule_steps"),
     (Multiprocessing, "mode"),
     (Multiprocessing, "num_agents"),
     (Split, "test"),
     (ValueBased, "exploration_steps"),
 }
-"""What configuration itself turns into policies, the agents' map, `lockstep`, `end`, `publish_mode`, a check, what is
-evaluated and `exploration_fraction`."""
+"""What configuration itself turns into policies, the agents' map, `lockstep`, `end`, `horizon`, `publish_mode`,
+a check, what is evaluated and `exploration_fraction`."""
 
 CONFIGURATION = ROOT / "protocol/config"
 

@@ -34,7 +34,7 @@ from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.scratch import ScratchBuffers
 from workers.runtime.torch_setup import FLOAT32, Precision
 
-__all__ = ["Objective", "PPOUpdate", "entropy_weight_of", "objective", "policy_gradient"]
+__all__ = ["Objective", "PPOUpdate", "objective", "policy_gradient"]
 
 _LARGEST_LOG_RATIO = 20.0
 """e^20: a row whose action was less likely than that when it was chosen was not made by the policy that it names; the
@@ -178,11 +178,6 @@ def value_error(
     return 0.5 * error
 
 
-def entropy_weight_of(config: OnStream, progress: float) -> float:
-    """What the entropy bonus counts when `progress` in [0, 1] of the run is over."""
-    return config.entropy_coefficient * (1 - progress if config.anneal_entropy else 1.0)
-
-
 class PPOUpdate:
     """Updates `policy`, which must be on its final device, from batches of segments, each rank of `ranks` from its own
     as if one process had all of them: order, means, deviations, gradient and statistics are those of the whole."""
@@ -204,6 +199,12 @@ class PPOUpdate:
         """Optimiser steps so far."""
         return self.optimizer.steps
 
+    def scheduled(self, progress: float) -> dict[str, float]:
+        """What goes by schedules, when so much of them is over: learning rate, and weight of the entropy bonus."""
+        weight = self.algorithm.entropy_coefficient * (1 - progress if self.algorithm.anneal_entropy else 1.0)
+        rate = learning_rate_of(self.config, self.algorithm, progress)
+        return {"learning_rate": rate, "entropy_coefficient": weight}
+
     def update(self, segments: SegmentBatch, progress: float = 0.0) -> dict[str, float]:
         """Trains `epochs` times on all real rows of `segments`, a step on each minibatch; returns mean metrics.
 
@@ -216,8 +217,7 @@ class PPOUpdate:
         if not rows:
             return {"loss": 0.0, "rows": 0.0}
         algorithm = self.algorithm
-        learning_rate = learning_rate_of(self.config, algorithm, progress)
-        entropy_weight = entropy_weight_of(algorithm, progress)
+        scheduled = self.scheduled(progress)
         before = self.optimizer.parameters.clone()
         if algorithm.value_clip is not None and batch.value is None:  # a critic that did not act along
             batch = replace(batch, value=self._evaluate_all(batch).value)
@@ -228,11 +228,11 @@ class PPOUpdate:
         for epoch in range(algorithm.epochs):
             for index, minibatch in self._minibatches(batch, valid, standing, progress):
                 with self.arithmetic.autocast(batch.mask.device):
-                    found = objective(self.policy, minibatch, algorithm, entropy_weight, self.ranks)
+                    found = objective(self.policy, minibatch, algorithm, scheduled["entropy_coefficient"], self.ranks)
                 if standing is not None:
                     standing.update(index, found.seen)
                 norm = self.optimizer.backward(found.loss, self.config.max_grad_norm, self.ranks)
-                self.optimizer.step(learning_rate)
+                self.optimizer.step(scheduled["learning_rate"])
                 names = [*found.metrics, "grad_norm"]
                 records.append(torch.stack([*found.metrics.values(), norm]))
                 if epoch == 0 and standing is None:
@@ -245,7 +245,7 @@ class PPOUpdate:
             numbers[-3:-1] /= self.ranks.size  # norm and delta are the same on all ranks, the rest their terms
             numbers = self.ranks.all_reduce(numbers)
         metrics = dict(zip([*names, "weight_delta", "reward_mean"], numbers.tolist(), strict=True))
-        return {**metrics, "learning_rate": learning_rate, "rows": float(rows)}
+        return {**metrics, **scheduled, "rows": float(rows)}
 
     def _minibatches(
         self, batch: TimeMajorBatch, valid: Tensor, standing: BatchAdvantages | None, progress: float

@@ -89,7 +89,7 @@ class PolicyLearner:
         self.name, self.static, self.waits_for = plan.name, plan.static, "data"
         self._plan, self._run, self._counters, self._publish = plan, run, counters, context.publish
         self._clock = StepClock(counters)
-        self._rows_expected, self._rows_here = max(1.0, run.steps * share), max(1.0, run.end * share)
+        self._rows_expected, self._rows_here = max(1.0, run.horizon * share), max(1.0, run.end * share)
         self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(context.device)
         self.weights, self.published = flatten_(self.policy), published_weights(self.policy)
         self.update = build_update(self.policy, plan.config)
@@ -138,7 +138,7 @@ class PolicyLearner:
 
     @property
     def progress(self) -> float:
-        """How much of its part of the run this policy has received, or of a dataset trained on: 0..1. Of a player that
+        """How much of its schedules' part of the run this policy has received, or trained on: 0..1. Of a player that
         begins again and again, its part is what it learns from until it joins its league's library."""
         if self._freezing is not None and self._freezing.fresh:
             return self._freezing.progress(self._rows)

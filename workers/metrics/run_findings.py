@@ -64,7 +64,7 @@ class RunFindings:
         agents = {plan: next(agent for agent, policy in policy_of.items() if policy == plan) for plan in plans}
         actions = {policy: plan.interface.action_encoding for policy, plan in plans.items()}
         uniform = {name: sum(map(math.log, one.head_sizes)) for name, one in actions.items() if not one.continuous}
-        return cls(agents, uniform, foreseen(plans, world, run.end))
+        return cls(agents, uniform, foreseen(plans, world, run))
 
     def look(
         self,

@@ -1,6 +1,6 @@
 """What a configuration lets a run come to, by arithmetic alone: found before the first step.
 
-In flows: the plans of policies, and how many of the run's steps are theirs. Out flow: of each finding of a policy
+In flows: the plans of policies, the world and the run. Out flow: of each finding of a policy
 (workers/metrics/diagnostics.py) the number and the limit that it is beyond.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from protocol.config.off_policy import Replayed, ValueBased
 from protocol.config.offline import BC
-from protocol.config.on_policy import OnStream
+from protocol.config.run import OnStream, Run
 from protocol.spaces import World
 from workers.planning.policy_plan import TrainingPlan
 from workers.planning.schedules import exploration_rate
@@ -56,15 +56,15 @@ def expected_lag(plan: TrainingPlan, rows: float) -> float:
     return (1 + batches) * min(1.0, steps / plan.config.publish_interval)
 
 
-def foreseen(plans: Mapping[str, TrainingPlan], world: World, steps: int) -> dict[str, dict[str, tuple[float, float]]]:
-    """policy -> what will be wrong in a run of `steps` agent steps."""
+def foreseen(plans: Mapping[str, TrainingPlan], world: World, run: Run) -> dict[str, dict[str, tuple[float, float]]]:
+    """policy -> what will be wrong in the run."""
     found: dict[str, dict[str, tuple[float, float]]] = {name: {} for name in plans}
     for name, plan in plans.items():
         algorithm = plan.config.algorithm
-        rows = steps * plan.fraction_of_steps(world)
+        rows = run.end * plan.fraction_of_steps(world)
         updates = expected_updates(plan, rows)
         if isinstance(algorithm, ValueBased):
-            rate = exploration_rate(algorithm, int(updates), 1.0)
+            rate = exploration_rate(algorithm, int(updates), min(1.0, run.end / run.horizon))
             if rate > _RANDOM:
                 found[name]["exploration_stays"] = rate, _RANDOM
             if algorithm.target_update == "hard" and algorithm.target_update_freq > updates:

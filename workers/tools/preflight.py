@@ -164,7 +164,7 @@ def training(situation: RunContext) -> tuple[State, str]:
         updates, passes, lag = (expect(plan, rows) for expect in (expected_updates, expected_passes, expected_lag))
         often = f"about {shown(updates, 3)} updates, with each row {shown(passes, 2)} times"
         says.append(f"{name}: {often}, by weights of up to {math.ceil(lag)} versions ago")
-    found = findings_of(situation.plans, {}, of_run=foreseen(situation.plans, world, run.end))
+    found = findings_of(situation.plans, {}, of_run=foreseen(situation.plans, world, run))
     if not found:
         return "ok", "; ".join(says) or "nothing learns"
     says += [f"{one['policy']}: {one['says']}; {one['remedy']}" for one in found]

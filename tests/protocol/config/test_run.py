@@ -314,7 +314,13 @@ def test_agents_and_policies_whose_names_are_digits_may_be_written_as_numbers() 
 
 
 @pytest.mark.parametrize(
-    ("data", "part"), [({"steps": 1_000}, 0.25), ({"steps": 1_000, "until": 500}, 0.25), ({"steps": 100}, 1.0)]
+    ("data", "part"),
+    [
+        ({"steps": 1_000}, 0.25),
+        ({"steps": 1_000, "until": 500}, 0.25),
+        ({"steps": 1_000, "schedule_steps": 500}, 0.5),
+        ({"steps": 100}, 1.0),
+    ],
 )
 def test_exploration_in_steps_is_part_of_the_whole_run(data: dict[str, int], part: float) -> None:
     run = parse_run({**data, "policy": {"algorithm": {"name": "dqn", "exploration_steps": 250}}})

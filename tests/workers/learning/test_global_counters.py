@@ -60,11 +60,12 @@ def test_schedules_follow_the_steps_of_all_incarnations_X7() -> None:
     bench.feed(1)
     assert bench.member.step()
     assert bench.member.progress == (500 + 4 * COPIES) / 1_000
-    half = Bench(with_keys(until=250))
-    half.member.resume(None, Version(0, 0))
-    half.feed(1)
-    assert half.member.step()
-    assert half.member.progress == 4 * COPIES / 1_000
+    for keys, horizon in (({"until": 250}, 1_000), ({"schedule_steps": 500}, 500)):
+        half = Bench(with_keys(**keys))
+        half.member.resume(None, Version(0, 0))
+        half.feed(1)
+        assert half.member.step()
+        assert half.member.progress == 4 * COPIES / horizon
 
 
 def test_a_run_ends_at_its_limit_of_steps_or_at_the_return_that_it_was_to_reach_X7(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def found(algorithm: dict[str, Any], **keys: Any) -> set[str]:
     """What is foreseen of each policy of such a run."""
     run = run_of(algorithm, **keys)
     world = describe(run.environment)
-    told = foreseen(plan_policies(run, world), world, run.end)
+    told = foreseen(plan_policies(run, world), world, run)
     assert set(map(frozenset, told.values())) == {frozenset(told["agent_0"])}, "both policies are alike"
     return set(told["agent_0"])
 

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from protocol.errors import TrainingFault
-from workers.algorithms.common.adam import learning_rate_of
 from workers.algorithms.common.batches import SegmentBatch, concatenate
 from workers.algorithms.common.time_major import TimeMajorBatch, to_time_major
 from workers.algorithms.common.update import Outcome
@@ -22,7 +21,7 @@ from workers.algorithms.cuda_graphs.graphed_adam import GraphedAdam, failed
 from workers.algorithms.cuda_graphs.host_scalars import HostScalars
 from workers.algorithms.cuda_graphs.static_batch import StaticBatch
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
-from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
+from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.stacked.stacked_ppo import minibatch_orders, normalize
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
@@ -46,7 +45,7 @@ class GraphedPPO:
         self._targets = self._sums = torch.empty(0)
         self._names: list[str] = []
         self._index: dict[int, Tensor] = {}
-        self._before, self._rates = torch.empty(0), [0.0]
+        self._before, self._scheduled = torch.empty(0), [{"learning_rate": 0.0}]
         self.generation = self._width = 0
         alone = self._many == 1 and policies[0].core is not None
         self._room = updates[0].room if alone and compiler is EAGER else None
@@ -69,13 +68,11 @@ class GraphedPPO:
             self._targets, self._index = torch.empty_like(batch.reward), {}
             self.generation += 1
         self._held.load(batch)
-        pairs = [*zip(self.updates, progress, strict=True)]
-        self._rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
-        self._entropy.copy_(
-            self._given.upload([entropy_weight_of(update.algorithm, part) for update, part in pairs])[0]
-        )
+        self._scheduled = [update.scheduled(part) for update, part in zip(self.updates, progress, strict=True)]
+        self._entropy.copy_(self._given.upload([one["entropy_coefficient"] for one in self._scheduled])[0])
         self._policy.weights.load()
-        self._adam.gather(self._rates, [update.config.max_grad_norm for update in self.updates])
+        rates = [one["learning_rate"] for one in self._scheduled]
+        self._adam.gather(rates, [update.config.max_grad_norm for update in self.updates])
         self._before = self._policy.weights.parameters.clone()
         self._sums.zero_()
         self._parts, self._first = [*self._divided(batch)], None
@@ -140,8 +137,8 @@ class GraphedPPO:
         self._adam.scatter(made)
         names, rows = [*self._names, "weight_delta", "reward_mean"], float(batch.rows // self._many)
         return [
-            faults.get(i) or {**dict(zip(names, row, strict=True)), "learning_rate": rate, "rows": rows}
-            for i, (row, rate) in enumerate(zip(zip(*numbers, strict=True), self._rates, strict=True))
+            faults.get(i) or {**dict(zip(names, row, strict=True)), **told, "rows": rows}
+            for i, (row, told) in enumerate(zip(zip(*numbers, strict=True), self._scheduled, strict=True))
         ]
 
     def _divided(self, batch: TimeMajorBatch) -> Iterator[tuple[int, Tensor]]:

@@ -10,18 +10,18 @@ Legend: `K` policies, `P` parameters of each, `T` segment length, `B` segments o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from protocol.config.run import Streamed
 from protocol.errors import TrainingFault
-from workers.algorithms.common.adam import learning_rate_of, non_finite_update
+from workers.algorithms.common.adam import non_finite_update
 from workers.algorithms.common.batches import SegmentBatch, concatenate
 from workers.algorithms.common.time_major import TimeMajorBatch, to_time_major
 from workers.algorithms.common.update import Outcome, update_each
-from workers.algorithms.ppo import PPOUpdate, entropy_weight_of, objective
+from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.stacked.stacked_adam import StackedAdam
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
@@ -48,14 +48,14 @@ class PPOStack:
             batch = to_time_major(concatenate(given, torch.cat))
         except TrainingFault:  # of one of them, who then is told by himself
             return update_each(self._updates, given, progress)
-        pairs = [*zip(self._updates, progress, strict=True)]
-        rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
-        entropy_weights = [entropy_weight_of(update.algorithm, part) for update, part in pairs]
+        scheduled = [update.scheduled(part) for update, part in zip(self._updates, progress, strict=True)]
         self._policy.weights.load()
+        rates = [one["learning_rate"] for one in scheduled]
         self._adam.gather(rates, [update.config.max_grad_norm for update in self._updates])
-        return self._train(batch, rates, batch.reward.new_tensor(entropy_weights))
+        return self._train(batch, scheduled)
 
-    def _train(self, batch: TimeMajorBatch, rates: Sequence[float], entropy_weight: Tensor) -> list[Outcome]:
+    def _train(self, batch: TimeMajorBatch, scheduled: Sequence[Mapping[str, float]]) -> list[Outcome]:
+        entropy_weight = batch.reward.new_tensor([one["entropy_coefficient"] for one in scheduled])
         faults: dict[int, TrainingFault] = {}
         before = self._policy.weights.parameters.clone()
         many, (length, columns) = len(self._updates), batch.reward.shape
@@ -84,8 +84,8 @@ class PPOStack:
         names = [*names, "weight_delta", "reward_mean"]
         rows = float(batch.rows // many)
         return [
-            faults.get(i) or {**dict(zip(names, row, strict=True)), "learning_rate": rate, "rows": rows}
-            for i, (row, rate) in enumerate(zip(numbers, rates, strict=True))
+            faults.get(i) or {**dict(zip(names, row, strict=True)), **told, "rows": rows}
+            for i, (row, told) in enumerate(zip(numbers, scheduled, strict=True))
         ]
 
     def _stop(self, loss: Tensor, norm: Tensor, faults: dict[int, TrainingFault]) -> None:
