@@ -61,7 +61,10 @@ def main() -> None:
 def _config(actors: int, steps: int) -> Figures:
     return {
         "environment": {"copies": _COPIES},
-        "policy": {"algorithm": {"name": "ppo", "minibatches": 2, "segments": 4 * _COPIES}, "publish_interval": 4},
+        "policy": {
+            "algorithm": {"name": "ppo", "epochs": 1, "minibatches": 2, "segments": 4 * _COPIES},
+            "publish_interval": 4,
+        },
         "actors": actors,
         "num_learner_processes": 1,
         "transport": "tcp",

@@ -53,7 +53,7 @@ def fed_through_rings(size: Size, rounds: int, device: torch.device) -> dict[str
     """Of one policy of this `size` of minibatches."""
     copies = _MINIBATCHES * size.segments
     policy = {
-        "algorithm": {"name": "ppo", "minibatches": _MINIBATCHES},
+        "algorithm": {"name": "ppo", "epochs": 1, "minibatches": _MINIBATCHES},
         "model_config": {"hidden": size.hidden, "recurrent": "lstm", "recurrent_size": size.recurrent},
         "segment_length": size.length,
         "credits": 2 * copies,
@@ -219,7 +219,7 @@ def _step(stacks: Sequence[GraphableUpdate], device: torch.device) -> Callable[[
 
 def _updates(size: Size, device: torch.device, arithmetic: Precision) -> list[PPOUpdate]:
     memory = {"recurrent": "lstm", "recurrent_size": size.recurrent} if size.recurrent else {}
-    config = _config(size, {"name": "ppo", "minibatches": 1}, memory)
+    config = _config(size, {"name": "ppo", "epochs": 1, "minibatches": 1}, memory)
     found = []
     for seed in range(size.policies):
         policy = build(_interface(size), config, seed).to(device)

@@ -39,7 +39,7 @@ NAME = "diver"
 RUN: dict[str, Any] = {
     "environment": {"id": "deep_sea", "copies": 1},
     "policy": {
-        "algorithm": {"name": "ppo", "minibatches": 1},
+        "algorithm": {"name": "ppo", "epochs": 1, "minibatches": 1},
         "segment_length": 4,
         "credits": 4,
         "network": {"hidden": [4]},

@@ -39,7 +39,7 @@ from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.rollout.report import ActorReport
 
 LENGTH, ROUNDS = 4, 8
-STREAM = PPO(minibatches=1, segments=2 * COPIES, normalize_return=False)
+STREAM = PPO(epochs=1, minibatches=1, segments=2 * COPIES, normalize_return=False)
 REPLAY = IQN(batch_size=8, learning_starts=8, buffer_capacity=1_000, replay_ratio=8.0, n_step=1)
 FUTURE = np.uint64(pack(Version(1, 10**9)))
 Spoil = Callable[[Ring, int], None]
@@ -249,7 +249,7 @@ def test_a_bound_may_be_lower_for_who_knows_the_world(stack: ExitStack, memory_d
 
 def test_in_lock_step_a_segment_that_is_refused_ends_the_learner(stack: ExitStack, memory_dir: Path) -> None:
     """Its round would be waited for without end."""
-    run = run_of(PPO(minibatches=2)).model_copy(update={"schedule": "lockstep", "act_block": COPIES})
+    run = run_of(PPO(epochs=1, minibatches=2)).model_copy(update={"schedule": "lockstep", "act_block": COPIES})
     scene = Scene(stack, memory_dir, "memory", run)
     scene.actor("buggy", put("reward", np.inf))()
     with raises(TrainingFault, "lockstep_segment_refused", policy="one"):

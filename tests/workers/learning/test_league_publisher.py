@@ -25,7 +25,7 @@ ROWS = 4 * COPIES
 
 def league_bench(folder: Path, fresh: bool, rows_before: int = 0, device: torch.device = HERE) -> Bench:
     """One who joins after every second update, and at most three times."""
-    algorithm = {"name": "ppo", "anneal_entropy": True, "minibatches": 1, "segments": COPIES}
+    algorithm = {"name": "ppo", "anneal_entropy": True, "epochs": 1, "minibatches": 1, "segments": COPIES}
     policy = {"algorithm": algorithm, "network": {"hidden": [4]}, "segment_length": 4, "learning_rate": 0.1}
     run = parse_run({"policy": policy, "environment": {"copies": COPIES}, "steps": 1_000})
     league = parse_run({"agents": {"a": "one", "b": "one"}, "league": {"snapshot_every": 2 * ROWS}})

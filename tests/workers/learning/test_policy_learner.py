@@ -84,7 +84,7 @@ def run_of(algorithm: PPO | IQN, **policy: object) -> Run:
     )
 
 
-STREAM = PPO(minibatches=2, normalize_return=False)
+STREAM = PPO(epochs=1, minibatches=2, normalize_return=False)
 REPLAY = IQN(batch_size=8, learning_starts=8, buffer_capacity=256, replay_ratio=100.0, n_step=1)
 
 

@@ -28,7 +28,12 @@ COPIES = 3
 
 
 def plan_of(**policy: Any) -> tuple[Run, PolicyPlan]:
-    settings = {"segment_length": 4, "algorithm": {"name": "ppo", "minibatches": 1}, "record": True, **policy}
+    settings = {
+        "segment_length": 4,
+        "algorithm": {"name": "ppo", "epochs": 1, "minibatches": 1},
+        "record": True,
+        **policy,
+    }
     run = Run.model_validate({"environment": {"copies": COPIES}, "policy": settings, "steps": 1_000})
     return run, plan_policies(run, scripted.WORLD)["one"]
 

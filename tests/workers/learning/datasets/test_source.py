@@ -295,7 +295,7 @@ def test_what_does_not_go_together_is_refused_at_the_start_J5(change: dict[str, 
 
 
 def test_what_agents_observe_in_common_is_not_recorded_J5() -> None:
-    policy = {"algorithm": PPO(minibatches=1).model_dump(), "record": True}
+    policy = {"algorithm": PPO(epochs=1, minibatches=1).model_dump(), "record": True}
     run = Run.model_validate({"environment": {"copies": 2}, "policy": policy})
     with raises(ConfigurationError, "dataset_with_common_observations", policy="one", key="policy.dataset"):
         plan_policies(run, scripted.SHARING)
