@@ -46,7 +46,7 @@ class Play:
         world = World(id="w", agents=(scripted.AGENT, scripted.AGENT.model_copy(update={"name": "two"})))
         world = world.model_copy(update={"episode_steps": None if steps == LENGTH else steps})
         network = Network(hidden=(8,), recurrent=kind, recurrent_size=5)
-        self.config = scripted.config(PPO(minibatches=1), LENGTH).model_copy(update={"network": network})
+        self.config = scripted.config(PPO(epochs=1, minibatches=1), LENGTH).model_copy(update={"network": network})
         layout = scripted.layout_of(self.config, world)
         interface = scripted.Performer(world).interface
         performer = ActingPolicy(interface, self.config, 3)
