@@ -70,15 +70,17 @@ _SAID = 300
 _ON_REPLAY = {"segment_length": 8, "sync_interval": 8}
 """Rows are learned from, and what was learned is acted on, while they are new: reference implementations update after
 each step (Stable-Baselines3's SAC), 4 (its DQN) or 10 (CleanRL's)."""
-_WIDE = Network(hidden=(256, 256), activation="relu").model_dump()
+_DEEP_Q, _WIDE = (Network(hidden=units, activation="relu").model_dump() for units in ((120, 84), (256, 256)))
 _UNROLLED = {"segment_length": 20, "sync_interval": 20, "publish_interval": 1, "max_grad_norm": 40.0}
 _USUAL: dict[str, dict[str, Any]] = {
-    **{one.model_fields["name"].default: _ON_REPLAY for one in (IQN, DQN, C51, VDN, QMIX)},
+    **dict.fromkeys(("vdn", "qmix"), _ON_REPLAY),
+    **{name: {**_ON_REPLAY, "network": _DEEP_Q} for name in ("iqn", "dqn", "c51")},
     "sac": {**_ON_REPLAY, "learning_rate": 3e-4, "network": _WIDE},
     "impala": {**_UNROLLED, "learning_rate": 5e-4},
 }
-"""Defaults of a policy that go with an algorithm: SAC's are Stable-Baselines3's; IMPALA's are those of Espeholt et al.
-2018 for Atari games, where weights are fetched for each segment, with RLlib's rate, as its optimizer is Adam too."""
+"""Defaults of a policy that go with an algorithm. Networks are those of CleanRL's dqn.py, with which IQN came to 500 on
+CartPole in 100,000 steps (two layers of 64 with tanh: 120), and of Stable-Baselines3's SAC; IMPALA's numbers are those
+of Espeholt et al. 2018 for Atari games, where weights are fetched for each segment, with RLlib's rate for Adam."""
 
 
 class PolicyConfig(Trainable):
@@ -89,8 +91,8 @@ class PolicyConfig(Trainable):
     )
     """How it learns."""
     network: Network = Field(default_factory=Network, alias="model_config")
-    """What it computes with; `model_config` is the same key. With `sac` by default `hidden: [256, 256]` and
-    `activation: relu` (Stable-Baselines3)."""
+    """What it computes with; `model_config` is the same key. By default `activation: relu` with `hidden: [120, 84]` for
+    `iqn`, `dqn` and `c51` (CleanRL's dqn.py), with `hidden: [256, 256]` for `sac` (Stable-Baselines3)."""
     segment_length: int = Field(default=64, ge=1, le=65_535)
     """Steps of a segment; with an algorithm on replay 8 by default, which trains while what it trains on is new, and
     with `impala` 20 (Espeholt et al. 2018)."""
