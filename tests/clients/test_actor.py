@@ -77,4 +77,4 @@ def test_a_client_from_the_document_is_trained_on(
     assert set(segments["dropped"].values()) == {0}
     assert set(summary["refused"].values()) == {0}
 
-    trial.reaches(actor["returns"][-1], 100, "return of the last tenth")
+    trial.reaches(actor["returns"][-1], 50, "return of the last tenth")

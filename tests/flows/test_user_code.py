@@ -115,8 +115,8 @@ class World(gymnasium.Env):
         return np.zeros(2, np.float32), {}
 
     def step(self, action):
-        if "CRASH" in os.environ:
-            call, *arguments = FAULTS[os.environ["CRASH"]]
+        if "ROOKERY_CRASH" in os.environ:
+            call, *arguments = FAULTS[os.environ["ROOKERY_CRASH"]]
             call(*arguments)  # fault
         return np.zeros(2, np.float32), 0.0, True, False, {}
 """
@@ -146,7 +146,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_world_that_ends_the_process_that_plays_it_is_told_with_its_place(
     trained: Path, monkeypatch: pytest.MonkeyPatch, command: str, fault: str, what: str
 ) -> None:
-    monkeypatch.setenv("CRASH", fault)
+    monkeypatch.setenv("ROOKERY_CRASH", fault)  # a variable that a fork is given
     line = next(number for number, text in enumerate(CRASHES.splitlines(), 1) if text.endswith("# fault"))
     verb, *options = command.split()
     result = runs.rookery(verb, "run", *options, cwd=trained)

@@ -19,7 +19,7 @@ def test_the_penalty_game_is_soon_played_without_a_miss(run_dir: Path, trial: Tr
     """E10: both players have found the same one of two equilibria; chance gets 61. In lock-step, so that so few steps
     give the same result each time."""
     keys = [PENALTY, "policy.learning_rate=0.005", "schedule=lockstep", *trial.keys]
-    train("matrix-game", run_dir, trial.seed, steps=trial.steps(18_000), set=keys)
+    train("matrix-game", run_dir, trial.seed, steps=trial.steps(30_000), set=keys)
     trial.reaches(min(greedy_returns(run_dir).values()), 250)
 
 
