@@ -54,3 +54,21 @@ def test_what_is_overwritten_before_it_is_copied_is_left_out_and_counted() -> No
     assert sightings.fill(NOW)
     assert sightings.take_batch().observation[:, 0, 0].tolist() == [0, 2, 3]
     assert (counters["torn.one"], counters["dropped.recycled.one"], counters["received.one"]) == (1, 1, 3)
+
+
+def test_what_waits_is_in_a_cut_and_the_batch_is_the_same_as_without_one() -> None:
+    sender = scripted.acted(POLICY, 2, copies=2)
+    batches = []
+    for cut in (False, True):
+        sightings, source, _ = sighted(4)
+        source.arrive(sender.ring, sender.finished[0])
+        assert not sightings.fill(NOW)
+        if cut:
+            (whole, state), (sightings, source, _) = (sightings, sightings.get_state()), sighted(4)
+            assert whole.count == 2
+            sightings.set_state(state)
+        source.arrive(sender.ring, sender.finished[1])
+        assert sightings.fill(NOW)
+        batches.append((sightings.take_batch().observation.clone(), sightings.provenance()))
+    assert torch.equal(batches[0][0], batches[1][0])
+    assert batches[0][1] == batches[1][1]
