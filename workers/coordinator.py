@@ -57,7 +57,7 @@ from workers.metrics.history import History
 from workers.metrics.processors import ProcessorUse
 from workers.metrics.run_findings import RunFindings
 from workers.metrics.run_metrics import RunMetrics, check_trained
-from workers.metrics.segment_accounting import Pages, sum_counters
+from workers.metrics.segment_accounting import Pages, sum_counters, unacknowledged
 from workers.planning.auxiliary_plan import plan_auxiliaries, plan_learners
 from workers.planning.cohorts import kinds_of
 from workers.planning.fixed_policy_plan import plan_fixed
@@ -360,7 +360,7 @@ class Coordinator:
         if member.role == "supervisor":
             view = self._view()
         elif member.role == "learner":
-            view = {"evaluations": self._books.mean_evaluations(member.policies)}
+            view = {"evaluations": self._books.mean_evaluations(member.policies), **self._end()}
         elif member.role == "evaluator":
             view = {"made": self._books.steps_done, "complete": self._members.complete}
         member.told, routes = self._orders(member), self._members.routes(member)
@@ -374,6 +374,15 @@ class Coordinator:
             self._server.answer(member.peer, last[0])
             return
         self._server.answer(member.peer, self._status(member, routes, view))
+
+    def _end(self) -> dict[str, bool]:
+        """What learners do about the end of the run: whether it comes before all steps are made, and no update is owed
+        for what still comes; and whether nothing comes any more, as all that actors finished was acknowledged."""
+        if self._stages.now == "running":
+            return {}
+        owed = any(unacknowledged(page) for page in self._members.counters("actor").values())
+        settled = self._stages.now == "learners_draining" and not owed
+        return {"cut_short": not self._members.complete, "settled": settled}
 
     def _status(self, member: WorkerRecord, routes: list[Route], view: dict[str, Any]) -> Status:
         command, checkpoints = self._orders(member)
@@ -398,7 +407,7 @@ class Coordinator:
             return
         self._told = now
         for member in self._members.everybody():
-            if member.told is not None and member.told != self._orders(member):
+            if member.told is not None and (member.role == "learner" or member.told != self._orders(member)):
                 self._tell(member)
 
     def _serve_file(self, peer: bytes, wanted: Fetch) -> None:

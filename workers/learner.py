@@ -193,6 +193,7 @@ class Learner:
             if isinstance(member, DataParallelLearner):
                 member.attended = any(self._owns_actor(name) for name, _ in living)
                 member.check_peers(status.routes)
+            member.hurries = self._size == 1 and status.view.get("cut_short", False)
             member.heard(status.returns.get(member.name), status.view.get("evaluations", {}).get(member.name))
             if asked:
                 member.save()
@@ -200,15 +201,19 @@ class Learner:
                 self._receiver.let_go(member.name, member.uses)
 
     def _drain(self) -> None:
-        """Uses what still arrives until nothing came for a moment, then publishes and saves for the last time. Actors
-        of a run that goes on do not cease to send: what is not settled they send to the next incarnation."""
+        """Uses what still arrives until nothing came for a moment, or at once where everything has come, then publishes
+        and saves for the last time. Actors of a run that goes on do not cease to send: what is not settled they send to
+        the next incarnation."""
         client = self._life.client
         goes_on = client is not None and client.command in ("go", "pause")
         end = time.monotonic() + (_LAST_SECONDS if goes_on else self._run.learner_timeout)
+        settled = client is not None and client.status is not None and client.status.view.get("settled", False)
         quiet = time.monotonic() + _DRAIN_QUIET
-        while time.monotonic() < min(end, quiet):
+        while (now := time.monotonic()) < end:
             if self._receiver.receive() or self._turn():
-                quiet = time.monotonic() + _DRAIN_QUIET
+                quiet = now + _DRAIN_QUIET
+            elif settled or now >= quiet:
+                break
             else:
                 poll(self._receiver.sockets, 20)
         self._life.vitals.idle()

@@ -445,6 +445,30 @@ def test_what_ends_a_stage_is_told_at_once(tmp_path: Path, free_port_block: int)
     assert coordinator.view()["stage"] == "ended"
 
 
+@pytest.mark.parametrize("flight", [0.0, 1.0])
+def test_a_learner_hears_at_once_that_its_run_is_stopped_and_whether_anything_still_comes(
+    tmp_path: Path, server: Any, flight: float
+) -> None:
+    coordinator = coordinator_of(tmp_path, server, actors=1)
+    learner, actor = crowd(coordinator, server, 1)
+    coordinator._heartbeat(b"0", learner)
+    assert "cut_short" not in server.answers[-1].view
+
+    def told() -> list[dict[str, Any]]:
+        asked = len(server.answers)
+        coordinator._advance(time.monotonic())
+        coordinator._tell_news()
+        views = [answer.view for answer in server.answers[asked:] if isinstance(answer, Status)]
+        return [view for view in views if "evaluations" in view]
+
+    coordinator.stop()
+    assert [(view["cut_short"], view["settled"]) for view in told()] == [(True, False)]
+    left: dict[str, Any] = {"name": actor.name, "token": actor.token, "incarnation": actor.incarnation}
+    coordinator._leave(b"1", Leave(**left, counters={"flight.agent_0": flight}))
+    assert [(view["cut_short"], view["settled"]) for view in told()] == [(True, not flight)]
+    coordinator.close()
+
+
 def test_what_earlier_coordinators_refused_is_counted_on(tmp_path: Path, server: Any) -> None:
     first = coordinator_of(tmp_path, server)
     server.counts["requests"] += 3

@@ -75,6 +75,9 @@ class PolicyLearner:
     """The learner's part for `plan.name`, whose actors make a `share` of the run's steps. `curious` adds to the rewards
     of a policy that is; `freezing` is a league's player's."""
 
+    hurries = False
+    """Whether replay takes in everything at once, without the updates that are owed for it: the run is stopped."""
+
     def __init__(
         self,
         plan: TrainingPlan,
@@ -243,6 +246,9 @@ class PolicyLearner:
             return False
         started = time.monotonic()
         self._health.arrived(self._source.arrivals(self.name))
+        if self.hurries and self._replay is not None:
+            self._replay.insert(everything=True, now=self.version)
+            return False
         self._batch = self._buffer.next_batch(self.version, lambda: self.progress)
         if self.rounds is not None and self._counters[f"rejected.{self.name}"] > self._refused:
             raise TrainingFault("lockstep_segment_refused", policy=self.name)

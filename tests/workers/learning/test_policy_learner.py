@@ -100,6 +100,19 @@ def test_a_batch_larger_than_what_learning_starts_with_is_waited_for_E8() -> Non
         assert (len(bench.source.queue), bench.member.update.train_steps) != before
 
 
+def test_a_learner_of_a_run_that_is_stopped_takes_in_at_once_what_was_made_and_owes_no_update() -> None:
+    bench = Bench(run_of(REPLAY))
+    bench.member.resume(None, Version(0, 0))
+    bench.feed(8)
+    assert bench.member.step()
+    updates = bench.member.update.train_steps
+    assert bench.source.queue, "what is made faster than it is trained on waits"
+    bench.member.hurries = True
+    assert not bench.member.step()
+    assert not bench.source.queue
+    assert bench.member.update.train_steps == updates
+
+
 def test_weights_are_published_before_training_and_every_so_many_train_steps_C3_C13() -> None:
     bench = Bench(run_of(STREAM, publish_interval=4))
     bench.member.resume(None, Version(0, 0))
