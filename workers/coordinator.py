@@ -78,7 +78,7 @@ __all__ = ["Coordinator", "command"]
 log = logging.getLogger(__name__)
 
 _EXPIRE_EVERY = 0.1
-_OBSERVE_EVERY, _OBSERVE_LATEST = 0.5, 2.0
+_OBSERVE_EVERY, _OBSERVE_LATEST = 0.5, 3.0
 """Seconds from one look at all members to the next; in between so many that a hundredth of the time goes to it."""
 _READING = 0.005
 """Seconds of a turn in which members' pages are read: whoever asks meanwhile waits."""

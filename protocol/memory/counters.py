@@ -78,7 +78,7 @@ class Counters:
         return {name: self[name] for name in self._index}
 
 
-def read_counters(path: Path) -> dict[str, float]:
+def read_counters(path: Path | str) -> dict[str, float]:
     """What a page of a worker, dead or alive, says; SharedMemoryError if it is none, OSError if it is not there."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

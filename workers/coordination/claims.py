@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 from protocol.messages.core import Episodes
 from protocol.refusal_log import RefusalLog
@@ -39,6 +40,9 @@ _BOOKS = (*_TOTALS, *_LEVELS, *_EVENTS, *_WORKERS)
 """Counters that the books are made of, none below 0; what others a world has is its own."""
 _SUMS = ("returns.", "first_returns.", "league.margin.")
 """Those of what actors' steps earned."""
+
+_waits = lru_cache(16)(lambda names: [name for name in names if name.startswith("waits.")])
+"""Of the names on a page, those of waits: a thousand pages have the same."""
 
 
 class Claims:
@@ -76,7 +80,7 @@ class Claims:
 
     def _waited(self, worker: tuple[str, int], told: Page, now: float) -> Page:
         """As `told`, with no more waited for all causes together than one thread can have since it was let in."""
-        waits = {name: value for name, value in told.items() if name.startswith("waits.")}
+        waits = {name: told[name] for name in _waits(tuple(told))}
         if (waited := sum(waits.values())) <= (life := now - self.began.get(worker, -math.inf)):
             return told
         if waited > _DOUBTED * life + _JUMP:

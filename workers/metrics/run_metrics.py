@@ -320,7 +320,7 @@ class RunMetrics:
     def page(self, worker: str, incarnation: int) -> Page | None:
         """That page; None if there is none. SharedMemoryError if it cannot be read."""
         try:
-            return read_counters(self._folder / "counters" / f"{worker}.{incarnation}")
+            return read_counters(f"{self._folder}/counters/{worker}.{incarnation}")  # a Path takes as long as the file
         except FileNotFoundError:
             return None
 
