@@ -122,10 +122,8 @@ class Membership:
         del self._register.tokens[name]
         self._register.quotas.pop((name, number), None)
         self._register.incarnations[name] = number - 1
-        if name in self.restarts:
-            self.restarts[name] -= 1
-            if not self.restarts[name]:
-                del self.restarts[name]
+        if left := self.restarts.pop(name, 1) - 1:
+            self.restarts[name] = left
         self._register.changed = True
 
     def heartbeat(self, heartbeat: Heartbeat) -> WorkerRecord | None:
