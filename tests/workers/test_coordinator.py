@@ -288,9 +288,9 @@ def test_a_join_reads_no_counters_but_those_of_the_place_it_takes(
     for number in range(3):
         Counters(tmp_path / "counters" / f"actor-{number}.1", *ActorReport.names(["agent_0"]))
 
-    def reading(path: Path) -> dict[str, float]:
-        read.append(path.name)
-        if not path.exists():
+    def reading(path: str) -> dict[str, float]:
+        read.append(Path(path).name)
+        if not Path(path).exists():
             raise FileNotFoundError
         return {"agent_steps": 300.0}
 
