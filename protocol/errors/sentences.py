@@ -208,7 +208,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "library_checksum_differs": "the library's file of {peer} should have the checksum {expected} but has {value}; it was changed or damaged: begin the run in another folder or put the file back",
         "listen_address_invalid": "{value!r} is no port to listen at; write HOST:PORT",
         "lockstep_blocks_do_not_divide": "schedule is lockstep and {blocks} blocks of {act_block} copies cannot be dealt to {actors} actors equally; set actors to a divisor of the number of blocks, or change environment.copies or act_block",
-        "lockstep_copies_do_not_divide": "schedule is lockstep and environment.copies {copies} cannot be divided into blocks of {act_block}; make it a multiple of act_block",
+        "lockstep_copies_do_not_divide": "schedule is lockstep and environment.copies {copies} cannot be divided into blocks of {act_block}; make it a multiple of act_block, or lower act_block",
         "lockstep_credits_too_few": "policy {policy!r}: credits {value} are less than the {expected} segments that an actor sends before it waits in lock-step; raise credits, or leave it out",
         "lockstep_checkpoint_with_script": "schedule is lockstep and policy {policy!r} is scripted, a program that tells no state for a checkpoint; set lockstep_checkpoint_rounds to 0",
         "lockstep_environment_without_state": "schedule is lockstep and {environment} does not tell its state (Environment.has_state), which a lock-step checkpoint needs; set lockstep_checkpoint_rounds to 0, with which a run begins at the beginning when a worker dies, or choose a built-in world or gymnasium:CartPole-v1",

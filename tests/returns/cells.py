@@ -89,8 +89,8 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """Of the configuration: what was measured with another one is measured again."""
-        return _digest(self.config)
+        """Of the configuration with its defaults: what was measured with others is measured again."""
+        return _digest(self.run().model_dump(mode="json", exclude_none=True))
 
     def run(self) -> Run:
         """The configuration, checked."""
