@@ -152,8 +152,8 @@ class IMPALA(Streamed):
     normalize_advantage: ClassVar[bool] = False
     priority_alpha: ClassVar[float] = 0.0
     priority_beta: ClassVar[float] = 0.0
-    segments: int | None = Field(default=32, ge=1)
-    """Segments in a batch (Espeholt et al. 2018); None: as many as one actor has streams of this policy."""
+    segments: int | None = Field(default=10, ge=1)
+    """Segments in a batch (RLlib: 500 rows); None: as many as one actor has streams of this policy."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -22,7 +22,7 @@ class Trainable(ConfigModel):
     """Of Adam; at the start, where it is annealed. With `sac` 0.0003 by default (Stable-Baselines3), with `impala`
     0.0005 (RLlib)."""
     max_grad_norm: float = Field(default=1.0, gt=0)
-    """Norm to which the gradient of an update is clipped; with `impala` 40 by default (Espeholt et al. 2018)."""
+    """Norm to which the gradient of an update is clipped; with `impala` 40 by default (RLlib)."""
     credits: int | None = Field(default=None, ge=1)
     """Segments an actor may have unacknowledged, a multiple of `environment.copies`; None: twice its streams."""
     compress: tuple[str, ...] = ()

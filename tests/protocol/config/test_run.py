@@ -225,7 +225,7 @@ def test_an_override_keeps_what_it_does_not_name() -> None:
         ({"segment_length": 5}, {"algorithm": {"name": "sac"}}, (5, 8)),
         ({"algorithm": {"name": "dqn"}, "sync_interval": 3}, {"algorithm": {"name": "ppo"}}, (64, 3)),
         ({"algorithm": {"name": "dqn"}}, {"segment_length": 5}, (5, 8)),
-        ({"algorithm": {"name": "dqn"}}, {"algorithm": {"name": "impala"}}, (20, 20)),
+        ({"algorithm": {"name": "dqn"}}, {"algorithm": {"name": "impala"}}, (50, 50)),
     ],
 )
 def test_segments_are_short_and_weights_new_by_default_on_replay_alone(
