@@ -16,7 +16,7 @@ from pathlib import Path
 
 from launch.local.fork_client import ForkClient, ForkedProcess
 from launch.local.restart_budget import RestartBudget
-from protocol.control.heartbeat import TOKEN, mark_of
+from protocol.control.process_token import PROCESS_TOKEN, mark_of
 from protocol.errors import DiskFault, EnvironmentFault
 from protocol.errors.origin import Crash, crash_in, ended, stack_in, waiting
 
@@ -219,7 +219,7 @@ def fork_client(output: Path, stopping: Callable[[], bool]) -> ForkClient | None
 def start(process: Process) -> None:
     """Starts its command, for the first time or again."""
     token = secrets.token_hex(8)
-    environment, process.mark = {**_environment(), TOKEN: token}, mark_of(token)
+    environment, process.mark = {**_environment(), PROCESS_TOKEN: token}, mark_of(token)
     with open(process.output, "a", opener=_private) as errors:
         process._said_before = errors.tell()
         forked = process.forks.fork(process.command, environment, errors, errors) if process.forks is not None else None

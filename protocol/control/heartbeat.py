@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import secrets
 from dataclasses import dataclass, field
 
 from protocol import RELEASE
+from protocol.control.process_token import PROCESS_TOKEN
 from protocol.messages import versioning
 from protocol.messages.core import Episodes, Join, Role, Route, State
 
-__all__ = ["EPISODES", "MAX_REQUEST", "TOKEN", "Report", "UnackedEpisodes", "introduction", "mark_of"]
+__all__ = ["EPISODES", "MAX_REQUEST", "Report", "UnackedEpisodes", "introduction"]
 
 MAX_REQUEST = 2**19
 """Bytes of the largest request. A learner of 100 policies tells 300 KiB; a traceback, 1000 entries about episodes with
 names of 20 letters and the counters of an actor are 150 KiB."""
-TOKEN = "ROOKERY_TOKEN"
-"""The variable with the token that whoever started this process knows it by."""
 EPISODES = 1000
 """Entries about episodes in one heartbeat; the others wait for the next."""
 
@@ -26,17 +24,12 @@ _KEPT = 10_000
 """Entries about episodes that are kept while the coordinator is away; the oldest are forgotten."""
 
 
-def mark_of(token: str) -> str:
-    """What may be shown of a token to those who could misuse it."""
-    return hashlib.sha256(token.encode()).hexdigest()[:16]
-
-
 def introduction(role: Role, name: str, node: str) -> Join:
     """The request of this process to become a member, with a token by which it is known again."""
     return Join(
         role=role,
         name=name,
-        token=os.environ.pop(TOKEN, "") or secrets.token_hex(8),
+        token=os.environ.pop(PROCESS_TOKEN, "") or secrets.token_hex(8),
         release=RELEASE,
         host=platform.node() or "unknown",
         pid=os.getpid(),

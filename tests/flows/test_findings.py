@@ -62,6 +62,8 @@ HUBER = {**DQN, "kappa": 1.0}
 STEPS = 12_000
 WITHOUT_LEARNING = {"no_better_than_random", "critic_explains_nothing"}
 """What is found besides where nothing is learned, whatever the reason."""
+DIVERGES_TOO = {"gradient_grew", "reward_scale"}
+"""What is found besides, sooner or later, where values diverge."""
 
 
 def findings(
@@ -102,7 +104,8 @@ def test_a_run_tells_what_goes_wrong_with_its_learning(
     if expected is None:
         assert found == {}
     else:
-        assert found.keys() - WITHOUT_LEARNING == {expected} - WITHOUT_LEARNING
+        besides = WITHOUT_LEARNING | DIVERGES_TOO if expected == "values_impossible" else WITHOUT_LEARNING
+        assert found.keys() - besides == {expected} - besides
         assert found[expected]["layer"] == "learning"
         assert found[expected]["value"] != found[expected]["bound"]
 

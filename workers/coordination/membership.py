@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from protocol.config.run import Run
-from protocol.control.heartbeat import mark_of
+from protocol.control.process_token import mark_of
 from protocol.control.server import check_schemas, refusal
 from protocol.errors import Refused
 from protocol.experience.proof import proof_of

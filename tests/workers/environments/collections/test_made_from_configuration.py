@@ -72,12 +72,13 @@ def test_processes_step_their_shares_and_tell_what_ended_I6_I9() -> None:
 def test_what_a_process_told_before_it_died_is_counted_and_it_begins_anew_I9() -> None:
     """Its curriculum begins from its first environment again, the other process's goes on."""
     ladder = {"after": {"stag": ["chicken"]}, "threshold": {"chicken": 0.0}, "episodes": 1, "rehearsal": 0.0}
+    before = {*psutil.Process().children()}
     environment = CheckedEnvironment(make(config(curriculum=ladder, copies=2, processes=2)))
     turn = environment.reset(0)
     told: dict[str, int] = {}
     for step in range(47):
         if step == 23:  # in the middle of an episode of each: 3 + 5 * 4 steps are made
-            (victim, _) = sorted(psutil.Process().children(), key=lambda one: one.create_time())
+            (victim, _) = sorted({*psutil.Process().children()} - before, key=lambda one: one.create_time())
             victim.kill()
         turn = environment.step([np.zeros(len(one.reward), np.int64) for one in turn.present])
     for (member, agent), (episodes, _) in environment.take_episodes().items():
