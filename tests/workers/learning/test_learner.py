@@ -94,7 +94,7 @@ def test_told_to_end_in_a_run_that_goes_on_it_does_not_wait_for_actors_to_cease_
     """They do not; what it has not settled they send to its next incarnation."""
     run = run_of(STREAM).model_copy(update={"learner_timeout": 1.0 if waits else 600.0})
     learner, context = _learner(run)
-    learner._life.client = SimpleNamespace(command=command)  # type: ignore[assignment] # what is asked of it
+    learner._life.client = SimpleNamespace(command=command, status=None)  # type: ignore[assignment] # what is asked of it
 
     def arriving() -> int:
         time.sleep(0.01)
