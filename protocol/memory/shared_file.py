@@ -56,7 +56,10 @@ class SharedFile:
         self.path = path
         self.size = size
         self._descriptor = descriptor
-        self._map = mmap.mmap(descriptor, size)
+        try:
+            self._map = mmap.mmap(descriptor, size)
+        except (OSError, ValueError) as fault:  # too large for any memory, or made shorter since it was looked at
+            raise SharedMemoryError("shared_memory_unopenable", file=path, reason=fault) from None
 
     @property
     def buffer(self) -> memoryview:

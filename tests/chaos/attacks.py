@@ -461,10 +461,11 @@ def http(target: Target) -> Sent:
 
 
 def rings(target: Target) -> Sent:
-    """Segments in files that are no rings: another's, a link, a pipe, none; and one that shrinks once it is known."""
+    """Segments in files that are no rings: another's, a link, a pipe, none, one that no memory can hold; and one that
+    shrinks once it is known."""
     folder = Path(target.memory)
     stem = f"rookery-{target.run}-{target.name}.{target.incarnation}-{target.policy}"
-    shrunk, link, pipe = (folder / f"{stem}{end}" for end in (".ring", "l.ring", "p.ring"))
+    shrunk, link, pipe, vast = (folder / f"{stem}{end}" for end in (".ring", "l.ring", "p.ring", "v.ring"))
     header = json.dumps(
         {"layout": json.loads(target.layout), "hash": _hash(target.layout), "slots": 4, "nonce": "0" * 16}
     )
@@ -472,16 +473,18 @@ def rings(target: Target) -> Sent:
     try:
         link.symlink_to("/proc/self/mem")
         os.mkfifo(pipe)
+        vast.touch()
+        os.truncate(vast, 1 << 50)
         while True:
             raw = b"ROOKRING" + struct.pack("<I", len(header)) + header.encode()
             shrunk.write_bytes(raw.ljust(1 << 20, b"\0"))
-            for path in (shrunk, link, pipe, folder / "rookery-none.ring", Path("/dev/zero")):
+            for path in (shrunk, link, pipe, vast, folder / "rookery-none.ring", Path("/dev/zero")):
                 number += 1
                 peer.send(*_segment(target, number, inline=False, ring=str(path), nonce="0" * 16)[:2])
                 yield 1
             os.truncate(shrunk, 100)
     finally:
-        for path in (shrunk, link, pipe):
+        for path in (shrunk, link, pipe, vast):
             path.unlink(missing_ok=True)
 
 

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -69,6 +69,31 @@ def test_attaching_shows_the_same_memory_and_creates_nothing(memory_dir: Path) -
     assert path.exists()  # the other still holds it
     second.remove()
     assert not path.exists()
+
+
+def test_a_file_that_no_memory_can_hold_or_that_shrinks_as_it_is_mapped_is_refused(memory_dir: Path) -> None:
+    path = memory_dir / "rookery-r-a"
+    path.touch()
+    os.truncate(path, 1 << 50)
+    with raises(SharedMemoryError, "shared_memory_unopenable", file=path):
+        SharedFile.attach(path)
+    over = threading.Event()
+
+    def breathe() -> None:
+        while not over.is_set():
+            os.truncate(path, 1 << 20)
+            os.truncate(path, 1)
+
+    other = threading.Thread(target=breathe)
+    other.start()
+    try:
+        for _ in range(1000):
+            with suppress(SharedMemoryError):
+                SharedFile.attach(path).close()
+    finally:
+        over.set()
+        other.join()
+        path.unlink()
 
 
 def test_B10_a_name_in_use_is_refused_even_within_one_process(memory_dir: Path) -> None:
