@@ -78,10 +78,11 @@ class RestartManager:
 
     def _plan(self, process: Process, code: int, now: float) -> None:
         why = process.fault or process.why()
-        if code == -signal.SIGBUS:
+        short = code == -signal.SIGBUS
+        if short:
             why += ": shared memory that it had mapped was made shorter, or is on a full or broken disk"
         self.show(process)
-        where = "" if process.fault else process.place()
+        where = "" if process.fault or short else process.place()  # whoever made it shorter was elsewhere
         early = bool(where) and process.budget.lived(now) < _FIRST_SECONDS
         again = " again, at the same place" if early and where in self._early else ""
         vain = bool(again) or (early and _told(process, "environment_restarts_exhausted"))

@@ -220,7 +220,8 @@ def rings_left_behind(
 
 def finished_beyond(ring: Ring, number: int, layout: Layout) -> NDArray[np.void]:
     """Records of the whole segments in a dead actor's ring with numbers beyond `number`, in order, checked like all
-    that arrives (WireError)."""
+    that arrives (WireError). SharedMemoryError where somebody made it shorter: its actor may have died of that."""
+    ring.check_whole()
     table = ring.table.copy()
     table["slot"] = np.arange(ring.slots)  # nobody believes what a slot says of its own place
     records = table[(table["state"] == FINISHED) & (table["sequence"] % 2 == 0)]

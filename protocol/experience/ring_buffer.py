@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import platform
 import secrets
 import threading
@@ -173,8 +174,9 @@ class Ring:
         memory = self._memory
         if not isinstance(memory, SharedFile):
             return True
-        if memory.mend():
-            memory.buffer[: len(_MAGIC)] = bytes(len(_MAGIC))  # for the writer, too, and whoever maps it later
+        if memory.short:  # the writer, and whoever maps it later, must know before they find zeros there
+            os.pwrite(memory.descriptor, bytes(len(_MAGIC)), 0)
+            memory.mend()
         return bytes(memory.buffer[: len(_MAGIC)]) == _MAGIC
 
     def reading(self) -> AbstractContextManager[None]:

@@ -114,7 +114,7 @@ class ExperienceSender:
     def take(self, on_wait: Callable[[], None]) -> slice:
         """The slots of a block to write. Without credit it waits (flow `block`, and in replay for as long as its
         learner is heard of), calling `on_wait` at least twenty times a second, which may raise to end the waiting."""
-        self.ring.check_whole()
+        self._check_whole()
         if self._credit.short or time.monotonic() - self._looked_at > _LOOK_EVERY:
             self._receive_acks(0)
         if self._pace is not None and self._credit.backlog:
@@ -127,6 +127,7 @@ class ExperienceSender:
                     self._send_held()
                     self._receive_acks(_WAIT_MS)
                     on_wait()
+                    self._check_whole()
                     start = self._count_wait(start)  # whoever looks sees what is waited for
             finally:
                 self._count_wait(start)
@@ -187,6 +188,7 @@ class ExperienceSender:
 
     def pump(self) -> None:
         """Takes in acknowledgements and announces what credit allows; never waits."""
+        self._check_whole()
         self._receive_acks(0)
         self._announce_new()
         self._send_held()
@@ -228,6 +230,13 @@ class ExperienceSender:
         """`disconnect`, and removes the ring unless others hold it."""
         self.disconnect(linger)
         self.ring.remove()
+
+    def _check_whole(self) -> None:
+        """SharedMemoryError where somebody made our memory shorter: a learner refuses all that lies there, and who
+        waits for it to be settled would wait for ever."""
+        self.ring.check_whole()
+        if self._common is not None:
+            self._common.ring.check_whole()
 
     def _announce_new(self) -> None:
         if self._outlet is None:

@@ -123,12 +123,9 @@ class SharedFile:
         """Whether somebody made the file shorter: reading what is mapped beyond its end would kill the process."""
         return os.fstat(self._descriptor).st_size < self.size
 
-    def mend(self) -> bool:
-        """Gives a file that somebody made shorter its size back, with zeros; whether it was."""
-        if not self.short:
-            return False
+    def mend(self) -> None:
+        """Gives a file that somebody made shorter its size back, with zeros."""
         os.ftruncate(self._descriptor, self.size)
-        return True
 
     def close(self) -> None:
         """Unmaps and gives up the lock; may be called twice."""

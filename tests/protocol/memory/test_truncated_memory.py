@@ -37,6 +37,38 @@ for size in (0, 4096, 6000):
             print("reader", fault.kind)
 """
 
+LEFT = """
+import os, sys
+from pathlib import Path
+from protocol.errors import SharedMemoryError
+from tests.protocol.parts import BLOCK, Actor, Learner, closing, write
+from tests.waiting import until
+
+path = Path(sys.argv[1]) / "rookery-run1-actor-0.1-gem.ring"
+for size in (0, 4096, 6000):
+    learner, actor = Learner(), Actor(path)
+    with closing(learner, actor):
+        actor.sender.route(learner.route, inline=False)
+        actor.write(3)
+        learner.receiver.living({("actor-0", 1)})
+        until(lambda: learner.uses(3 * BLOCK))
+        os.truncate(path, size)
+        learner.receiver.living(set())
+        print("left", learner.use(), *learner.receiver._refusals.counters())
+    waiting, waited = Actor(path), []
+    with closing(waiting):
+        waiting.write(1)
+
+        def wait():
+            assert not waited
+            waited.append(os.truncate(path, size))
+
+        try:
+            write(waiting.sender, 3, wait)
+        except SharedMemoryError as fault:
+            print("writer", fault.kind)
+"""
+
 COMMON = """
 import os, sys
 from pathlib import Path
@@ -99,6 +131,12 @@ def said(code: str, folder: Path) -> list[str]:
 def test_a_ring_that_was_made_shorter_is_refused_and_kills_nobody(memory_dir: Path) -> None:
     seen = ["intact False", "writer shared_memory_truncated", "reader shared_memory_truncated"]
     assert said(RINGS, memory_dir) == 3 * seen
+
+
+def test_a_ring_that_nobody_looked_at_meanwhile_kills_no_learner_and_keeps_no_actor_waiting(memory_dir: Path) -> None:
+    """An actor that died of it has left it behind; of one that waits for credit its learner takes nothing more."""
+    seen = ["left 0 refusals.message_refused.shared_memory_truncated", "writer shared_memory_truncated"]
+    assert said(LEFT, memory_dir) == 3 * seen
 
 
 def test_common_observations_that_were_made_shorter_are_refused_and_kill_nobody(memory_dir: Path) -> None:
