@@ -45,6 +45,11 @@ class SlotPool:
             self._ring = Ring.create(self._path, self._layout, self.slots, self._checksums)
         return self._ring
 
+    def check_whole(self) -> None:
+        """SharedMemoryError where somebody made its file shorter."""
+        if self._ring is not None:
+            self._ring.check_whole()
+
     def store(self, records: NDArray[np.void], columns: Mapping[str, NDArray]) -> NDArray[np.void]:
         """Copies `columns` ([n, ...] by field) to free slots, of which there must be n; the records [n] as they lie
         there."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import zmq
 
 from protocol.config.run import Run
-from protocol.errors import ConfigurationError, WireError
+from protocol.errors import ConfigurationError, SharedMemoryError, WireError
 from protocol.experience import ack_publisher, sender
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import Counters
@@ -288,6 +289,17 @@ def test_one_that_sends_far_beyond_its_credit_is_refused_before_memory_runs_out(
     actor.write(2 * room + 2)
     until(lambda: relay.passed.turn() is not None and relay.counters["quarantined_messages"] == 2)
     assert relay.count("waiting_for_room") == relay.count("held") == plan.pool_slots
+
+
+def test_a_relay_whose_pool_was_made_shorter_ends_with_a_sentence(scene: Scene) -> None:
+    """The one that is started in its place makes another pool."""
+    plan = plan_of()
+    relay, learner, actor = scene.ends(plan)
+    actor.write()
+    shipped(relay, learner, actor, count=BLOCK)
+    os.truncate(relay.pool, 100)
+    with raises(SharedMemoryError, "shared_memory_truncated", file=relay.pool):
+        relay.passed.turn()
 
 
 def test_in_replay_the_pool_keeps_what_the_actors_ring_would_keep(scene: Scene) -> None:

@@ -118,7 +118,9 @@ class PolicySegmentRelay:
         return self._store(line, parcel)
 
     def retry(self) -> int:
-        """Takes what waited for room, as far as there is some now; the bytes copied."""
+        """Takes what waited for room, as far as there is some now; the bytes copied. SharedMemoryError where somebody
+        made the pool shorter: a learner would take nothing more from it, and nothing would become free."""
+        self._pool.check_whole()
         copied = 0
         for (key, last), parcel in list(self._parked.items()):
             if not self._has_room(len(parcel.records)):
