@@ -14,13 +14,14 @@ import shutil
 import stat
 import struct
 import tempfile
+import threading
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from protocol.errors import ConfigurationError
@@ -38,6 +39,8 @@ RIGHTS: dict[str, frozenset[str]] = {
 }
 """Which roles may connect to which kind of socket. Nobody connects to publish weights: only a socket that proves to be
 the learner's (or a relay's) is ever listened to."""
+_ZAP = "inproc://zeromq.zap.01"
+"""Where ZeroMQ asks, by RFC 27."""
 _Z85_KEY, _RAW_KEY = 40, 32
 _OWN, _RENEWABLE = "run-keys", ("simulator",)
 """Where a run's own keys lie in its folder, and those of which its processes, which read them once, need no new one."""
@@ -55,7 +58,8 @@ class Keys:
     secret: bytes = field(repr=False)
     known: Mapping[str, bytes]
     folder: Path | None = None
-    """Where `known` was read, and is read again at each question who may come in: keys may be revoked meanwhile."""
+    """Where `known` was read, and is read again where a file is another when it is asked who may come in: keys may be
+    revoked meanwhile."""
 
     @classmethod
     def load(cls, folder: Path, role: str) -> Keys:
@@ -90,6 +94,12 @@ class Keys:
         except ValueError:
             raise ConfigurationError("connect_string_malformed") from None
         return cls("simulator", public, secret, {"actor": server, "simulator": public})
+
+    def files(self) -> list[tuple[str, int, int, int]]:
+        """What is another once a key is, and is had much sooner than the keys."""
+        with suppress(OSError), os.scandir(self.folder or "") as found:  # one may go meanwhile
+            return [(one.name, one.stat().st_ino, one.stat().st_ctime_ns, one.stat().st_size) for one in found]
+        return []
 
     def known_now(self, before: Mapping[str, bytes], refusals: RefusalLog) -> Mapping[str, bytes]:
         """By role, as the folder says now: who has no file is known no more, who has one that cannot be read, or is
@@ -131,7 +141,7 @@ class CurveContext(zmq.Context[zmq.Socket[bytes]]):
     keys: Keys | None = None
     refusals: RefusalLog | None = None
     """Who was not let in."""
-    _authenticator: ThreadAuthenticator | None = None
+    _authenticator: _Authenticator | None = None
 
     @classmethod
     def make(cls, keys: Keys) -> CurveContext:
@@ -146,11 +156,8 @@ class CurveContext(zmq.Context[zmq.Socket[bytes]]):
         assert self.keys is not None
         assert self.refusals is not None
         if self._authenticator is None:
-            authenticator = _Roles(self, self.keys, self.refusals)
-            for name in RIGHTS:
-                authenticator.configure_curve_callback(name, authenticator)
-            authenticator.start()
-            self._authenticator = authenticator
+            self._authenticator = _Authenticator(self, self.keys, self.refusals)
+            self._authenticator.start()
         self.keys.serve(socket, port)
 
     def destroy(self, linger: int | None = None) -> None:
@@ -161,40 +168,44 @@ class CurveContext(zmq.Context[zmq.Socket[bytes]]):
         super().destroy(linger)
 
 
-class _Roles(ThreadAuthenticator):
-    """Allows by role instead of by single keys."""
+class _Authenticator(threading.Thread):
+    """Answers whether the role whose key somebody shows may come in at a port. pyzmq's own knows single keys alone, and
+    takes several times as long for each, which a flood of strangers would take from whoever is at work here."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys, refusals: RefusalLog) -> None:
-        super().__init__(context)
+        super().__init__(name="authenticator", daemon=True)
         self._keys, self._refusals, self._known = keys, refusals, keys.known
-        self._role_of = {key: role for role, key in keys.known.items()}
-        self._host = ""
+        self._files: object = None
+        self._questions, self._end = context.socket(zmq.REP), context.socket(zmq.REQ)
+        self._questions.bind(_ZAP)
+        self._end.connect(_ZAP)
 
-    async def handle_zap_message(self, msg: list[bytes]) -> None:
-        """One question; they are answered one after another."""
-        self._host = msg[3].decode(errors="replace") if len(msg) > 3 else ""
-        self._known = self._keys.known_now(self._known, self._refusals)
-        self._role_of = {key: role for role, key in self._known.items()}
-        await super().handle_zap_message(msg)
+    def run(self) -> None:
+        """Until `stop`."""
+        while len(question := self._questions.recv_multipart()) > 1:
+            self._questions.send_multipart(self._answer(*question))
+        self._questions.close(linger=0)
 
-    def callback(self, domain: str, key: bytes) -> bool:
-        """Whether the role with this public key may come in at `domain`."""
-        role = self._role_of.get(key, "")
-        if role in RIGHTS.get(domain, frozenset()):
-            return True
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._end.send(b"")
+        self.join()
+        self._end.close(linger=0)
+
+    def _answer(self, version: bytes, request: bytes, domain: bytes, host: bytes, *shown: bytes) -> list[bytes]:
+        """To one question. Whose key is refused is told nothing: after a 400 ZeroMQ never comes again, after a 300 it
+        does when the handshake's time has ended."""
+        files = self._keys.files()
+        if files != self._files:
+            self._files, self._known = files, self._keys.known_now(self._known, self._refusals)
+        key, port = z85.encode(shown[-1]), domain.decode()
+        role = next((role for role, known in self._known.items() if known == key), "")
+        if role in RIGHTS.get(port, ()):
+            return [version, request, b"200", b"OK", role.encode(), b""]
         kind = "no_right" if role else "unknown_key"
         reason = f"keys of role {role} are for other ports" if role else "its key is none of this run, or was revoked"
-        self._refusals.tell("handshake_refused", kind, reason, port=domain, host=self._host)
-        return False
-
-    def _send_zap_reply(self, request_id: bytes, status_code: bytes, status_text: bytes, user_id: str = "") -> None:
-        # After a 400 ZeroMQ never comes again. After a 300 nothing is said: the handshake's time ends, and it does.
-        status_code = b"300" if status_code == b"400" else status_code
-        super()._send_zap_reply(request_id, status_code, status_text, user_id)
-
-    def curve_user_id(self, client_public_key: bytes) -> str:
-        """What messages of this connection carry as `User-Id`."""
-        return self._role_of.get(z85.encode(client_public_key), "")
+        self._refusals.tell("handshake_refused", kind, reason, port=port, host=host.decode())
+        return [version, request, b"300", b"", b"", b""]
 
 
 def new_keys(folder: Path) -> list[Path]:
