@@ -173,7 +173,8 @@ class ActionCheck:
             else:
                 outside = bool(((action < low) | (action > high)).any())
             if outside:
-                raise WireError("segment_action_outside_space", field=name, expected=_span(low, high))
+                value = int(action[(action < low) | (action > high)].flat[0])
+                raise WireError("segment_action_outside_space", field=name, value=value, expected=_span(low, high))
         for name, mask, low, sizes in self._masked:
             legal = taken(mask)
             index = (taken(name) - low).reshape(*legal.shape[:-1], len(sizes))

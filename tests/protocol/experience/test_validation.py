@@ -110,7 +110,7 @@ def test_an_action_that_the_policy_does_not_have_is_refused_in_valid_rows_alone(
     for wrong in (5, -1):
         spoilt = action.copy()
         spoilt[2, rows - 1] = wrong
-        with raises(WireError, "segment_action_outside_space", field="action", expected="0..4"):
+        with raises(WireError, "segment_action_outside_space", field="action", value=wrong, expected="0..4"):
             check({"action": spoilt}, records, LAYOUT)
 
 

@@ -26,12 +26,13 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX
 from protocol.messages.core import Route
 from protocol.transport.sockets import Ports
-from protocol.weights.version import Version, pack
-from tests.faults import kinds_in, raises
+from protocol.weights.version import Version, pack, unpack
+from tests.faults import kinds_in, raises, words_in
 from tests.protocol.parts import RUN, SECRET, prove
 from tests.waiting import until
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, run_of
+from workers.learning.buffers.segment_check import LARGEST
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.metrics.diagnostics import findings_of
@@ -73,15 +74,21 @@ def rows_of_the_future(ring: Ring, slot: int) -> None:
     put("version", FUTURE)(ring, slot)
 
 
-SPOILT: dict[str, tuple[Spoil, str]] = {
-    "cut without its last observation": (put("truncated", True, 1), "segment_last_observation_missing"),
-    "huge reward": (put("reward", 3e38), "segment_field_too_large"),
-    "huge observation": (put("observation", -3e38, 2), "segment_field_too_large"),
-    "no number": (put("value", np.nan), "segment_field_not_finite"),
-    "from the future": (made(HERE, int(FUTURE)), "segment_version_not_published"),
-    "with rows from the future": (rows_of_the_future, "segment_version_not_published"),
-    "older than its oldest row": (made(HERE, HERE - 1), "segment_versions_reversed"),
+THEN = "{}.{}".format(*unpack(int(FUTURE)))
+SPOILT: dict[str, tuple[Spoil, str, set[str]]] = {
+    "cut without its last observation": (put("truncated", True, 1), "segment_last_observation_missing", set()),
+    "huge reward": (put("reward", 3e38), "segment_field_too_large", {"'reward'", "3e+38", f"{LARGEST:g}"}),
+    "huge observation": (
+        put("observation", -3e38, 2),
+        "segment_field_too_large",
+        {"'observation'", "3e+38", f"{LARGEST:g}"},
+    ),
+    "no number": (put("value", np.nan), "segment_field_not_finite", {"'value'"}),
+    "from the future": (made(HERE, int(FUTURE)), "segment_version_not_published", {THEN, "1.1"}),
+    "with rows from the future": (rows_of_the_future, "segment_version_not_published", {THEN, "1.1"}),
+    "older than its oldest row": (made(HERE, HERE - 1), "segment_versions_reversed", set()),
 }
+"""And the kind and facts of why it is refused: the field, the value and the limit."""
 
 
 class Hand:
@@ -187,7 +194,7 @@ def test_whoever_spoils_segments_loses_these_alone(
 ) -> None:
     """They are settled and in the books, and the log names the actor and the reason once."""
     caplog.set_level(logging.WARNING)
-    spoil, kind = SPOILT[fault]
+    spoil, kind, facts = SPOILT[fault]
     scene = Scene(stack, memory_dir, way, run_of(STREAM))
     honest, buggy = scene.actor("honest"), scene.actor("buggy", spoil)
     for turn in range(1, ROUNDS + 1):
@@ -202,7 +209,9 @@ def test_whoever_spoils_segments_loses_these_alone(
     assert (count["held.one"], updates * 2 * COPIES) == (0, received - refused), "the last batch was whole"
     assert scene.ledger.counts() == {(name, 1): COPIES * ROUNDS for name in ("honest", "buggy")}
     told = [entry.message for entry in caplog.records if "event=segments_refused" in entry.message]
-    assert [kinds_in(line) for line in told if "actor=buggy" in line] == [[kind]]
+    (why,) = [line for line in told if "actor=buggy" in line]
+    assert kinds_in(why) == [kind]
+    assert facts <= words_in(why)
     until(lambda: scene.tell_refusals() == {"honest": 0, "buggy": ROUNDS}, what="the actor itself is told")
     assert 0 <= count["lag_max.one"] <= updates
     assert count["quarantined_messages"] == 0

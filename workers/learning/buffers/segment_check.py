@@ -17,7 +17,7 @@ from protocol.experience.layout import Layout
 from protocol.experience.validation import observed_rows
 from protocol.memory.counters import Counters
 from protocol.refusal_log import RefusalLog
-from protocol.weights.version import Version, pack
+from protocol.weights.version import Version, pack, unpack
 from workers.learning.source import SegmentSource
 from workers.metrics.diagnostics import counter
 
@@ -78,13 +78,16 @@ class SegmentCheck:
     def versions(self, records: NDArray[np.void], now: Version) -> list[Fault]:
         """Those of segments [n] that say that they were made by weights beyond `now`, the newest of their policy."""
         future = np.asarray(records["version_max"] > np.uint64(pack(now)))
-        return [(_unpublished(now), future)] if future.any() else []
+        return [(_unpublished(now, records["version_max"]), future)] if future.any() else []
 
     def row_versions(self, versions: NDArray[np.uint64], records: NDArray[np.void], now: Version) -> list[Fault]:
         """The same of their rows [n, T], and those whose oldest version is beyond their newest."""
         future = ((versions > np.uint64(pack(now))) & self._valid(records)).any(1)
         reversed_ = records["version_min"] > records["version_max"]
-        wrong = (_unpublished(now), future), (WireError("segment_versions_reversed"), reversed_)
+        wrong = (
+            (_unpublished(now, versions[self._valid(records)]), future),
+            (WireError("segment_versions_reversed"), reversed_),
+        )
         return [(fault, np.asarray(which)) for fault, which in wrong if which.any()]
 
     def refuse(
@@ -151,10 +154,11 @@ class SegmentCheck:
         finite = np.isfinite(values)
         infinite = (~finite & real[..., None]).any((1, 2))
         limit = min(_MOST, _STEPS * self._largest) if name == "value" else self._largest
-        large = (finite & (np.abs(values) > limit) & real[..., None]).any((1, 2))
+        size = np.where(finite & real[..., None], np.abs(values), 0)
+        large = (size > limit).any((1, 2))
         for fault, wrong in (
             (WireError("segment_field_not_finite", field=name), infinite),
-            (WireError("segment_field_too_large", field=name, limit=limit), large),
+            (WireError("segment_field_too_large", field=name, value=float(size.max()), limit=limit), large),
         ):
             if wrong.any():
                 yield fault, np.isin(np.arange(n), segment[wrong])
@@ -183,5 +187,7 @@ def _squares(values: NDArray) -> NDArray:
     return np.matmul(flat[:, None, :], flat[:, :, None])[:, 0, 0]
 
 
-def _unpublished(now: Version) -> WireError:
-    return WireError("segment_version_not_published", incarnation=now.incarnation, limit=now.version)
+def _unpublished(now: Version, told: NDArray[np.uint64]) -> WireError:
+    value = unpack(int(told.max(initial=0)))
+    said = {"value": f"{value.incarnation}.{value.version}", "limit": f"{now.incarnation}.{now.version}"}
+    return WireError("segment_version_not_published", **said)
