@@ -21,6 +21,8 @@ _BESIDE = ("evaluator",)
 """Of whom training needs nothing."""
 _FIRST_SECONDS = 30.0
 """Of a worker."""
+_UNSENDABLE = "Bad address ("
+"""What ZeroMQ says as it ends a process whose message lies in memory that is gone."""
 
 
 class RunFailed(RookeryError):
@@ -78,7 +80,8 @@ class RestartManager:
 
     def _plan(self, process: Process, code: int, now: float) -> None:
         why = process.fault or process.why()
-        short = code == -signal.SIGBUS
+        unsendable = code == -signal.SIGABRT and _UNSENDABLE in process.last_words(100)
+        short = code == -signal.SIGBUS or unsendable
         if short:
             why += ": shared memory that it had mapped was made shorter, or is on a full or broken disk"
         self.show(process)

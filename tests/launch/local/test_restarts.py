@@ -24,9 +24,11 @@ CRASHES = (
 @pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "crashes.py").write_text(CRASHES)
-    (tmp_path / "bus.py").write_text(
-        "import os, signal\nfrom workers.runtime.last_words import watch_user_code\n"
-        "watch_user_code()\nos.kill(os.getpid(), signal.SIGBUS)\n"
+    (tmp_path / "reads.py").write_text(
+        "import faulthandler, os, signal\nfaulthandler.enable()\nos.kill(os.getpid(), signal.SIGBUS)\n"
+    )
+    (tmp_path / "sends.py").write_text(
+        "import faulthandler, os\nfaulthandler.enable()\nos.write(2, b'Bad address (src/tcp.cpp:227)\\n')\nos.abort()\n"
     )
     (tmp_path / "gives_up.py").write_text(
         "import sys\nprint(f'{sys.argv[1]}: the sentence', file=sys.stderr)\nsys.exit(1)\n"
@@ -86,14 +88,17 @@ def test_who_can_say_nothing_is_told_with_the_place_and_no_line_of_its_log(scrip
     assert bool(process.place()) == ("ends.py" in why)
 
 
-def test_a_worker_whose_shared_memory_was_cut_short_is_started_again_and_that_is_said(scripts: Path) -> None:
+@pytest.mark.parametrize(("what", "how"), [("reads", "signal 7 (SIGBUS)"), ("sends", "signal 6 (SIGABRT)")])
+def test_a_worker_whose_shared_memory_was_cut_short_is_started_again_and_that_is_said(
+    scripts: Path, what: str, how: str
+) -> None:
     """Twice as well: whoever did that was not at the place where it died."""
     told: list[str] = []
-    process = start_process("learner", ["bus"], scripts / "logs" / "bus.out", restarts=2)
+    process = start_process("learner", [what], scripts / "logs" / "short.out", restarts=2)
     revival = RestartManager(told.append)
     for again in (1, 2):
         looked_after(revival, process)
-        assert "was killed by signal 7 (SIGBUS)" in told[-1]
+        assert f"was killed by {how}" in told[-1]
         assert ": shared memory that it had mapped was made shorter" in told[-1]
         time.sleep(max(0.0, process.again_at - time.monotonic()))
         revival.poll(process, stopping=False)
