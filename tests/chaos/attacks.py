@@ -2,7 +2,8 @@
 
 In flow: where a run, or a plain sink, listens. Out flows: the bytes of an attack, at most `rate` messages a second and
 `share` of a processor; a line of JSON with what was sent. Written from protocol/README.md: they speak ZMTP by
-themselves, so that they need not read what they are answered, nor end what they begin.
+themselves, so that they need not read what they are answered, nor end what they begin. But for `wrong_keys`: whole
+handshakes are ZeroMQ's own.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ import socket
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import numpy as np
+import zmq
 
-__all__ = ["ATTACKS", "MEMBERS", "SERVED", "Target"]
+__all__ = ["ATTACKS", "KEYED", "MEMBERS", "REASONS", "SERVED", "Target"]
 
 _SCHEMA = 2
 _LINGER_NONE = struct.pack("ii", 1, 0)
@@ -37,6 +41,8 @@ _RECORD = np.dtype(
         ("episode", "<u4"),
     ]
 )
+_HANDSHAKE = 64 + 202 + 300
+"""Bytes of a greeting, a HELLO and an INITIATE, about."""
 _TWO_SECONDS = struct.pack("ll", 2, 0)
 Sent = Generator[int]
 """After each burst, how many messages it had."""
@@ -59,6 +65,8 @@ class Target:
     """The text in `specs.layout`."""
     memory: str = ""
     """Its folder of shared memory."""
+    keys: str = ""
+    """The folder of its keys, of which a stranger may know the public ones."""
     name: str = "actor-0"
     incarnation: int = 1
     token: str = "guessed"
@@ -435,6 +443,31 @@ def handshakes(target: Target) -> Sent:
             held.pop(0).close()
 
 
+def wrong_keys(target: Target) -> Sent:
+    """Whole handshakes with the server's right key and ever new ones of their own, which nobody has let in."""
+    control, learner = ((Path(target.keys) / f"{role}.public").read_bytes() for role in ("coordinator", "learner"))
+    doors = (
+        (zmq.DEALER, target.control, control),
+        (zmq.PUSH, target.experience, learner),
+        (zmq.SUB, target.weights, learner),
+        (zmq.SUB, target.acknowledgements, learner),
+    )
+    held = deque[zmq.Socket[bytes]]()
+    context = zmq.Context(1)
+    try:
+        for kind, door, server in cycle(doors):
+            held.append(context.socket(kind))
+            held[-1].curve_publickey, held[-1].curve_secretkey = zmq.curve_keypair()
+            held[-1].curve_serverkey = server.strip()
+            held[-1].connect(door)
+            Peer.sent += _HANDSHAKE
+            yield 1
+            if len(held) > 200:
+                held.popleft().close(linger=0)
+    finally:
+        context.destroy(linger=0)
+
+
 def http(target: Target) -> Sent:
     """Connections that say a byte of their header or body now and then, orders from another site, bodies without an
     end."""
@@ -461,8 +494,8 @@ def http(target: Target) -> Sent:
 
 
 def rings(target: Target) -> Sent:
-    """Segments in files that are no rings: another's, a link, a pipe, none, one that no memory can hold; and one that
-    shrinks once it is known."""
+    """Segments in files that are no rings: one with a wrong header that shrinks, a link, a pipe, none, a device, one that
+    no memory can hold."""
     folder = Path(target.memory)
     stem = f"rookery-{target.run}-{target.name}.{target.incarnation}-{target.policy}"
     shrunk, link, pipe, vast = (folder / f"{stem}{end}" for end in (".ring", "l.ring", "p.ring", "v.ring"))
@@ -503,14 +536,29 @@ ATTACKS: dict[str, tuple[Callable[[Target], Sent], int]] = {
     "refusals": (refusals, 10_000),
     "hellos": (hellos, 20_000),
     "handshakes": (handshakes, 500),
+    "wrong_keys": (wrong_keys, 400),
     "http": (http, 1_000),
     "rings": (rings, 100),
 }
 """Name -> what it does, and how many messages (or connections) a second at most."""
 MEMBERS = ("repeats", "rows", "forged", "future", "rings")
+"""Those that must know what a welcome tells."""
 SERVED = ("hellos",)
 """Those on an actor that serves simulators."""
-"""Those that must know what a welcome tells."""
+KEYED = ("wrong_keys",)
+"""Those on a run that has keys; the others' words are heard by one without."""
+REASONS = {
+    "rows": {
+        "segment_last_observation_missing",
+        "segment_field_too_large",
+        "segment_field_not_finite",
+        "segment_action_outside_space",
+        "segment_action_not_legal",
+    },
+    "future": {"segment_version_not_published", "segment_versions_reversed"},
+    "rings": {"ring_header_damaged", "ring_name_invalid", "shared_memory_unopenable", "shared_memory_not_plain_file"},
+}
+"""What a member that does so is told in its acknowledgements: kinds, of which the newest is any."""
 
 
 def _main() -> None:

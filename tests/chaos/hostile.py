@@ -3,7 +3,8 @@
 In flows: attacks (attacks.py), each in a process of its own, in turn on the run and on a sink that reads and drops.
 Out flow: a table, and what does not hold: a process that ended, memory that grew, training that was slower, books that
 do not balance. The run is a coordinator, a learner and actors that were started by hand, half of them as if on another
-node, so that nobody starts again whom an attack ended; the place of one more actor is the attackers'.
+node, so that nobody starts again whom an attack ended; the place of one more actor is the attackers'. Only strangers
+attack a run with keys: whoever has one is no stranger.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ import msgpack
 import psutil
 import zmq
 
+from protocol.experience.ack_publisher import ack_topic
 from protocol.memory.counters import read_counters
 from protocol.simulator.connection import addresses_of
-from tests.chaos.attacks import ATTACKS, SERVED, Target
+from protocol.transport.sockets import connect, open_context
+from tests.chaos.attacks import ATTACKS, KEYED, MEMBERS, REASONS, SERVED, Target
 from tests.chaos.audit import audit_books
 from tests.chaos.worlds import WORLDS
+from tests.faults import kinds_in
 from tests.flows import runs
 
 __all__ = ["SIMULATORS", "Besieged", "Phase", "besiege"]
@@ -61,6 +65,9 @@ SIMULATORS: dict[str, Any] = {
 _REFUSED = re.compile(
     r"refus|quarantin|repeated|duplicat|reject|out_of_order|invalid|torn|stranger|limit|failed|future|unexplained"
 )
+_UNKNOWN = 'refusals_total{event="handshake_refused",kind="unknown_key"}'
+_TOLD_WITHIN = 30.0
+"""Seconds, of which a learner that has its turn needs one."""
 _MIB = 2**20
 _WHOLE = 10.0
 """Seconds of an attack below which neither memory nor rates say anything."""
@@ -111,6 +118,8 @@ class Besieged:
     memory: Path
     data: dict[str, Any]
     actors: int
+    keyed: bool = False
+    """Whether it makes keys for itself."""
     workers: dict[str, runs.Worker] = field(default_factory=dict)
 
     @contextmanager
@@ -123,9 +132,10 @@ class Besieged:
             def start(name: str, *command: str) -> None:
                 self.workers[name] = stack.enter_context(runs.started(command, self.folder, name))
 
-            start("coordinator", "coordinator", "--open", path, "--run-dir", str(self.run_dir), "--bind", "127.0.0.1:0")
+            bind = ["--run-dir", str(self.run_dir), "--bind", "127.0.0.1:0", *([] if self.keyed else ["--open"])]
+            start("coordinator", "coordinator", path, *bind)
             runs.until(lambda: (self.run_dir / "coordinator.json").exists(), what="the coordinator is there")
-            join = ["--coordinator", self.coordinator["address"], "--patience", "120"]
+            join = ["--coordinator", self.coordinator["address"], "--patience", "120", "--keys", self.keys]
             start("learner", "learner", *join)
             for number in range(self.actors):
                 start(f"actor-{number}", "actor", *join, *(["--node", "far"] if number % 2 else []))
@@ -142,6 +152,11 @@ class Besieged:
     def run_dir(self) -> Path:
         """Its folder."""
         return self.folder / "run"
+
+    @property
+    def keys(self) -> str:
+        """The folder of its keys; empty without."""
+        return str(self.run_dir / "run-keys") if self.keyed else ""
 
     @property
     def coordinator(self) -> dict[str, Any]:
@@ -172,13 +187,16 @@ class Besieged:
         return sum(path.stat().st_size for path in [*self.run_dir.glob("logs/*"), *self.folder.glob("*.txt")])
 
     def counters(self) -> dict[str, float]:
-        """What was refused, as the learner counts it and as `/metrics` tells it, and the lag of versions."""
+        """What was refused, as the learner counts it and as `/metrics` of both servers tells it, and the lag of
+        versions."""
         found = {name: value for name, value in self._page().items() if _REFUSED.search(name)}
-        with suppress(OSError), urllib.request.urlopen(self.coordinator["http"] + "/metrics", timeout=5) as answer:
-            for line in answer.read().decode().splitlines():
-                name, _, value = line.rpartition(" ")
-                if name.startswith(("rookery_refusals", "rookery_run_lag")):
-                    found[name.removeprefix("rookery_")] = float(value)
+        (learner,) = re.findall(r"event=http address=(\S+)", self.workers["learner"].said)
+        for who, address in (("", self.coordinator["http"]), ("learner_", learner)):
+            with suppress(OSError), urllib.request.urlopen(f"{address}/metrics", timeout=5) as answer:
+                for line in answer.read().decode().splitlines():
+                    name, _, value = line.rpartition(" ")
+                    if name.startswith(("rookery_refusals", "rookery_run_lag")):
+                        found[who + name.removeprefix("rookery_")] = float(value)
         return found
 
     def trained(self) -> float:
@@ -198,11 +216,11 @@ class Besieged:
 
 
 class Member:
-    """The attackers' own place in a run: joins, heartbeats and leaves as the specification says."""
+    """The attackers' own place in a run: joins, heartbeats and leaves as the specification says, and hears what becomes
+    of its segments, and of its victim's."""
 
-    def __init__(self, context: zmq.Context[Any], address: str) -> None:
-        self._socket = context.socket(zmq.DEALER)
-        self._socket.connect(address)
+    def __init__(self, context: zmq.Context[Any], besieged: Besieged) -> None:
+        self._socket = connect(context, zmq.DEALER, besieged.coordinator["address"], server="coordinator")
         self.token = secrets.token_hex(8)
         who = {"role": "actor", "name": "", "token": self.token, "release": "0", "host": "here", "pid": 1}
         self.welcome: dict[str, Any] = {}
@@ -213,6 +231,12 @@ class Member:
                 self.welcome = answer if answer["type"] == "welcome" else {}
         self.status: dict[str, Any] = {}
         runs.until(lambda: self.beat().get("routes"), what="there is a route")
+        self.target = self._target(besieged)
+        self.told = dict.fromkeys((self.target.name, self.target.victim), (0, ""))
+        """Actor -> how many of its messages were refused, and why the newest was, in its acknowledgements."""
+        self._acks = connect(context, zmq.SUB, self.target.acknowledgements)
+        for actor, incarnation in ((self.target.name, self.target.incarnation), (self.target.victim, 1)):
+            self._acks.setsockopt(zmq.SUBSCRIBE, ack_topic(self.target.policy, actor, incarnation))
 
     def beat(self) -> dict[str, Any]:
         """One heartbeat; the newest `status`."""
@@ -221,6 +245,23 @@ class Member:
             answer = msgpack.unpackb(self._socket.recv())
             self.status = answer if answer["type"] == "status" else self.status
         return self.status
+
+    def misled(self, attack: str) -> list[str]:
+        """Where it is not told why it was refused, or its victim is told of what others sent in its name."""
+        wanted = {kind for one in attack.split() for kind in REASONS.get(one, ())}
+        end = time.monotonic() + _TOLD_WITHIN
+        while wanted.isdisjoint(self._heard()) and wanted and time.monotonic() < end:
+            self.beat()
+        refused, reason = self.told[self.target.victim]
+        found = [f"{self.target.victim} is told that {refused} of its own were refused: {reason}"] if refused else []
+        return found + ([f"its sender is told {self._heard()}"] if wanted and wanted.isdisjoint(self._heard()) else [])
+
+    def _heard(self) -> list[str]:
+        """The kind of the newest refusal of its own, as far as it has heard."""
+        while self._acks.poll(0):
+            ack = msgpack.unpackb(self._acks.recv_multipart()[1])
+            self.told[ack["actor"]] = ack["refused"], ack["reason"]
+        return kinds_in(self.told[self.target.name][1])
 
     def leave(self) -> None:
         """It ends."""
@@ -234,7 +275,7 @@ class Member:
     def _say(self, kind: str, **fields: Any) -> None:
         self._socket.send(msgpack.packb({"type": kind, "schema_number": 2, **fields}))
 
-    def target(self, besieged: Besieged) -> Target:
+    def _target(self, besieged: Besieged) -> Target:
         """What attackers know."""
         specs = self.welcome["specs"][0]
         route = next(route for route in self.status["routes"] if route["policy"] == specs["policy"])
@@ -249,6 +290,7 @@ class Member:
             policy=specs["policy"],
             layout=specs["layout"],
             memory=str(besieged.memory),
+            keys=besieged.keys,
             name=self.welcome["name"],
             incarnation=self.welcome["incarnation"],
             token=self.token,
@@ -312,10 +354,10 @@ def besiege(
     """Each attack (or several in turn: names with a space between) for so long, on the run and, to `compare`, on a
     sink; what did not hold, but for what the summary shows."""
     with _sinking() as sink, ExitStack() as stack:
-        context = zmq.Context[Any](1)
+        context = open_context(besieged.keys, "actor")
         stack.callback(context.destroy, linger=0)
-        member = Member(context, besieged.coordinator["address"])
-        target = replace(member.target(besieged), seconds=seconds)
+        member = Member(context, besieged)
+        target = replace(member.target, seconds=seconds)
         door = f"tcp://{sink}"
         beside = replace(target, control=door, experience=door, weights=door, acknowledgements=door, http=door)
         warm, peak, silent = besieged.sizes(), Counter[str](), Counter[str]()
@@ -339,6 +381,7 @@ def besiege(
             on = _rate(besieged, lambda: _attack(name, target, watch))  # noqa: B023
             found = besieged.ended()
             found += ["a probe of /healthz was not answered"] if silent["healthz"] > 1 else []
+            found += [] if found else member.misled(name)
             after, grown = besieged.counters(), besieged.logs() - log
             most = max((peak[who] - sizes[who] for who in sizes), default=0) / _MIB
             same = replace(beside, rate=on[1].get("messages", 0) / seconds)
@@ -350,6 +393,8 @@ def besiege(
                 f"{key} is {value:.3g}" for key, value in after.items() if key.startswith("run_lag") and value < 0
             ]
             found += ["more than a megabyte of logs"] if grown > _MIB else []
+            wanted = (_UNKNOWN, f"learner_{_UNKNOWN}") if "wrong_keys" in name.split() else ()
+            found += [f"{key} is not counted" for key in wanted if key not in said]
             say(Phase(name, on[1], said, (on[0], off[0]), most, grown, found).row())
             findings += [f"{name}: {one}" for one in found]
             if besieged.ended():
@@ -386,17 +431,27 @@ def audit(besieged: Besieged) -> list[str]:
 @click.option("--actors", default=8, show_default=True, help="Honest ones.")
 @click.option("--world", default="cartpole", show_default=True, help="Or `served`: simulators that actors start.")
 @click.option("--attack", "attacks", multiple=True, help="Only these; may be repeated.")
+@click.option("--keys", "keyed", is_flag=True, help="A run that has keys, and strangers alone.")
 @click.option("--warm-up", default=30.0, show_default=True, help="Seconds before memory is looked at.")
 @click.option("--keep", type=click.Path(path_type=Path), default=None, help="A folder for the run; kept.")
-def main(minutes: float, actors: int, world: str, attacks: tuple[str, ...], warm_up: float, keep: Path | None) -> None:
+def main(
+    minutes: float,
+    actors: int,
+    world: str,
+    attacks: tuple[str, ...],
+    keyed: bool,
+    warm_up: float,
+    keep: Path | None,
+) -> None:
     """Prints the table and what does not hold."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # workers are ended in any case
     with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         os.environ["ROOKERY_MEMORY"] = memory
         folder = keep or Path(name)
         folder.mkdir(exist_ok=True)
-        besieged = Besieged(folder, Path(memory), SIMULATORS if world == "served" else WORLDS[world][0], actors)
-        chosen = attacks or tuple(name for name in ATTACKS if world == "served" or name not in SERVED)
+        besieged = Besieged(folder, Path(memory), SIMULATORS if world == "served" else WORLDS[world][0], actors, keyed)
+        left_out = {*(() if world == "served" else SERVED), *(MEMBERS if keyed else KEYED)}
+        chosen = attacks or tuple(name for name in ATTACKS if name not in left_out)
         with besieged.started():
             time.sleep(warm_up)
             found = besiege(besieged, chosen, 60 * minutes / (2 * len(chosen)), click.echo)

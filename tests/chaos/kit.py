@@ -35,6 +35,8 @@ from tests.chaos.worlds import WORLDS, configuration
 
 __all__ = ["Report", "audit", "chaos"]
 
+_ANYWHERE = ("kill", "stop", "clock", "hostile", "truncate", "kill_all")
+"""Kinds of faults that any ground allows."""
 _LONGEST = 6.0
 """Seconds that a fault lasts at most: longer than a lease."""
 _UNDISTURBED = 3
@@ -153,7 +155,7 @@ def _one(
     went on, if it came to its end."""
     with ground() as place:
         report.missing = place.missing
-        kinds = [kind for kind in KINDS if kind in ("kill", "stop", "clock", "hostile", "kill_all", *place.kinds)]
+        kinds = [kind for kind in KINDS if kind in (*_ANYWHERE, *place.kinds)]
         mark = uuid.uuid4().hex
         scene = Scene(place, configuration(world, steps, seed), mark, say, seconds=seconds, part=_PART)
         if plan is None:

@@ -17,12 +17,15 @@ KINDS = {
     "cut": 3,
     "clock": 3,
     "hostile": 4,
+    "truncate": 2,
     "kill_all": 1,
 }
 """Kind of a fault -> how often it is drawn, as a weight: kill -9, SIGSTOP and SIGCONT, no room on the run's disk, a
 disk that answers nobody for a while, no room for shared memory, a silent cut of the network, a jump of the clocks that
-a worker is told, a hostile peer (attacks.py), and kill -9 of everything at once, after which the same command is given
-again."""
+a worker is told, a hostile peer (attacks.py), an actor's ring that another process makes shorter, and kill -9 of
+everything at once, after which the same command is given again."""
+AT_ONCE = ("kill", "truncate", "kill_all")
+"""Kinds that do not last."""
 OF_ALL = {"full_disk", "slow_disk", "full_memory", "cut", "hostile", "kill_all"}
 """Kinds that meet all workers at once."""
 WORKERS = {"actor": 2, "learner": 2, "coordinator": 1}
@@ -50,7 +53,7 @@ class Fault:
 
     def __str__(self) -> str:
         target = "" if self.kind in OF_ALL and self.phase == "running" else f" {self.role}"
-        lasting = "" if self.kind in ("kill", "kill_all") else f" for {self.seconds:.1f} s"
+        lasting = "" if self.kind in AT_ONCE else f" for {self.seconds:.1f} s"
         return f"{self.kind}{target} {self.phase}+{self.delay:.1f} s{lasting}"
 
 
@@ -68,9 +71,10 @@ def faults(seed: str, kinds: Sequence[str], longest: float, pause: float = 1.5) 
 
 
 def _draw(chance: random.Random, kind: str, phase: str, longest: float, pause: float) -> Fault:
+    role = chance.choices([*ROLES], [*ROLES.values()])[0]
     return Fault(
         kind,
-        chance.choices([*ROLES], [*ROLES.values()])[0],
+        "actor" if kind == "truncate" else role,
         phase,
         chance.randrange(8),
         delay=chance.uniform(0.0, 3.0 if phase == "starting" else 1.0),

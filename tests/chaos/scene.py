@@ -23,7 +23,7 @@ import psutil
 import yaml
 
 from tests.chaos import clocks, witness
-from tests.chaos.attacks import ATTACKS, MEMBERS, SERVED, Target
+from tests.chaos.attacks import ATTACKS, KEYED, MEMBERS, SERVED, Target
 from tests.chaos.ground import Ground
 from tests.chaos.lasting import Awaited, Lasting
 from tests.chaos.plan import OF_ALL, ROLES, WORKERS, Fault
@@ -224,6 +224,8 @@ class Scene:
             return True
         if fault.kind == "hostile":
             return self._attack(fault)
+        if fault.kind == "truncate":
+            return self._wait(popen, lambda: self._truncate(popen, fault))
         if fault.kind in self._lasting or (fault.kind == "full_disk" and "slow_disk" in self._lasting):
             return False  # who fills a disk that does not answer waits himself
         ways: dict[str, tuple[Callable[[], None], Callable[[], None]]] = {
@@ -237,9 +239,22 @@ class Scene:
         begin()
         return True
 
+    def _truncate(self, popen: subprocess.Popen[bytes], fault: Fault) -> bool:
+        """Makes a ring of an actor shorter, once it has one; mostly within its first pages."""
+        pid = self._target(popen, "actor", fault.number, newest=fault.phase == "starting")
+        with suppress(psutil.Error, OSError):
+            files = psutil.Process(pid).open_files() if pid is not None else []
+            rings = [Path(file.path) for file in files if file.path.endswith(".ring")]
+            if rings:
+                os.truncate(rings[0], int(rings[0].stat().st_size * (fault.number / 8) ** 3))
+                return True
+        return False
+
     def _attack(self, fault: Fault) -> bool:
         """A stranger attacks the run where its members were last told to be."""
-        strangers = [name for name in ATTACKS if name not in MEMBERS + SERVED]
+        keys = self.folder / "run-keys"
+        left_out = {*MEMBERS, *SERVED, *(() if keys.exists() else KEYED)}
+        strangers = [name for name in ATTACKS if name not in left_out]
         name = strangers[(fault.number + sum(self.thrown.values())) % len(strangers)]
         try:
             place = json.loads((self.folder / "coordinator.json").read_text())
@@ -248,7 +263,8 @@ class Scene:
         except (OSError, ValueError, StopIteration):
             return False
         doors = {door: route[door] for door in ("experience", "weights", "acknowledgements")}
-        target = Target(place["address"], **doors, http=place["http"], policy=route["policy"], seconds=fault.seconds)
+        known = {"http": place["http"], "policy": route["policy"], "keys": str(keys)}
+        target = Target(place["address"], **doors, **known, seconds=fault.seconds)
         command = [*self.ground.on, sys.executable, "-m", "tests.chaos.attacks", name]
         attacker = subprocess.Popen(
             command,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.attacks import ATTACKS, SERVED
+from tests.chaos.attacks import ATTACKS, KEYED, SERVED
 from tests.chaos.hostile import SIMULATORS, Besieged, audit, besiege
 from tests.faults import kinds_in
 from tests.flows import runs
@@ -21,7 +21,20 @@ def test_hostile_peers_harm_only_themselves(
     data = runs.paced(tmp_path, 0, pause=0.004, num_learner_processes=1)
     besieged = Besieged(tmp_path, memory_dir, data, actors=2)
     with besieged.started():
-        found = besiege(besieged, [" ".join(name for name in ATTACKS if name not in SERVED)], 3.0, print, compare=False)
+        attacks = " ".join(name for name in ATTACKS if name not in SERVED + KEYED)
+        found = besiege(besieged, [attacks], 3.0, print, compare=False)
+    assert found + audit(besieged) == [], capsys.readouterr().out
+
+
+@pytest.mark.chaos
+def test_a_flood_of_wrong_keys_harms_nobody_and_is_counted(
+    tmp_path: Path, memory_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whole handshakes at all doors of a run with keys, some hundred a second."""
+    data = runs.paced(tmp_path, 0, pause=0.004, num_learner_processes=1)
+    besieged = Besieged(tmp_path, memory_dir, data, actors=1, keyed=True)
+    with besieged.started():
+        found = besiege(besieged, ["wrong_keys"], 2.0, print, compare=False)
     assert found + audit(besieged) == [], capsys.readouterr().out
 
 
