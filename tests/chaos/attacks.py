@@ -546,7 +546,7 @@ MEMBERS = ("repeats", "rows", "forged", "future", "rings")
 SERVED = ("hellos",)
 """Those on an actor that serves simulators."""
 KEYED = ("wrong_keys",)
-"""Those on a run that has keys; the others' words are heard by one without."""
+"""Those on a run that has keys."""
 REASONS = {
     "rows": {
         "segment_last_observation_missing",
@@ -558,7 +558,7 @@ REASONS = {
     "future": {"segment_version_not_published", "segment_versions_reversed"},
     "rings": {"ring_header_damaged", "ring_name_invalid", "shared_memory_unopenable", "shared_memory_not_plain_file"},
 }
-"""What a member that does so is told in its acknowledgements: kinds, of which the newest is any."""
+"""The kinds of refusals of which a member that attacks so is told the newest, in its acknowledgements."""
 
 
 def _main() -> None:
