@@ -27,6 +27,7 @@ def test_hostile_peers_harm_only_themselves(
 
 
 @pytest.mark.chaos
+@pytest.mark.slow
 def test_a_flood_of_wrong_keys_harms_nobody_and_is_counted(
     tmp_path: Path, memory_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
