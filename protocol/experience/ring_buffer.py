@@ -176,7 +176,7 @@ class Ring:
             return True
         if memory.short:  # the writer, and whoever maps it later, must know before they find zeros there
             os.pwrite(memory.descriptor, bytes(len(_MAGIC)), 0)
-            memory.mend()
+            os.ftruncate(memory.descriptor, memory.size)
         return bytes(memory.buffer[: len(_MAGIC)]) == _MAGIC
 
     def reading(self) -> AbstractContextManager[None]:

@@ -123,10 +123,6 @@ class SharedFile:
         """Whether somebody made the file shorter: reading what is mapped beyond its end would kill the process."""
         return os.fstat(self._descriptor).st_size < self.size
 
-    def mend(self) -> None:
-        """Gives a file that somebody made shorter its size back, with zeros."""
-        os.ftruncate(self._descriptor, self.size)
-
     def close(self) -> None:
         """Unmaps and gives up the lock; may be called twice."""
         if self._descriptor < 0:

@@ -201,7 +201,7 @@ class SharedSnapshot:
         for i in range(len(self._copies)):
             words[16 + i * _WORDS + _SEQUENCE] = secrets.randbits(48) | 1  # no reader has seen it before
         os.pwrite(self._memory.descriptor, words.tobytes(), 0)
-        self._memory.mend()
+        os.ftruncate(self._memory.descriptor, self._memory.size)
 
     def _forget(self) -> None:
         self._copies, self._words = [], []

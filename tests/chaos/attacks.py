@@ -494,8 +494,8 @@ def http(target: Target) -> Sent:
 
 
 def rings(target: Target) -> Sent:
-    """Segments in files that are no rings: one with a wrong header that shrinks, a link, a pipe, none, a device, one that
-    no memory can hold."""
+    """Segments in files that are no rings: one with a wrong header that shrinks, a link, a pipe, one that no memory can
+    hold, none, a device."""
     folder = Path(target.memory)
     stem = f"rookery-{target.run}-{target.name}.{target.incarnation}-{target.policy}"
     shrunk, link, pipe, vast = (folder / f"{stem}{end}" for end in (".ring", "l.ring", "p.ring", "v.ring"))
