@@ -152,8 +152,6 @@ class IMPALA(Streamed):
     normalize_advantage: ClassVar[bool] = False
     priority_alpha: ClassVar[float] = 0.0
     priority_beta: ClassVar[float] = 0.0
-    segments: int | None = Field(default=10, ge=1)
-    """Segments in a batch (RLlib: 500 rows); None: as many as one actor has streams of this policy."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
