@@ -251,7 +251,6 @@ SENTENCES: dict[str, dict[str, str]] = {
         "no_actor_left_for_simulators": "environment.settings.internal is {value} but the run has {count} actors, so none would serve simulators; raise actors or lower environment.settings.internal",
         "no_behaviors_after_reset": "{environment} has no behaviors after its first reset; let its agents be there from the start",
         "no_recorded_segments": "{file} holds no recorded segments; give the folder of a run with policy.record",
-        "no_room_for_segments": "policy {policy!r} has no room for segments; raise credits",
         "no_scripted_player": "policy {policy!r}: {environment} has no scripted player; give another algorithm.entry",
         "no_source_of_experience": "policy {policy!r} has no dataset and the run no actors, so there is nothing to learn from; set policy.dataset, or raise actors",
         "no_terminal_to_show": "this is no terminal to show anything in; give -o FILE.gif",

@@ -14,6 +14,7 @@ import zmq
 
 from protocol.experience.shared_obs import SharedObsWriter
 from protocol.messages.core import CommonRows, Route
+from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import connect
 
 __all__ = ["Connection", "ConnectionPool"]
@@ -63,10 +64,10 @@ class Connection:
 
 
 class ConnectionPool:
-    """All of one process. A peer that was started again is another place."""
+    """All of one process, and what it refuses of what comes back. A peer that was started again is another place."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        self._context = context
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], refusals: RefusalLog | None = None) -> None:
+        self.context, self.refusals = context, refusals or RefusalLog()
         self._open: dict[tuple[str, int, int], Connection] = {}
 
     def take(self, route: Route) -> Connection:
@@ -75,7 +76,7 @@ class ConnectionPool:
         place = (route.experience, relay, 0 if relay else route.incarnation)
         outlet = self._open.get(place)
         if outlet is None:
-            outlet = self._open[place] = Connection(self._context, route)
+            outlet = self._open[place] = Connection(self.context, route)
         outlet.users += 1
         return outlet
 

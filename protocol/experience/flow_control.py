@@ -105,7 +105,7 @@ class CreditWindow:
             raise ConfigurationError(
                 "credits_exceed_socket_queue", credits=credits, limit=HIGH_WATER, key="policy.credits"
             )
-        self._blocks, self._credits = blocks, credits
+        self.blocks, self._credits = blocks, credits
         self._flow = flow
         self._keeps = mode == "replay"
         self._free: deque[int] = deque(range(blocks))
@@ -113,6 +113,8 @@ class CreditWindow:
         self._flight: deque[Block] = deque()
         self._kept: deque[Block] = deque()
         self._waiting = self._travelling = self._settled = self._announced = 0
+        self.next = 1
+        """The number of the next segment."""
         self.dropped = {"overwritten": 0, "no_credit": 0}
 
     @classmethod
@@ -134,7 +136,7 @@ class CreditWindow:
         Segments are settled in order and stay in the ring until then: all that is settled between a segment's end and
         its own settlement shared the ring with it.
         """
-        most = self._blocks * segments
+        most = self.blocks * segments
         return Bounds(self._credits, self._credits * segments, most, most - segments)
 
     @property
@@ -196,14 +198,14 @@ class CreditWindow:
             return self._drop(self._backlog.pop(), "no_credit")
         return None
 
-    def finish(self, block: Block) -> None:
-        """A block was written; it waits to be announced."""
-        self._backlog.append(block)
-        self._waiting += block.segments
-
-    def return_(self, index: int) -> None:
-        """A block was taken and nothing was written to it."""
-        self._free.appendleft(index)
+    def finish(self, index: int, segments: int) -> None:
+        """A block was written: its segments get the next numbers and wait to be announced; without any it is free."""
+        if not segments:
+            self._free.appendleft(index)
+            return
+        self._backlog.append(Block(index, self.next, self.next + segments - 1))
+        self.next += segments
+        self._waiting += segments
 
     def announce(self) -> list[Block]:
         """The blocks that may be announced now; they are in flight from here on."""

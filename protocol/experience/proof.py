@@ -7,14 +7,25 @@ that somebody else made.
 from __future__ import annotations
 
 import hmac
+from dataclasses import dataclass
 from hashlib import blake2b
 
 from protocol.errors import WireError
 from protocol.messages.core import Segments
 
-__all__ = ["ProofCheck", "proof_of"]
+__all__ = ["ActorIdentity", "ProofCheck", "proof_of"]
 
 _MOST_KNOWN = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ActorIdentity:
+    """What an actor is to learners, as welcomed."""
+
+    run: str
+    name: str
+    incarnation: int
+    proof: str
 
 
 def proof_of(secret: str, run: str, actor: str, incarnation: int) -> str:

@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Container, Mapping, Set
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,10 @@ from numpy.typing import NDArray
 
 from protocol.errors import RookeryError, SharedMemoryError, WireError
 from protocol.experience.ack_publisher import ack_topic
+from protocol.experience.connections import ConnectionPool
 from protocol.experience.flow_control import Block, CreditWindow
 from protocol.experience.layout import Layout
+from protocol.experience.proof import ActorIdentity
 from protocol.experience.ring_buffer import FINISHED, Ring
 from protocol.experience.sender import LARGEST_ACK, ExperienceSender
 from protocol.experience.shared_obs import COMMON, SharedObsWriter
@@ -32,41 +35,44 @@ from protocol.messages.core import Ack, Route
 from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import connect, poll, try_receive
 
-__all__ = ["MemberTracker", "finished_beyond", "resend_predecessor", "rings_left_behind", "rings_of"]
+__all__ = ["MemberTracker", "finished_beyond", "resend_predecessor", "ring_path", "rings_before", "rings_left_behind"]
 
 log = logging.getLogger(__name__)
 
 
-def rings_of(run: str, actor: str, before: int, policy: str) -> list[tuple[int, Path]]:
-    """(incarnation, file) of the rings that incarnations of `actor` earlier than `before` left on this node."""
-    name = re.compile(re.escape(f"{PREFIX}{run}-{actor}.") + r"(\d+)-" + re.escape(policy) + r"\.ring")
-    matches = ((name.fullmatch(path.name), path) for path in files(run))
+def ring_path(actor: ActorIdentity, policy: str) -> Path:
+    """The file of `actor`'s ring for segments of `policy`."""
+    return memory_dir() / f"{PREFIX}{actor.run}-{actor.name}.{actor.incarnation}-{policy}.ring"
+
+
+def rings_before(actor: ActorIdentity, policy: str) -> list[tuple[int, Path]]:
+    """(incarnation, file) of the rings that earlier incarnations of `actor` left on this node."""
+    name = re.compile(re.escape(f"{PREFIX}{actor.run}-{actor.name}.") + r"(\d+)-" + re.escape(policy) + r"\.ring")
+    matches = ((name.fullmatch(path.name), path) for path in files(actor.run))
     found = [(int(match[1]), path) for match, path in matches if match is not None]
-    return sorted((incarnation, path) for incarnation, path in found if incarnation < before)
+    return sorted((incarnation, path) for incarnation, path in found if incarnation < actor.incarnation)
 
 
 def resend_predecessor(
     context: zmq.Context[zmq.Socket[bytes]],
-    run: str,
-    actor: str,
-    before: int,
+    actor: ActorIdentity,
     route: Route,
     layout: Layout,
     block: int,
     counters: Counters,
-    proof: str,
     seconds: float,
     on_wait: Callable[[], None],
     common: Layout | None = None,
 ) -> int:
-    """Sends what the rings of earlier incarnations hold beyond what the learner at `route` settled, and removes them.
-    `counters` are not the present incarnation's, whose levels would be mixed up; `proof` is. `common`: the layout of
-    what agents see in common, if they do; its rings stay, as other policies' segments refer to them too.
+    """Sends what the rings of `actor`'s earlier incarnations hold beyond what the learner at `route` settled, and
+    removes them. `counters` are not its own, whose levels would be mixed up. `common`: the layout of what agents see in
+    common, if they do; its rings stay, as other policies' segments refer to them too.
 
     Returns how many segments it delivered; what cannot be delivered in `seconds` stays where it is, and is told.
     """
     delivered = 0
-    for incarnation, path in rings_of(run, actor, before, route.policy):
+    for incarnation, path in rings_before(actor, route.policy):
+        before = replace(actor, incarnation=incarnation)
         end = time.monotonic() + seconds
         try:
             ring = Ring.attach(path, layout)
@@ -75,10 +81,10 @@ def resend_predecessor(
                 "event=predecessor_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault.coded
             )
             continue
-        settled = _settled(context, route, actor, incarnation, seconds, on_wait)
+        settled = _settled(context, route, before, seconds, on_wait)
         blocks = _blocks(ring, settled or 0, layout, block)
         try:
-            moments = _moments(run, actor, incarnation, common, ring, blocks, block)
+            moments = None if common is None else _moments(before, common, ring, blocks, block)
         except RookeryError as fault:
             log.warning(
                 "event=predecessor_lost policy=%s incarnation=%d reason=%s", route.policy, incarnation, fault.coded
@@ -87,9 +93,8 @@ def resend_predecessor(
             continue
         count = sum(each.segments for each in blocks)
         credit = CreditWindow.of_flight(ring.slots // block, blocks)
-        sender = ExperienceSender(
-            context, run, actor, incarnation, route.policy, ring, credit, block, counters, proof, common=moments
-        )
+        connections = ConnectionPool(context)
+        sender = ExperienceSender(connections, before, route.policy, ring, credit, counters, common=moments)
         whole = False
         try:
             if settled is not None:
@@ -106,14 +111,9 @@ def resend_predecessor(
     return delivered
 
 
-def _moments(
-    run: str, actor: str, incarnation: int, common: Layout | None, ring: Ring, blocks: list[Block], size: int
-) -> SharedObsWriter | None:
-    """The moments that `blocks` refer to, held for them; None where nothing is common. Raises RookeryError if they are
-    not all there."""
-    if common is None:
-        return None
-    path = memory_dir() / f"{PREFIX}{run}-{actor}.{incarnation}-{COMMON}.ring"
+def _moments(actor: ActorIdentity, common: Layout, ring: Ring, blocks: list[Block], size: int) -> SharedObsWriter:
+    """The moments that `blocks` refer to, held for them. Raises RookeryError if they are not all there."""
+    path = ring_path(actor, COMMON)
     moments = SharedObsWriter.inherited(Ring.attach(path, common))
     for block in blocks:
         slots = slice(block.index * size, (block.index + 1) * size)
@@ -138,15 +138,14 @@ def _blocks(ring: Ring, settled: int, layout: Layout, block: int) -> list[Block]
 def _settled(
     context: zmq.Context[zmq.Socket[bytes]],
     route: Route,
-    actor: str,
-    incarnation: int,
+    actor: ActorIdentity,
     seconds: float,
     on_wait: Callable[[], None],
 ) -> int | None:
-    """What the learner has of this incarnation, which it says to every subscriber at once; None if it does not."""
+    """What the learner has of `actor`, which it says to every subscriber at once; None if it does not."""
     end, refusals = time.monotonic() + seconds, RefusalLog()
     socket = connect(context, zmq.SUB, route.acknowledgements, largest=LARGEST_ACK)
-    socket.setsockopt(zmq.SUBSCRIBE, ack_topic(route.policy, actor, incarnation))
+    socket.setsockopt(zmq.SUBSCRIBE, ack_topic(route.policy, actor.name, actor.incarnation))
     try:
         while time.monotonic() < end:
             poll([socket], 50)
@@ -159,7 +158,7 @@ def _settled(
             except WireError as fault:
                 refusals.tell("message_refused", fault.kind, fault.coded, policy=route.policy)
                 continue
-            if isinstance(ack, Ack) and (ack.actor, ack.incarnation) == (actor, incarnation):
+            if isinstance(ack, Ack) and (ack.actor, ack.incarnation) == (actor.name, actor.incarnation):
                 return ack.acknowledged
         return None
     finally:

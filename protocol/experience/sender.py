@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from protocol.errors import WireError
 from protocol.experience.ack_publisher import ack_topic
-from protocol.experience.block_writer import BlockWriter
 from protocol.experience.connections import Connection, ConnectionPool
 from protocol.experience.flow_control import ActorPacer, Block, CreditWindow, SendCoalescer
+from protocol.experience.proof import ActorIdentity
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.shared_obs import SharedObsWriter
 from protocol.memory.counters import Counters
@@ -28,7 +28,6 @@ from protocol.messages import compression
 from protocol.messages.codec import around, decode, encode, packed
 from protocol.messages.core import Ack, Route, Segments
 from protocol.messages.versioning import spoken_with
-from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import connect, poll, send_nowait, try_receive
 
 __all__ = ["LARGEST_ACK", "ExperienceSender"]
@@ -48,44 +47,34 @@ _MOST_PATIENCE = 160.0
 
 
 class ExperienceSender:
-    """One actor's segments of one policy, in blocks of `block` slots; the fields `compress` travel compressed."""
+    """Segments of `policy` that `actor` writes to `ring`, in blocks as `credit` allows. The fields `compress` travel
+    compressed; `common`: what segments refer to."""
 
     def __init__(
         self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        run: str,
-        actor: str,
-        incarnation: int,
+        connections: ConnectionPool,
+        actor: ActorIdentity,
         policy: str,
         ring: Ring,
         credit: CreditWindow,
-        block: int,
         counters: Counters,
-        proof: str,
         compress: Sequence[str] = (),
         common: SharedObsWriter | None = None,
-        outlets: ConnectionPool | None = None,
-        refusals: RefusalLog | None = None,
     ) -> None:
         compression.check_fields(compress, ring.layout)
         compression.check_package(compress)
-        self._context = context
-        self._run, self._actor, self._incarnation, self._policy = run, actor, incarnation, policy
-        self._proof = proof
-        self.ring = ring
-        self._credit = credit
+        self._connections, self._actor, self._policy = connections, actor, policy
+        self.ring, self._credit, self._counters = ring, credit, counters
         self._pace = ActorPacer(time.monotonic()) if credit.paced else None
-        self._blocks = BlockWriter(ring, credit, block)
-        self._counters = counters
+        self._block = ring.slots // credit.blocks
         kinds = ("produced", "backlog", "flight", "refused_messages", *(f"dropped.{cause}" for cause in credit.dropped))
         self._named = {kind: f"{kind}.{policy}" for kind in kinds}
         self._compress = list(compress)
         self._common = common
         alone = common is not None  # a message brings the moments of its block
-        self._held = SendCoalescer(credit, block, block * ring.layout.segment_bytes, alone)
+        self._held = SendCoalescer(credit, self._block, self._block * ring.layout.segment_bytes, alone)
         self._route: Route | None = None
         self._inline = False
-        self._outlets = outlets or ConnectionPool(context)
         self._outlet: Connection | None = None
         self._generation = 0
         """Of the outlet, when everything was sent that may have been lost with an earlier one."""
@@ -95,13 +84,12 @@ class ExperienceSender:
         self._heard_at = 0.0
         self._looked_at = 0.0
         self._patience = 0.0
-        self._refusals = refusals or RefusalLog()
         self._refused = (0, 0)
         """The learner's incarnation that told it last, and how many messages that one has refused."""
         self._header: Segments | None = None
         self._said: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
         """What comes before and behind `after` in a header, by its `count` and `resent`."""
-        bounds = credit.bounds(block)
+        bounds = credit.bounds(self._block)
         log.info(
             "event=ring policy=%s segments=%d most_in_flight=%d most_behind=%d mebibytes=%.1f",
             policy,
@@ -119,18 +107,20 @@ class ExperienceSender:
             self._receive_acks(0)
         if self._pace is not None and self._credit.backlog:
             self._keep_pace(self._pace, on_wait)
-        slots = self._blocks.take()
-        if slots is None:
+        index = self._credit.take()
+        if index is None:
             start = time.monotonic()
             try:
-                while (slots := self._blocks.take()) is None:
-                    self._send_held()
+                while (index := self._credit.take()) is None:
+                    self._send(self._held.runs())
                     self._receive_acks(_WAIT_MS)
                     on_wait()
                     self._check_whole()
                     start = self._count_wait(start)  # whoever looks sees what is waited for
             finally:
                 self._count_wait(start)
+        slots = slice(index * self._block, (index + 1) * self._block)
+        self.ring.begin(slots)
         self._held.begin(slots, time.monotonic())
         return slots
 
@@ -139,7 +129,7 @@ class ExperienceSender:
         start = time.monotonic()
         try:
             while self._credit.backlog and (seconds := pace.wait(start)):
-                self._send_held()
+                self._send(self._held.runs())
                 self._receive_acks(min(_WAIT_MS, math.ceil(1000 * seconds)))
                 on_wait()
                 start = self._count_wait(start)
@@ -158,13 +148,14 @@ class ExperienceSender:
         """The block in `slots` is whole, with so many rows and rows of history, one number for all or one a slot.
 
         Its segments get the next numbers and are announced as credit allows; slots without a row are no segments."""
-        count = self._blocks.finish(slots, valid, before)
+        count = self.ring.finish(slots, self._credit.next, valid, before)
+        self._credit.finish(slots.start // self._block, count)
         self._held.finish(slots, time.monotonic())
         if count:
             self._counters.add(self._named["produced"], count)
             self._announce_new()
             if not self._held.waits:
-                self._send_held()
+                self._send(self._held.runs())
             if self._credit.backlog:
                 self._receive_acks(0)  # credit may be back already
             self._levels()
@@ -179,9 +170,9 @@ class ExperienceSender:
         self._held.travel(inline)
         self._header = self._describe(route, inline)
         self._said.clear()
-        self._acks = connect(self._context, zmq.SUB, route.acknowledgements, largest=LARGEST_ACK)
-        self._acks.setsockopt(zmq.SUBSCRIBE, ack_topic(self._policy, self._actor, self._incarnation))
-        self._outlet, self._heard = self._outlets.take(route), 0
+        self._acks = connect(self._connections.context, zmq.SUB, route.acknowledgements, largest=LARGEST_ACK)
+        self._acks.setsockopt(zmq.SUBSCRIBE, ack_topic(self._policy, self._actor.name, self._actor.incarnation))
+        self._outlet, self._heard = self._connections.take(route), 0
         self._announce_again(0)
         self._patience = _RESEND_AFTER
         self.pump()
@@ -191,7 +182,7 @@ class ExperienceSender:
         self._check_whole()
         self._receive_acks(0)
         self._announce_new()
-        self._send_held()
+        self._send(self._held.runs())
         self._levels()
 
     def drain(self, seconds: float, on_wait: Callable[[], object]) -> bool:
@@ -209,9 +200,9 @@ class ExperienceSender:
 
     def disconnect(self, linger: float = 0.0) -> None:
         """Closes the sockets, giving queued headers up to `linger` seconds; the ring stays."""
-        self._send_held()
+        self._send(self._held.runs())
         if self._outlet is not None:
-            self._outlets.leave(self._outlet, int(linger * 1000))
+            self._connections.leave(self._outlet, int(linger * 1000))
         if self._acks is not None:
             self._acks.close(linger=0)
         self._outlet = self._acks = None
@@ -247,11 +238,6 @@ class ExperienceSender:
             self._announce_again(self._heard)
         self._held.add(self._credit.announce())
 
-    def _send_held(self) -> None:
-        if self._held:
-            for first, last in self._held.runs():
-                self._announce(first, resent=False, last=last)
-
     def _announce_again(self, beyond: int) -> None:
         """Everything in flight with numbers beyond `beyond`, in order, over a connection in which nothing of it waits,
         so that a queue never holds more than the credit."""
@@ -259,35 +245,36 @@ class ExperienceSender:
         self._generation = self._outlet.generation
         self._heard_at = time.monotonic()
         self._held.runs()  # they are in flight, too
-        for block in self._credit.again(beyond):
-            self._announce(block, resent=True)
-            self._counters.add(f"resent.{self._policy}", block.segments)
+        again = self._credit.again(beyond)
+        self._send(((block, block) for block in again), resent=True)
+        self._counters.add(f"resent.{self._policy}", sum(block.segments for block in again))
 
-    def _announce(self, block: Block, resent: bool, last: Block | None = None) -> None:
-        """One message for `block`, or for all blocks from there to `last`, which lie side by side."""
-        assert self._outlet is not None
-        assert self._header is not None
-        last, ring, layout = last or block, self.ring, self.ring.layout
-        slots = slice(self._blocks.slots(block.index).start, self._blocks.slots(last.index).stop)
-        whole = last.last - block.first + 1 == slots.stop - slots.start
-        records = ring.table[slots] if whole else ring.segments(slots)
-        moments: list[Any] = []
-        if self._common is not None and self._inline:
-            place, moments = self._outlet.common(self._common, (ring.nonce, slots.start))
-            update = {"after": block.after, "resent": resent, "count": len(records), "common": place}
-            header = encode(self._header.model_copy(update=update))
-        else:
-            header = self._head(block.after, resent, len(records))
-        frames: list[bytes | memoryview] = [header, records.tobytes()]
-        if self._inline:  # without a copy, as a block in flight is never overwritten, unless some slots are no segments
-            where = slots if whole else records["slot"]
-            columns = ((field.name, _bytes_of(ring.columns[field.name][where])) for field in layout.fields)
-            frames += [compression.compress(data) if name in self._compress else data for name, data in columns]
-            frames += moments
-        try:
-            send_nowait(self._outlet.socket, frames, copy=not self._inline)
-        except zmq.Again:  # cannot be: fewer messages are in flight than a queue holds
-            self._counters.add("push_full")
+    def _send(self, runs: Iterable[tuple[Block, Block]], resent: bool = False) -> None:
+        """A message for each run of blocks that lie side by side, told by the first and the last of them."""
+        ring = self.ring
+        for first, last in runs:
+            assert self._outlet is not None
+            assert self._header is not None
+            slots = slice(first.index * self._block, (last.index + 1) * self._block)
+            whole = last.last - first.first + 1 == slots.stop - slots.start
+            records = ring.table[slots] if whole else ring.segments(slots)
+            moments: list[Any] = []
+            if self._common is not None and self._inline:
+                place, moments = self._outlet.common(self._common, (ring.nonce, slots.start))
+                update = {"after": first.after, "resent": resent, "count": len(records), "common": place}
+                header = encode(self._header.model_copy(update=update))
+            else:
+                header = self._head(first.after, resent, len(records))
+            frames: list[bytes | memoryview] = [header, records.tobytes()]
+            if self._inline:  # without a copy, as a block in flight is never overwritten, unless some are no segments
+                where = slots if whole else records["slot"]
+                columns = ((field.name, _bytes_of(ring.columns[field.name][where])) for field in ring.layout.fields)
+                frames += [compression.compress(data) if name in self._compress else data for name, data in columns]
+                frames += moments
+            try:
+                send_nowait(self._outlet.socket, frames, copy=not self._inline)
+            except zmq.Again:  # cannot be: fewer messages are in flight than a queue holds
+                self._counters.add("push_full")
 
     def _head(self, after: int, resent: bool, count: int) -> bytes:
         """The header of a message, of which only the number `after` is encoded each time."""
@@ -303,13 +290,13 @@ class ExperienceSender:
         ring = self.ring
         return Segments(
             schema_number=spoken_with(route),
-            run=self._run,
-            actor=self._actor,
-            incarnation=self._incarnation,
-            proof=self._proof,
+            run=self._actor.run,
+            actor=self._actor.name,
+            incarnation=self._actor.incarnation,
+            proof=self._actor.proof,
             policy=self._policy,
             layout=ring.layout.hash,
-            count=self._blocks.block,
+            count=self._block,
             inline=inline,
             ring="" if inline else str(ring.path),
             nonce="" if inline else ring.nonce,
@@ -339,20 +326,21 @@ class ExperienceSender:
             self._recover(newest.announced)
             self._announce_new()
             if not self._held.waits:
-                self._send_held()
+                self._send(self._held.runs())
             self._levels()
 
     def _ack(self, frames: list[bytes]) -> Ack | None:
         """The acknowledgement in a message, or None: one that cannot be believed is counted and told once."""
         try:
             ack, _ = decode(frames[1:])
-            if not isinstance(ack, Ack) or (ack.actor, ack.incarnation) != (self._actor, self._incarnation):
+            mine = (self._actor.name, self._actor.incarnation)
+            if not isinstance(ack, Ack) or (ack.actor, ack.incarnation) != mine:
                 raise WireError("message_not_an_acknowledgement", message=ack.type)
             if ack.acknowledged > self._credit.announced:
                 raise WireError("acknowledgement_never_announced", value=ack.acknowledged)
         except WireError as fault:
             self._counters.add("refused_acks")
-            self._refusals.tell("message_refused", fault.kind, fault.coded, policy=self._policy)
+            self._connections.refusals.tell("message_refused", fault.kind, fault.coded, policy=self._policy)
             return None
         return ack
 
@@ -363,7 +351,7 @@ class ExperienceSender:
         if ack.refused > before:
             self._counters.add(self._named["refused_messages"], ack.refused - before)
             kind = WireError.heard(ack.reason).kind
-            self._refusals.tell("segments_refused", kind, ack.reason, policy=self._policy)
+            self._connections.refusals.tell("segments_refused", kind, ack.reason, policy=self._policy)
 
     def _recover(self, heard: int) -> None:
         """Announces again what, as acknowledgements keep saying for longer than a beacon takes, never arrived."""

@@ -24,6 +24,7 @@ from protocol.config.run import Run
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
 from protocol.experience.connections import ConnectionPool
+from protocol.experience.proof import ActorIdentity
 from protocol.experience.sender import ExperienceSender
 from protocol.memory.counters import Counters
 from protocol.spaces import parse_world
@@ -54,14 +55,14 @@ class Replaying:
         folder = run_dir_of(welcome)
         path = folder / "counters" / f"{welcome.name}.{welcome.incarnation}" if folder else None
         self._counters = Counters(path, *ActorReport.names(list(self._plans)))
-        outlets = ConnectionPool(context)
+        connections = ConnectionPool(context)
+        me = ActorIdentity(welcome.run, welcome.name, welcome.incarnation, welcome.proof)
         self._senders = {
             name: ExperienceSender(
-                context, welcome.run, welcome.name, welcome.incarnation, name, plan.ring(None, self._counters),
-                plan.credit(), plan.block, self._counters, welcome.proof, outlets=outlets,
+                connections, me, name, plan.ring(None, self._counters), plan.credit(), self._counters
             )
             for name, plan in self._plans.items()
-        }  # fmt: skip
+        }
         self._seen: object = None
         self._due = time.monotonic() + period * np.random.default_rng(welcome.index).random()
         self._made = 0

@@ -15,7 +15,9 @@ import zmq
 from protocol.config.run import EnvironmentConfig
 from protocol.control.server import ControlServer
 from protocol.errors import RookeryError, WireError
+from protocol.experience.connections import ConnectionPool
 from protocol.experience.flow_control import CreditWindow
+from protocol.experience.proof import ActorIdentity
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
@@ -88,10 +90,9 @@ class Ends:
             self._worker = self._to(stack, zmq.DEALER, addresses[0])
             ring = Ring.create(None, LAYOUT, 12)
             counters = Counters(None, *ActorReport.names([POLICY]))
-            credit = CreditWindow(12, 10, 1, "stream", "block")
-            self._sender = ExperienceSender(
-                self._context, RUN, ACTOR, 1, POLICY, ring, credit, 2, counters, PROOF, refusals=RefusalLog()
-            )
+            credit = CreditWindow(6, 5, 1, "stream", "block")
+            me = ActorIdentity(RUN, ACTOR, 1, PROOF)
+            self._sender = ExperienceSender(ConnectionPool(self._context), me, POLICY, ring, credit, counters)
             stack.callback(self._sender.close)
             nowhere = {"experience": "tcp://127.0.0.1:1", "acknowledgements": addresses[4]}
             self._sender.route(ROUTE.model_copy(update=nowhere), inline=True)

@@ -15,9 +15,10 @@ import zmq
 from zmq.utils.garbage import gc as garbage_collector
 
 from protocol.experience.ack_publisher import Window
+from protocol.experience.connections import ConnectionPool
 from protocol.experience.flow_control import CreditWindow
 from protocol.experience.layout import Field, Layout
-from protocol.experience.proof import proof_of
+from protocol.experience.proof import ActorIdentity, proof_of
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import Arrival, ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
@@ -54,9 +55,9 @@ LEARNER_COUNTERS = [
 ]
 
 
-def prove(actor: str = "actor-0", incarnation: int = 1) -> str:
-    """What the coordinator would welcome it with."""
-    return proof_of(SECRET, RUN, actor, incarnation)
+def identity(actor: str = "actor-0", incarnation: int = 1) -> ActorIdentity:
+    """As the coordinator would welcome it."""
+    return ActorIdentity(RUN, actor, incarnation, proof_of(SECRET, RUN, actor, incarnation))
 
 
 def a_route(**changes: Any) -> Route:
@@ -158,17 +159,9 @@ class Actor:
         self.ring = Ring.create(path, layout, blocks * BLOCK)
         credit = CreditWindow(blocks, credits, 1, "stream", flow)  # type: ignore[arg-type]
         self.counters = sender_counters()
+        connections = ConnectionPool(self.context)
         self.sender = ExperienceSender(
-            self.context,
-            RUN,
-            name,
-            incarnation,
-            POLICY,
-            self.ring,
-            credit,
-            BLOCK,
-            self.counters,
-            prove(name, incarnation),
+            connections, identity(name, incarnation), POLICY, self.ring, credit, self.counters
         )
         self.written = 0
 

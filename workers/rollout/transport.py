@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +16,12 @@ from numpy.typing import NDArray
 from protocol.config.run import Run
 from protocol.errors import Timeout, TrainingFault
 from protocol.experience.connections import ConnectionPool
-from protocol.experience.recovery import resend_predecessor, rings_of
+from protocol.experience.proof import ActorIdentity
+from protocol.experience.recovery import resend_predecessor, ring_path, rings_before
 from protocol.experience.sender import ExperienceSender
 from protocol.experience.shared_obs import COMMON
 from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX, memory_dir, unlink_if_unused
+from protocol.memory.shared_file import unlink_if_unused
 from protocol.messages.core import Status, Welcome
 from protocol.weights.manifest import Manifest
 from protocol.weights.publisher import WeightSubscriber
@@ -60,14 +60,26 @@ class ActorTransport:
         common: SharedObservationPlan | None,
         counters: Counters,
     ) -> None:
-        self._life, self._welcome, self._run, self._plans = life, welcome, run, plans
-        self._counters = counters
+        self._life, self._run, self._plans, self._counters = life, run, plans, counters
+        me = self._me = ActorIdentity(welcome.run, welcome.name, welcome.incarnation, welcome.proof)
         self.subscribers = {
             name: WeightSubscriber(life.context, name, manifest, run.transport) for name, manifest in manifests.items()
         }
-        self.common = None if common is None else common.writer(self._memory(COMMON))
-        self._outlets = ConnectionPool(life.context)
-        self.senders = {name: self._sender(plan) for name, plan in plans.items()}
+        self.common = None if common is None else common.writer(ring_path(me, COMMON))
+        connections = ConnectionPool(life.context, life.vitals.refusals)
+        self.senders = {
+            name: ExperienceSender(
+                connections,
+                me,
+                name,
+                plan.ring(ring_path(me, name), counters),  # also where nobody shares it, as it survives this process
+                plan.credit(),
+                counters,
+                plan.config.compress,
+                self.common,
+            )
+            for name, plan in plans.items()
+        }
         self._seen: object = None
         self._unsettled = False
         """Whether a learner's beacon is still to come, which says how to send to it."""
@@ -136,30 +148,28 @@ class ActorTransport:
 
     def resend_inherited(self, check: Callable[[], None]) -> None:
         """Sends what an earlier incarnation finished, to learners that cannot take it from its memory themselves."""
-        client, welcome = self._life.client, self._welcome
+        client, me = self._life.client, self._me
         status = client.status if client is not None else None
-        heir = welcome.incarnation > 1 and not self._run.lockstep  # there all is made again
-        before = (welcome.run, welcome.name, welcome.incarnation)
+        heir = me.incarnation > 1 and not self._run.lockstep  # there all is made again
         for route in status.routes if status is not None and heir else ():
             subscriber, plan = self.subscribers.get(route.policy), self._plans.get(route.policy)
             if subscriber is None or plan is None or subscriber.same_node:
                 continue
             count = resend_predecessor(
                 self._life.context,
-                *before,
+                me,
                 route,
                 plan.layout,
                 plan.block,
                 Counters(None, *ActorReport.names(list(self._plans))),
-                welcome.proof,
                 self._run.learner_timeout,
                 check,
                 plan.common,
             )
             log.info("event=predecessor_resent policy=%s segments=%d", route.policy, count)
-        left = {incarnation for policy in self._plans for incarnation, _ in rings_of(*before, policy)}
+        left = {incarnation for policy in self._plans for incarnation, _ in rings_before(me, policy)}
         if not any(subscriber.same_node for subscriber in self.subscribers.values()):  # nobody here takes from it
-            for incarnation, path in rings_of(*before, COMMON):
+            for incarnation, path in rings_before(me, COMMON):
                 if incarnation not in left:
                     unlink_if_unused(path)
 
@@ -200,30 +210,6 @@ class ActorTransport:
                 self.common.ring.remove()
         for subscriber in self.subscribers.values():
             subscriber.close()
-
-    def _memory(self, name: str) -> Path:
-        """The file of one of this actor's rings; also where nobody shares it, as it survives this process."""
-        welcome = self._welcome
-        return memory_dir() / f"{PREFIX}{welcome.run}-{welcome.name}.{welcome.incarnation}-{name}.ring"
-
-    def _sender(self, plan: TrainingPlan) -> ExperienceSender:
-        welcome = self._welcome
-        return ExperienceSender(
-            self._life.context,
-            welcome.run,
-            welcome.name,
-            welcome.incarnation,
-            plan.name,
-            plan.ring(self._memory(plan.name), self._counters),
-            plan.credit(),
-            plan.block,
-            self._counters,
-            welcome.proof,
-            plan.config.compress,
-            self.common,
-            self._outlets,
-            self._life.vitals.refusals,
-        )
 
 
 def _listen(subscriber: WeightSubscriber) -> None:

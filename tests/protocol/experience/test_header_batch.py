@@ -18,7 +18,7 @@ from protocol.messages.codec import around, decode, encode, packed
 from protocol.messages.core import Ack, Segments
 from tests.faults import raises
 from tests.protocol.experience.test_sender import Stranger
-from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing, prove
+from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing, identity
 from tests.waiting import until
 
 NUMBERS = st.one_of(st.integers(0, 2**63 - 1), st.sampled_from([0, 1, 127, 128, 255, 256, 2**16, 2**32, 2**63 - 1]))
@@ -30,7 +30,7 @@ def _header(after: int = 0, **changes: Any) -> Segments:
         "run": RUN,
         "actor": "actor-0",
         "incarnation": 1,
-        "proof": prove(),
+        "proof": identity().proof,
         "policy": POLICY,
         "layout": LAYOUT.hash,
         "count": BLOCK,

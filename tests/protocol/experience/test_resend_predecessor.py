@@ -10,10 +10,10 @@ import zmq
 from zmq.utils.garbage import gc as garbage_collector
 
 from protocol.experience import ack_publisher, sender
-from protocol.experience.recovery import resend_predecessor, rings_of
+from protocol.experience.recovery import resend_predecessor, rings_before
 from protocol.memory.shared_file import files
 from protocol.messages.core import Route
-from tests.protocol.parts import BLOCK, LAYOUT, POLICY, RUN, Actor, Learner, closing, prove, sender_counters
+from tests.protocol.parts import BLOCK, LAYOUT, POLICY, Actor, Learner, closing, identity, sender_counters
 
 RING = "rookery-run1-actor-0.1-gem.ring"
 
@@ -51,7 +51,7 @@ def _deliver(
         on_wait()
 
     return resend_predecessor(
-        context, RUN, "actor-0", 2, route, LAYOUT, BLOCK, sender_counters(), prove(incarnation=2), seconds, waiting
+        context, identity(incarnation=2), route, LAYOUT, BLOCK, sender_counters(), seconds, waiting
     )
 
 
@@ -81,7 +81,7 @@ def test_what_no_learner_takes_stays_for_the_next_incarnation(
         assert [path.name for path in files()] == [RING]
         assert _deliver(context, later.route, 10, later.use) == 2 * BLOCK
         assert later.got == [("actor-0", 1, number) for number in range(1, 5)]
-        assert rings_of(RUN, "actor-0", 2, POLICY) == []
+        assert rings_before(identity(incarnation=2), POLICY) == []
 
 
 def test_what_overtakes_a_lost_message_is_not_taken_before_it(

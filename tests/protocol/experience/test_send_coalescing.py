@@ -28,7 +28,7 @@ def _held(
         slots = slice(2 * index, 2 * index + 2)
         now = 10.0 + i * (seconds + pause)
         held.begin(slots, now)
-        credit.finish(Block(index, 2 * i + 1, 2 * i + 2))
+        credit.finish(index, 2)
         held.finish(slots, now + seconds)
         held.add(credit.announce())
         if i < 16:

@@ -38,8 +38,8 @@ from tests.protocol.parts import (
     Learner,
     closing,
     content,
+    identity,
     line,
-    prove,
     python,
     write,
 )
@@ -164,11 +164,11 @@ def test_repeated_headers_are_dropped_and_counted(
         actor.sender.route(learner.route, inline)
         actor.write(2)
         for block in actor.sender._credit.flight:
-            actor.sender._announce(block, resent=True)
+            actor.sender._send([(block, block)], resent=True)
         until(lambda: learner.listen() or learner.counters["repeated_headers"] == 2 * BLOCK)
         _deliver(learner, actor)
         for again in ((0, 1, 2), (1, 3, 4)):  # also what is settled already
-            actor.sender._announce(Block(*again), resent=True)
+            actor.sender._send([(Block(*again), Block(*again))], resent=True)
         until(lambda: learner.listen() or learner.counters["repeated_headers"] == 4 * BLOCK)
         assert learner.use() == 0
         assert _numbers(learner) == [1, 2, 3, 4]
@@ -527,7 +527,7 @@ class Stranger:
             "run": RUN,
             "actor": "stranger",
             "incarnation": 1,
-            "proof": prove("stranger"),
+            "proof": identity("stranger").proof,
             "policy": POLICY,
             "layout": LAYOUT.hash,
             "count": 4,

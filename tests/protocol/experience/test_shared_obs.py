@@ -37,7 +37,7 @@ from protocol.messages.core import CommonRows, Route, Segments
 from protocol.spaces import Agent, Box, Component, DictPopulation, Discrete, Observation, World
 from protocol.transport.sockets import Ports
 from tests.faults import raises
-from tests.protocol.parts import LEARNER_COUNTERS, RUN, SECRET, a_route, line, prove, python, sender_counters
+from tests.protocol.parts import LEARNER_COUNTERS, RUN, SECRET, a_route, identity, line, python, sender_counters
 from tests.waiting import until
 
 POLICIES = ("gem", "food", "bone", "wall")
@@ -62,25 +62,14 @@ class Writers:
         self.context = zmq.Context(1)
         path = memory_dir / f"{PREFIX}{RUN}-{KEY[0]}.{KEY[1]}"
         self.common = SharedObsWriter(Ring.create(Path(f"{path}-{COMMON}.ring"), MOMENTS, moments))
-        outlets = ConnectionPool(self.context)
+        connections = ConnectionPool(self.context)
         self.counters = sender_counters(policies=POLICIES)
         self.senders = {}
         for name in POLICIES:
             ring = Ring.create(Path(f"{path}-{name}.ring"), LAYOUT, blocks * COPIES)
             credit = CreditWindow(blocks, credits, 1, "stream", flow)  # type: ignore[arg-type]
             self.senders[name] = ExperienceSender(
-                self.context,
-                RUN,
-                *KEY,
-                name,
-                ring,
-                credit,
-                COPIES,
-                self.counters,
-                prove(*KEY),
-                (),
-                self.common,
-                outlets,
+                connections, identity(*KEY), name, ring, credit, self.counters, common=self.common
             )
 
     def write(self, only: tuple[str, ...] = POLICIES) -> None:
@@ -386,16 +375,7 @@ def test_a_dead_actors_segments_are_sent_by_its_successor_with_their_moments_J9_
         counters = sender_counters(policies=POLICIES)
         for name in names:
             given = (
-                made,
-                RUN,
-                KEY[0],
-                2,
-                reader.route(name),
-                LAYOUT,
-                COPIES,
-                counters,
-                prove(KEY[0], 2),
-                10.0,
+                *(made, identity(KEY[0], 2), reader.route(name), LAYOUT, COPIES, counters, 10.0),
                 lambda: [reader.use()],
             )
             count = resend_predecessor(*given, common=MOMENTS)  # type: ignore[arg-type]
@@ -483,7 +463,7 @@ def forged(header: dict[str, Any], moment: int, sent: list[bytes], common: dict[
     ring.columns["moment"][:] = moment
     ring.finish(slice(0, 1), [1], LENGTH, 0)
     said = Segments(
-        run=RUN, actor="actor-9", incarnation=1, proof=prove("actor-9"), policy="gem", layout=LAYOUT.hash,
+        run=RUN, actor="actor-9", incarnation=1, proof=identity("actor-9").proof, policy="gem", layout=LAYOUT.hash,
         count=1, inline=True, common=None if common is None else CommonRows(**common), **header,
     )  # fmt: skip
     return [encode(said), ring.table.tobytes(), *(ring.columns[f.name].tobytes() for f in LAYOUT.fields), *sent]

@@ -12,11 +12,12 @@ import zmq
 import zstandard
 
 from protocol.errors import ConfigurationError, WireError
+from protocol.experience.connections import ConnectionPool
 from protocol.experience.sender import ExperienceSender
 from protocol.messages import compression
 from protocol.messages.compression import check_fields, check_package, compress, decompress
 from tests.faults import raises
-from tests.protocol.parts import LAYOUT, POLICY, Actor, Learner, closing
+from tests.protocol.parts import LAYOUT, POLICY, Actor, Learner, closing, identity
 from tests.tools import ROOT
 from tests.waiting import until
 
@@ -109,5 +110,11 @@ def test_a_sender_refuses_what_it_cannot_compress(memory_dir: Path) -> None:
     actor = Actor(None)
     with closing(actor), raises(ConfigurationError, "compress_field_unknown", field="smell"):
         ExperienceSender(
-            actor.context, "run1", "a", 1, POLICY, actor.ring, actor.sender._credit, 2, actor.counters, "1.", ["smell"]
+            ConnectionPool(actor.context),
+            identity(),
+            POLICY,
+            actor.ring,
+            actor.sender._credit,
+            actor.counters,
+            ["smell"],
         )

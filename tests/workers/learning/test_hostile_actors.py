@@ -17,6 +17,7 @@ import zmq
 
 from protocol.config.run import IQN, PPO, Run
 from protocol.errors import TrainingFault
+from protocol.experience.connections import ConnectionPool
 from protocol.experience.flow_control import CreditWindow
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
@@ -28,7 +29,7 @@ from protocol.messages.core import Route
 from protocol.transport.sockets import Ports
 from protocol.weights.version import Version, pack, unpack
 from tests.faults import kinds_in, raises, words_in
-from tests.protocol.parts import RUN, SECRET, prove
+from tests.protocol.parts import RUN, SECRET, identity
 from tests.waiting import until
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, run_of
@@ -140,12 +141,12 @@ class Scene:
         """Something that plays one segment in each copy."""
         path = self._memory / f"{PREFIX}{RUN}-{name}.1-one.ring" if self._way == "memory" else None
         sender = ExperienceSender(
-            *(self._context, RUN, name, 1, "one"),
+            ConnectionPool(self._context),
+            identity(name),
+            "one",
             Ring.create(path, self.plan.layout, 12 * COPIES),
             CreditWindow(12, 10, 1, "stream", "block"),
-            COPIES,
             counters := Counters(None, *ActorReport.names(["one"])),
-            prove(name),
         )
         self.senders[name] = sender, counters
         self._stack.callback(sender.ring.remove)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.config.run import parse_run
-from protocol.experience.flow_control import Block, CreditWindow
+from protocol.experience.flow_control import CreditWindow
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.shared_obs import SharedObs, SharedObsWriter
 from protocol.experience.validation import observed_rows
@@ -43,7 +43,7 @@ class Way:
     def __init__(self, plan: PolicyPlan) -> None:
         self.ring: Ring = plan.ring(None, None)
         self.credit: CreditWindow = plan.credit()
-        self._block, self._next = plan.block, 1
+        self._block = plan.block
 
     def take(self, on_wait: Callable[[], None]) -> slice:
         """As a sender's."""
@@ -55,13 +55,8 @@ class Way:
 
     def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
         """As a sender's."""
-        first, index = self._next, slots.start // self._block
-        count = self.ring.finish(slots, first, valid, before)
-        if count == 0:
-            self.credit.return_(index)
-            return
-        self._next += count
-        self.credit.finish(Block(index, first, self._next - 1))
+        count = self.ring.finish(slots, self.credit.next, valid, before)
+        self.credit.finish(slots.start // self._block, count)
         self.credit.announce()
 
     def settle(self, blocks: int) -> None:

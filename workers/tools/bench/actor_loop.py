@@ -10,8 +10,6 @@ from collections.abc import Callable
 from numpy.typing import NDArray
 
 from protocol.config.run import Run
-from protocol.errors import ConfigurationError
-from protocol.experience.flow_control import Block
 from protocol.experience.ring_buffer import Ring
 from protocol.memory.counters import Counters
 from workers.environments.base import Turn
@@ -22,6 +20,7 @@ from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.build import ActorAssignment, build_collectors
+from workers.rollout.in_process_queue import InProcessQueue
 from workers.rollout.inference import act_turn
 from workers.rollout.report import ActorReport
 from workers.rollout.segment_block import Rows
@@ -79,37 +78,21 @@ class ActorLoop:
         self.environment.close()
 
 
-class _Sink:
+class _Sink(InProcessQueue):
     """Where a policy's segments go: they are acknowledged when they are whole."""
 
     def __init__(self, plan: PolicyPlan, counters: Counters, look: Look | None) -> None:
-        self.ring = plan.ring(None, counters)
-        self._plan, self._look = plan, look
-        self._credit = plan.credit()
-        self._next = 1
-
-    def take(self, on_wait: Callable[[], None]) -> slice:
-        """Slots to write, of which there are always some."""
-        index = self._credit.take()
-        if index is None:
-            raise ConfigurationError("no_room_for_segments", policy=self._plan.name, key="credits")
-        slots = slice(index * self._plan.block, (index + 1) * self._plan.block)
-        self.ring.begin(slots)
-        return slots
+        super().__init__(plan, _NAME, counters, None)
+        self._look = look
 
     def finish(self, slots: slice, valid: Rows, before: Rows) -> None:
         """The slots are whole, and free."""
-        first, index = self._next, slots.start // self._plan.block
-        count = self.ring.finish(slots, first, valid, before)
-        if count == 0:
-            self._credit.return_(index)
-            return
-        self._next += count
-        self._credit.finish(Block(index, first, self._next - 1))
-        if self._look is not None:
-            self._look(self._plan.name, self.ring, slots)
-        for block in self._credit.announce():
-            self._credit.acknowledge(block.last)
+        super().finish(slots, valid, before)
+        for arrival in self._arrivals:
+            if self._look is not None:
+                self._look(self._policy, self.ring, slots)
+            self.acknowledge(self._policy, arrival, int(arrival.records["number"][-1]), len(arrival.records))
+        self._arrivals.clear()
 
 
 def _never() -> None:

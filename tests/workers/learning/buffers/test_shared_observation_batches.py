@@ -13,6 +13,7 @@ import torch
 import zmq
 
 from protocol.config.run import IQN, PPO
+from protocol.experience.connections import ConnectionPool
 from protocol.experience.flow_control import CreditWindow
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
@@ -24,7 +25,7 @@ from protocol.memory.shared_file import PREFIX
 from protocol.messages.core import Route
 from protocol.transport.sockets import Ports
 from protocol.weights.version import Version
-from tests.protocol.parts import RUN, SECRET, prove
+from tests.protocol.parts import RUN, SECRET, identity
 from tests.waiting import until
 from tests.workers import scripted
 from tests.workers.learning.buffers.test_ring_table import arrays
@@ -68,14 +69,12 @@ class Line:
         self.sender: Any = scripted.Sender(layout, COPIES, 10)
         if way != "sequential":
             self.sender = ExperienceSender(
-                self.context,
-                RUN,
-                *("actor-0", 1, "one"),
+                ConnectionPool(self.context),
+                identity(),
+                "one",
                 Ring.create(Path(f"{path}-one.ring") if near else None, layout, 10 * COPIES),
                 CreditWindow(10, 8, 1, "stream", "block"),
-                COPIES,
                 self.counters,
-                prove(),
                 common=self.common,
             )
             learner = Route(

@@ -15,14 +15,14 @@ from pydantic import TypeAdapter
 
 from protocol.config.run import PPO, PolicyConfig
 from protocol.experience.layout import Layout, segment_layout
-from protocol.experience.proof import proof_of
+from protocol.experience.proof import ActorIdentity, proof_of
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.policies.interface import Interface
 
-__all__ = ["ACTOR", "POLICY", "PROOF", "RUN", "SECRET", "TransportLoad", "copy_out", "fill"]
+__all__ = ["ACTOR", "POLICY", "RUN", "SECRET", "TransportLoad", "copy_out", "fill"]
 
-RUN, POLICY, ACTOR, SECRET = "bench", "policy", "actor", "bench"
-PROOF = proof_of(SECRET, RUN, ACTOR, 1)
+RUN, POLICY, SECRET = "bench", "policy", "bench"
+ACTOR = ActorIdentity(RUN, "actor", 1, proof_of(SECRET, RUN, "actor", 1))
 _BATCH = 64
 """Segments that a learner trains on at a time where nothing else is said: one of each copy of an environment."""
 
@@ -78,7 +78,7 @@ class TransportLoad:
     @property
     def ring(self) -> Path:
         """The ring's file."""
-        return Path(self.folder) / f"rookery-{RUN}-{ACTOR}.1-{POLICY}.ring"
+        return Path(self.folder) / f"rookery-{RUN}-{ACTOR.name}.1-{POLICY}.ring"
 
     def block(self, index: int) -> slice:
         """The slots of message `index`."""

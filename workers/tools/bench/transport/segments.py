@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import zmq
 
+from protocol.experience.connections import ConnectionPool
 from protocol.experience.flow_control import CreditWindow
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
@@ -27,7 +28,7 @@ from protocol.transport.curve import new_keys
 from protocol.transport.sockets import Ports
 from workers.learning.report import LearnerReport
 from workers.rollout.report import ActorReport
-from workers.tools.bench.transport.load import ACTOR, POLICY, PROOF, RUN, SECRET, TransportLoad, fill
+from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, SECRET, TransportLoad, fill
 from workers.tools.bench.transport.reader import PATIENCE, route_to, settle_all, two_processes
 
 __all__ = ["measure", "microseconds"]
@@ -48,7 +49,7 @@ def microseconds(times: int) -> float:
     ring = Ring.create(load.ring, load.layout, load.slots)
     credit = CreditWindow(load.blocks, load.credits, 1, "stream", "block")
     counters = Counters(None, *ActorReport.names([POLICY]))
-    sender = ExperienceSender(context, RUN, ACTOR, 1, POLICY, ring, credit, load.segments, counters, PROOF)
+    sender = ExperienceSender(ConnectionPool(context), ACTOR, POLICY, ring, credit, counters)
     streams, length = np.arange(load.segments, dtype=np.uint64), load.layout.length
     spent = []
     try:

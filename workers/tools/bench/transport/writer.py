@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import zmq
 
+from protocol.experience.connections import ConnectionPool
 from protocol.experience.flow_control import CreditWindow
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
@@ -21,7 +22,7 @@ from protocol.messages.core import Route
 from protocol.transport.sockets import open_context
 from workers import freeze_startup_objects
 from workers.rollout.report import ActorReport
-from workers.tools.bench.transport.load import ACTOR, POLICY, PROOF, RUN, TransportLoad, fill
+from workers.tools.bench.transport.load import ACTOR, POLICY, TransportLoad, fill
 
 __all__ = ["main"]
 
@@ -40,9 +41,8 @@ class Writer:
         self._filled = 0
         """Blocks that were written; all of them were once: what only travels need not be written anew."""
         credit = CreditWindow(load.blocks, load.credits, 1, "stream", "block")
-        self._sender = ExperienceSender(
-            self._context, RUN, ACTOR, 1, POLICY, self._ring, credit, load.segments, self._counters, PROOF
-        )
+        connections = ConnectionPool(self._context)
+        self._sender = ExperienceSender(connections, ACTOR, POLICY, self._ring, credit, self._counters)
         self._push = self._raw(zmq.PUSH, f"{ipc}-there")
         self._back = self._raw(zmq.PULL, f"{ipc}-back")
         self._stream = self._raw(zmq.PUSH, route.experience.replace(str(port_of(route)), str(port_of(route) + 4)))
