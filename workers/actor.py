@@ -1,6 +1,6 @@
 """The actor: steps environments, runs the policies of all agents in them, writes each agent's experience in place.
 
-    join -> first weights -> ( sync?  act  step ) until the quota is reached -> drain -> leave
+    join -> first weights -> ( adopt newer weights?  act  step ) until the quota is reached -> drain -> leave
 
 In flows: weights of every policy. Out flows: one ring of segments a policy, counters and episode returns.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 
 from numpy.typing import NDArray
 
@@ -111,16 +110,31 @@ class Actor:
 
     def run(self) -> None:
         """Acts until the quota is reached or the run ends; then sees to it that everything finished has arrived."""
-        client = self._life.client
-        assert client is not None
         self._life.report(self._report.snapshot)
         self._report.state = "waiting"
         self._prepare()
         self._report.state = "acting"
-        seats, copies = len(self._table.seats), self._environment.copies
-        log.info("event=acting quota=%d agents=%d copies=%d", self._quota, seats, copies)
+        seats, environment = self._table.seats, self._environment
+        log.info("event=acting quota=%d agents=%d copies=%d", self._quota, len(seats), environment.copies)
+        joint = build_stacked_inference(self._performers, self._run)
+        answer = environment.preview_actions if environment.wants_preview else None
         try:
-            self._act()
+            turn, done = self._begin()
+            while done.agent_steps < self._quota or self._schedule.mid_turn(turn):
+                if (not turn.group and (turn.env_steps or not turn.present)) or not done.turns:
+                    self._adopt_newer_weights(done)
+                    self._follow_status()
+                    done.turns += 1
+                if self._links.common is not None and turn.common is not None:
+                    self._write_shared_observations(self._links.common, turn.common)
+                if self._league is not None:
+                    turn = self._league.begin(turn, environment.flush_ends)
+                actions = act_turn(seats, turn, self._check, joint, answer)  # ships the segments that are full
+                turn = environment.step(actions)
+                self._count(turn, sum(map(len, actions)), done)
+                self._pause()
+                if self._life.must_stop or self._links.drain_by is not None:
+                    break
         except StopRequested:  # while a turn waited for credit: what is finished has still to arrive
             log.info("event=interrupted reason=told to end in the middle of a turn")
         self._report.state = "draining"
@@ -142,43 +156,22 @@ class Actor:
             time.sleep(_PAUSED_SLEEP)
         self._links.resend_inherited(self._check_early)
 
-    def _act(self) -> None:
-        seats, environment = self._table.seats, self._environment
-        joint = build_stacked_inference(self._performers, self._run)
-        answer = environment.preview_actions if environment.wants_preview else None
-        self._life.vitals.idle()  # to begin may take a world minutes
-        turn, done = self._begin()
-        before = replace(done)
-        self._report.begin(first=self._welcome.incarnation == 1 or self._schedule.begins_anew)
-        while done.agent_steps < self._quota or self._schedule.mid_turn(turn):
-            if (not turn.group and (turn.env_steps or not turn.present)) or not done.turns:
-                self._sync(done)
-                done.turns += 1
-            if self._links.common is not None and turn.common is not None:
-                self._write_shared_observations(self._links.common, turn.common)
-            if self._league is not None:
-                turn = self._league.begin(turn, environment.flush_ends)
-            for outcome in turn.outcomes:
-                seats[outcome.agent, turn.group].add_outcome(outcome, self._check)
-            actions = act_turn(seats, turn, self._check, joint, answer)
-            done.agent_steps += sum(map(len, actions))
-            turn = environment.step(actions)
-            self._bounds.look(turn, self._counters)
-            done.env_steps += turn.env_steps
-            self._report.count(done.env_steps - before.env_steps, done.agent_steps - before.agent_steps)
-            self._life.vitals.tick()
-            self._pause()
-            if self._life.must_stop or self._links.drain_by is not None:
-                break
-
     def _begin(self) -> tuple[Turn, Progress]:
         """The first turn and what was done before it: that of a cut of lock-step, where there is one."""
+        self._life.vitals.idle()  # to begin may take a world minutes
         turn = self._environment.reset(seed_of(self._run.seed, "environment", *self._hand.seed_scope))
         there = None if self._cut is None else self._cut.load(self._check)
-        if there is None:
-            return turn, Progress()
-        self._counters.set("resumed_steps", there[1].agent_steps)
-        return there
+        if there is not None:
+            self._counters.set("resumed_steps", there[1].agent_steps)
+        self._report.begin(first=self._welcome.incarnation == 1 or self._schedule.begins_anew)
+        return there or (turn, Progress())
+
+    def _count(self, turn: Turn, acted: int, done: Progress) -> None:
+        """A turn was made, in which agents acted so often."""
+        done.env_steps, done.agent_steps = done.env_steps + turn.env_steps, done.agent_steps + acted
+        self._bounds.look(turn, self._counters)
+        self._report.count(turn.env_steps, acted)
+        self._life.vitals.tick()
 
     def _write_shared_observations(self, writer: SharedObsWriter, common: NDArray) -> None:
         """What all agents see of this turn is written once."""
@@ -198,14 +191,17 @@ class Actor:
             time.sleep(_PAUSED_SLEEP)
         self._report.state = "acting"
 
-    def _sync(self, done: Progress) -> None:
-        """At a turn boundary: newer weights where they are due, and the learners' present addresses."""
+    def _adopt_newer_weights(self, done: Progress) -> None:
+        """Where they are due; those of a round of lock-step are waited for."""
         wanted = self._schedule.required_version(done.turns)
         if self._links.wait_for_version(wanted, self._performers, self._check) and self._cut is not None:
             self._cut.write_if_due(wanted - 2, done)
         for name, interval in self._sync_intervals.items():
             if self._schedule.looks(done.turns, interval):
-                self._performers[name].sync(self._links.subscribers[name])
+                self._performers[name].adopt(self._links.subscribers[name].adopt)
+
+    def _follow_status(self) -> None:
+        """Where the coordinator has answered: the learners' present addresses; tells the next heartbeat what is new."""
         client = self._life.client
         if client is not None and client.changed.is_set():
             client.changed.clear()

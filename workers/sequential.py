@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,8 +224,6 @@ class Sequential:
                 if self._common.turns is not None:  # who is away for long must not hold up memory
                     for seat in self._table.writing:
                         seat.flush(_never)
-            for outcome in turn.outcomes:
-                seats[outcome.agent, turn.group].add_outcome(outcome, _never)
             actions = act_turn(seats, turn, _never)
             agent_steps += sum(map(len, actions))
             turn = environment.step(actions)
@@ -328,7 +327,7 @@ class Sequential:
         name = plan.curiosity.auxiliary
         coefficient = plan.curiosity.coefficient
         curious = IntrinsicReward(plan.name, auxiliaries[name], coefficient, device, self._learner_page)
-        curious.adopt = lambda out, have: self._adopt(name, out, have)
+        curious.adopt = partial(self._adopt, name)
         return curious
 
     def _adopt(self, name: str, out: NDArray[np.uint8], have: Version) -> Version | None:
@@ -348,11 +347,8 @@ class Sequential:
             while member.version.version < wanted:
                 self._step(member)
         for name, plan in self._plans.items():
-            performer = self._performers[name]
             if wanted or not turns or self._schedule.looks(turns, plan.config.sync_interval):
-                version = self._adopt(name, performer.spare, performer.version)
-                if version is not None:
-                    performer.swap(version)
+                self._performers[name].adopt(partial(self._adopt, name))
 
     def _count_episodes(self, agent_steps: int) -> None:
         """In the part of the run that they ended in, however fast this machine makes its steps."""

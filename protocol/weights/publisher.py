@@ -181,16 +181,23 @@ class WeightSubscriber:
         Never waits: where newer ones have to be asked for, a later call finds the answer; where the mailbox is just
         being overwritten, a later call finds it whole.
         """
-        if self._mailbox is not None:
-            version = self._read(out, have)
-            self._subscription.drain()
-            return version or self._read(out, have)  # a beacon that was just drained wakes nobody any more
-        for message, frames in self._subscription.messages():
-            if isinstance(message, Weights):
-                self._snapshot(message, frames)
-            elif isinstance(message, Beacon):
-                self._beacon(message)
-        return self._take_pending(out, have) if self._mailbox is None else self._read(out, have)
+        if self._mailbox is None:
+            self._listen()
+        else:
+            self._subscription.drain()  # first: a beacon that is thrown away tells of nothing that is not read now
+        mailbox = self._mailbox
+        if mailbox is None:
+            return self._take_pending(out, have)
+        if not mailbox.whole:  # until its learner publishes again what is here is as good as any
+            fault = SharedMemoryError("shared_memory_truncated", file=mailbox.path)
+            self._subscription.refusals.tell("weights_damaged", fault.kind, fault.coded, policy=self._policy)
+            return None
+        if (there := mailbox.version) <= have:
+            return None
+        self.newest = max(self.newest, there)
+        version = mailbox.read(out, 0)
+        self.torn += version is None
+        return version
 
     def wait(
         self, out: NDArray[np.uint8], seconds: float, on_wait: Callable[[], None], have: Version = NOTHING
@@ -205,7 +212,7 @@ class WeightSubscriber:
                 self._mailbox.wait(have, left)
             else:
                 self._subscription.wait(left)
-            version = self._read(out, have) or self.adopt(out, have)  # the beacon that woke us can wait
+            version = self.adopt(out, have)
         return version
 
     def close(self) -> None:
@@ -219,19 +226,12 @@ class WeightSubscriber:
             self._mailbox = None
         self._remote = False
 
-    def _read(self, out: NDArray[np.uint8], have: Version) -> Version | None:
-        if self._mailbox is None:
-            return None
-        if not self._mailbox.whole:  # until its learner publishes again what is here is as good as any
-            fault = SharedMemoryError("shared_memory_truncated", file=self._mailbox.path)
-            self._subscription.refusals.tell("weights_damaged", fault.kind, fault.coded, policy=self._policy)
-            return None
-        if (there := self._mailbox.version) <= have:
-            return None
-        self.newest = max(self.newest, there)
-        version = self._mailbox.read(out, 0)
-        self.torn += version is None
-        return version
+    def _listen(self) -> None:
+        for message, frames in self._subscription.messages():
+            if isinstance(message, Weights):
+                self._snapshot(message, frames)
+            elif isinstance(message, Beacon):
+                self._beacon(message)
 
     def _take_pending(self, out: NDArray[np.uint8], have: Version) -> Version | None:
         version = None

@@ -120,7 +120,8 @@ def seat(
 ) -> AgentCollector:
     """A seat of `copies` copies."""
     noise: Any = np.random.default_rng(0)
-    return AgentCollector("one", performer, sender, copies, first_stream, noise, common=common)  # type: ignore[arg-type]
+    streams = range(first_stream, first_stream + copies)
+    return AgentCollector("one", performer, sender, streams, noise, common=common)  # type: ignore[arg-type]
 
 
 def never() -> None:

@@ -117,7 +117,7 @@ class Game:
         performer.act = watched  # type: ignore[method-assign]
         streams = COPIES * place.many
         self.sender = scripted.Sender(layout, streams, 4)
-        seat = AgentCollector("a", performer, self.sender, streams, 0, np.random.default_rng(7))
+        seat = AgentCollector("a", performer, self.sender, range(streams), np.random.default_rng(7))
         self.stream = Stream(place, COPIES)
         self.actions = [seat.act(self.stream.present(t), scripted.never) for t in range(turns)]
         source = scripted.Source()

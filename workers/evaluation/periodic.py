@@ -66,7 +66,7 @@ class PeriodicEvaluation:
     def sync(self) -> None:
         """Newer weights, if there are any. They change at no other time."""
         for name, live in self.live.items():
-            live.sync(partial(self._adopt, name))
+            live.performer.adopt(partial(self._adopt, name))
 
     def close(self) -> None:
         """Closes the environments."""

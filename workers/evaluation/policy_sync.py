@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.run import EvaluationConfig
-from protocol.weights.version import Version
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.distributions import Noise
 from workers.policies.export.export_manifest import frames_of
@@ -30,14 +29,6 @@ class SyncedPolicy:
         self.state, self.shared = self.performer.state, plan.common is not None
         self._undrawn = np.random.default_rng(0)
         """Stands for noise where nothing is drawn."""
-
-    def sync(self, adopt: Callable[[NDArray[np.uint8], Version], Version | None]) -> bool:
-        """Takes newer weights, if there are any: `adopt` fills [nbytes] with ones newer than a version."""
-        version = adopt(self.performer.spare, self.performer.version)
-        if version is None:
-            return False
-        self.performer.swap(version)
-        return True
 
     def infer(
         self,

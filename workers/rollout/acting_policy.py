@@ -5,6 +5,8 @@ Two modules take turns: new weights are copied into the spare one, checked, and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,7 +14,6 @@ from torch import from_numpy
 
 from protocol.config.run import PolicyConfig, Replayed
 from protocol.weights.manifest import Manifest
-from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import Version, pack
 from workers.policies.backends.cuda_actor import CudaActor
 from workers.policies.backends.numpy_actor import numpy_actor
@@ -86,21 +87,17 @@ class ActingPolicy:
         """Names, dtypes, shapes and places of the weights."""
         return self._flat[0].manifest
 
-    def sync(self, subscriber: WeightSubscriber) -> bool:
-        """Adopts the newest weights if there are newer ones."""
-        version = subscriber.adopt(self.spare, self.version)
-        if version is None:
-            return False
-        self.swap(version)
-        return True
-
     @property
     def spare(self) -> NDArray[np.uint8]:
-        """Memory of the module that does not act now: [nbytes], to be filled before `swap`."""
+        """Memory of the module that does not act now: [nbytes]."""
         return self._flat[1 - self._live].bytes_view()
 
-    def swap(self, version: Version) -> None:
-        """The spare module takes over with weights of `version`."""
+    def adopt(self, copy: Callable[[NDArray[np.uint8], Version], Version | None]) -> bool:
+        """The spare module takes over with newer weights, if there are any: `copy` fills its memory with ones that are
+        newer than a version, and tells theirs."""
+        version = copy(self.spare, self.version)
+        if version is None:
+            return False
         self._live = 1 - self._live
         self.version = version
         self.packed_version = np.uint64(pack(version))
@@ -108,6 +105,7 @@ class ActingPolicy:
         module = self.module
         if self._elsewhere is not None and isinstance(module, ActorCritic):
             self._elsewhere.adopt(module)
+        return True
 
     def act(
         self,

@@ -64,7 +64,7 @@ class Sender(Protocol):
 
 
 class AgentCollector:
-    """Agent `name`, which `performer` plays in `streams` streams, numbered from `first_stream`.
+    """Agent `name`, which `performer` plays in streams with the numbers `streams`.
 
     A block that is older than `flush_after` seconds is shipped with the rows it has. `common` holds what all agents
     see; its newest moment is that of the turn which is told, and stream s is of the copy s // C % copies there.
@@ -75,8 +75,7 @@ class AgentCollector:
         name: str,
         performer: ActingPolicy,
         sender: Sender,
-        streams: int,
-        first_stream: int,
+        streams: range,
         noise: np.random.Generator,
         flush_after: float | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -90,8 +89,9 @@ class AgentCollector:
         layout, interface = sender.ring.layout, performer.interface
         self._actions = interface.action_encoding
         self._before, self._length = layout.before, layout.length
-        self._numbers = np.arange(first_stream, first_stream + streams, dtype=np.uint64)
-        self._everyone: NDArray[np.int64] = np.arange(streams)
+        count = len(streams)
+        self._numbers = np.array(streams, np.uint64)
+        self._everyone: NDArray[np.int64] = np.arange(count)
         copies = self._everyone
         if common is not None:
             copies = self._numbers.astype(np.int64) // interface.place.many % common.copies
@@ -99,16 +99,16 @@ class AgentCollector:
         self._moments = (
             None if common is None else SharedObservationRefs(common, ring, copies, self._length, self._before)
         )
-        self._sight = ObservationEncoder(interface, streams, self._before + 1, common, copies)
-        self._memory = RecurrentState(streams, performer.state) if performer.state else None
+        self._sight = ObservationEncoder(interface, count, self._before + 1, common, copies)
+        self._memory = RecurrentState(count, performer.state) if performer.state else None
         self._block: SegmentBlock | None = None
-        self._segments = np.zeros(streams, np.uint64)
+        self._segments = np.zeros(count, np.uint64)
         """Segments of each stream so far."""
         self._row_fields = [f.name for f in layout.fields if f.per == "row"]
         self._history = [name for name in self._row_fields if name in _HISTORY or name in self._sight.names]
         self._clocked = "clock" in self._row_fields
         self._said = [name for name in self._row_fields if name in ("log_probability", "value")]
-        self.episodes = EpisodeReturns(streams)
+        self.episodes = EpisodeReturns(count)
         self._streams: Index = slice(None)
         """Those that act in this turn."""
         self._acted: dict[str, NDArray] = {}
@@ -163,8 +163,8 @@ class AgentCollector:
         assert block is not None
         where = (streams, block.at(streams) if self._before == 0 else block.at(streams) + self._before)
         columns = block.columns
-        self._sight.write(columns, where, present.observation)
-        self._sight.write_mask(columns, where, present.action_mask)
+        for name, seen in self._sight.columns(present.observation, present.action_mask).items():
+            columns[name][where] = seen
         columns["version"][where] = self.performer.packed_version
         if self._clocked:
             columns["clock"][where] = 0.0 if present.clock is None else present.clock
@@ -275,7 +275,8 @@ class AgentCollector:
     ) -> None:
         entry = block.ends[streams]
         assert brought.final_observation is not None
-        self._sight.write(block.columns, (streams, entry), brought.final_observation, "final_")
+        for name, seen in self._sight.columns(brought.final_observation).items():
+            block.columns[f"final_{name}"][streams, entry] = seen
         if self._moments is not None:
             block.columns["final_common"][streams, entry] = brought.final_common
         block.columns["final_row"][streams, entry] = block.at(streams)
@@ -284,8 +285,8 @@ class AgentCollector:
     def _ship(self, block: SegmentBlock, streams: Index, observation: NDArray, mask: NDArray | None) -> _Carried:
         """Finishes the block: the new observations of `streams` are bootstrap rows, with their masks."""
         following = (streams, block.at(streams) + self._before)
-        self._sight.write(block.columns, following, observation)
-        self._sight.write_mask(block.columns, following, mask)
+        for name, seen in self._sight.columns(observation, mask).items():
+            block.columns[name][following] = seen
         if self._moments is not None:
             block.columns["moment"][following] = self._moments.now
         opened, rows, history, tail = _NOTHING

@@ -101,11 +101,9 @@ def build_collectors(
     for position, agent in enumerate(plan.agents):
         for place, group in enumerate(hand.groups):
             first = position * plan.copies * plan.agents_per_copy + group * plan.block
-            name, after = world.agents[agent].name, plan.config.flush_after
-            noise = hand.noise(seed, agent, group)
-            seats[agent, place] = AgentCollector(
-                name, performer, sender, plan.block, first, noise, after, common=common
-            )
+            name, streams = world.agents[agent].name, range(first, first + plan.block)
+            noise, after = hand.noise(seed, agent, group), plan.config.flush_after
+            seats[agent, place] = AgentCollector(name, performer, sender, streams, noise, after, common=common)
     return seats
 
 

@@ -29,9 +29,11 @@ def act_turn(
     joint: StackedInference | None = None,
     answer: Callable[[list[NDArray]], None] | None = None,
 ) -> list[NDArray]:
-    """Actions for each entry of `turn.present`. Each seat draws from its own noise, so that who sits beside it changes
-    nothing but the last bits of a matrix product. With `joint`, policies of one kind act as one. `answer` is given the
-    actions before they are written down, for those who wait for them."""
+    """Actions for each entry of `turn.present`, after all have heard of its `outcomes`. Each seat draws from its own
+    noise, so that who sits beside it changes nothing but the last bits of a matrix product. With `joint`, policies of
+    one kind act as one. `answer` is given the actions before they are written down, for those who wait for them."""
+    for outcome in turn.outcomes:
+        seats[outcome.agent, turn.group].add_outcome(outcome, on_wait)
     places = [(seats[present.agent, turn.group], present) for present in turn.present]
     actions: list[NDArray] = [_NOTHING] * len(places)
     casts: dict[int, list[_Seen]] = {}

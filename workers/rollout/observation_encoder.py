@@ -6,7 +6,7 @@ Legend: `E` streams, `n` of them; `F` stacked frames; `C` values of all heads of
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,19 +68,10 @@ class ObservationEncoder:
             return None
         return self._actions.legal(self._place.parts("action_mask", mask).__getitem__, (len(mask),))
 
-    def write(self, columns: dict[str, NDArray], where: Any, observation: NDArray, before: str = "") -> None:
-        """Observations into their columns, each called as its leaf with `before` in front."""
-        if not self._place.observed.nested:  # the usual case, in every turn of every seat
-            columns[before + "observation"][where] = observation
-            return
-        for name, part in self._place.parts("observation", observation).items():
-            columns[before + name][where] = part
-
-    def write_mask(self, columns: dict[str, NDArray], where: Any, mask: NDArray | None) -> None:
-        """Masks into theirs."""
-        if mask is not None:
-            for name, part in self._place.parts("action_mask", mask).items():
-                columns[name][where] = part
+    def columns(self, observation: NDArray, mask: NDArray | None = None) -> dict[str, NDArray]:
+        """What n rows of observations and masks are in the columns of a segment, by their names."""
+        parts = self._place.parts("observation", observation)
+        return parts if mask is None else parts | self._place.parts("action_mask", mask)
 
     def _push(self, stack: NDArray, streams: Index, newest: NDArray) -> NDArray:
         """The last F observations of each stream, newest last; at an episode's start all are its first."""

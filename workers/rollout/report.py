@@ -56,7 +56,7 @@ class ActorReport:
         self._fixed = idle
         self._lock = threading.Lock()
         self._episodes: list[Episodes] = []
-        self._agent_steps = self._collected_at = 0
+        self._env_steps = self._agent_steps = self._collected_at = 0
         self.environment: dict[str, float] = {}
         """What the world measured last."""
 
@@ -112,17 +112,18 @@ class ActorReport:
         self._clock.begin()
 
     def count(self, env_steps: int, agent_steps: int) -> None:
-        """After each turn: totals so far."""
-        self._counters.set("env_steps", env_steps)
-        self._counters.set("agent_steps", agent_steps)
+        """After each turn: how many steps it was."""
+        self._env_steps += env_steps
+        self._agent_steps += agent_steps
+        self._counters.set("env_steps", self._env_steps)
+        self._counters.set("agent_steps", self._agent_steps)
         self._clock.stepped()
         if self._fixed:
             self._counters.set("fixed_steps", sum(seat.steps for seat in self._fixed))
-        if agent_steps >= self._opening:
+        if self._agent_steps >= self._opening:
             self._close_opening()
-        self._agent_steps = agent_steps
-        if agent_steps >= self._next_bin:
-            self._next_bin = agent_steps + self._bin
+        if self._agent_steps >= self._next_bin:
+            self._next_bin = self._agent_steps + self._bin
             self.collect()
 
     def collect(self) -> None:

@@ -125,12 +125,10 @@ class ActorTransport:
         """An actor acts with the learners' weights from the first step on, never with its own initial ones."""
         for name, performer in performers.items():
             started = time.monotonic()
-            version = self.subscribers[name].wait(performer.spare, _WEIGHTS_PATIENCE, check)
-            if version is None:
+            if not performer.adopt(self._wait(name, _WEIGHTS_PATIENCE, check)):
                 raise Timeout("first_weights_missing", policy=name, seconds=_WEIGHTS_PATIENCE)
-            performer.swap(version)
-            waited = time.monotonic() - started
-            log.info("event=first_weights policy=%s version=%d waited=%.1f", name, version.version, waited)
+            version, waited = performer.version.version, time.monotonic() - started
+            log.info("event=first_weights policy=%s version=%d waited=%.1f", name, version, waited)
 
     def wait_for_version(self, wanted: int, performers: Mapping[str, ActingPolicy], check: Callable[[], None]) -> bool:
         """Waits until each policy has version `wanted`, unless the run ends before; whether a round ended with that."""
@@ -138,13 +136,18 @@ class ActorTransport:
             started = time.monotonic()
             while performer.version.version < wanted and not self._life.must_stop and self.drain_by is None:
                 self.flush()
-                news = self.subscribers[name].wait(performer.spare, _PUMP_EVERY, check, performer.version)
-                if news is not None and news.incarnation != performer.version.incarnation:
+                before = performer.version.incarnation
+                performer.adopt(self._wait(name, _PUMP_EVERY, check))
+                if performer.version.incarnation != before:
                     raise TrainingFault("lockstep_learner_restarted", policy=name)
-                if news is not None:
-                    performer.swap(news)
             self._counters.add(f"waits.step.{name}", time.monotonic() - started)
         return wanted > 0 and all(performer.version.version >= wanted for performer in performers.values())
+
+    def _wait(
+        self, policy: str, seconds: float, check: Callable[[], None]
+    ) -> Callable[[NDArray[np.uint8], Version], Version | None]:
+        """Waits so long for weights that are newer than a version."""
+        return lambda out, have: self.subscribers[policy].wait(out, seconds, check, have)
 
     def resend_inherited(self, check: Callable[[], None]) -> None:
         """Sends what an earlier incarnation finished, to learners that cannot take it from its memory themselves."""

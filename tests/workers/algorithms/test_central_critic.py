@@ -203,7 +203,7 @@ def test_only_the_actor_travels_and_acts_I2() -> None:
     policy.observations.update(torch.randn(50, 3) * 4 + 1)
     performer = ActingPolicy(Interface.of(AGENT), config, 9)
     performer.spare[:] = travelling.bytes_view()
-    performer.swap(performer.version)
+    performer.adopt(lambda *_: performer.version)
     seen, state = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32), np.zeros((6, 5), np.float32)
     there = performer.act(seen, np.random.default_rng(1), state=state)
     here = policy.act(torch.from_numpy(seen), np.random.default_rng(1), state=state)

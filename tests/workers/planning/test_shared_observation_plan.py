@@ -101,7 +101,9 @@ def play(
             noise: Any = np.random.default_rng(0)
             performer: Any = scripted.Performer(where, agent)
             first = position * COPIES
-            seats[agent] = AgentCollector(name, performer, ways[name], COPIES, first, noise, common=common)
+            seats[agent] = AgentCollector(
+                name, performer, ways[name], range(first, first + COPIES), noise, common=common
+            )
     names = list(plans)
     for t, (acting, policy, settled) in enumerate(turns):
         scripted.tell(common, t)

@@ -82,12 +82,12 @@ def test_weights_are_adopted_whole_into_the_spare_module_and_then_act_C2_J3(lear
     performer = ActingPolicy(Interface.of(AGENT), CONFIG)
     assert performer.version == NOTHING
     learner.publish(5)
-    until(lambda: performer.sync(learner.subscriber))
+    until(lambda: performer.adopt(learner.subscriber.adopt))
     assert (performer.version, _first(performer)) == (Version(1, 5), 5.0)
     assert int(performer.packed_version) == pack(Version(1, 5))
     learner.publish(6)
     assert _first(performer) == 5.0
-    until(lambda: performer.sync(learner.subscriber))
+    until(lambda: performer.adopt(learner.subscriber.adopt))
     assert (performer.version, _first(performer)) == (Version(1, 6), 6.0)
     assert performer.adopted == 2
 
@@ -97,18 +97,19 @@ def test_an_actor_looks_every_sync_interval_turns_C12() -> None:
     looks: list[tuple[int, str]] = []
     turn = 0
     performers = {
-        name: SimpleNamespace(sync=lambda _, name=name: looks.append((turn, name))) for name in ("often", "seldom")
+        name: SimpleNamespace(adopt=lambda _, name=name: looks.append((turn, name))) for name in ("often", "seldom")
     }
     actor = SimpleNamespace(
         _schedule=AsynchronousSchedule(),
         _check=None,
         _sync_intervals={"often": 3, "seldom": 7},
         _performers=performers,
-        _links=SimpleNamespace(subscribers=dict.fromkeys(performers), wait_for_version=lambda *_: False),
-        _life=SimpleNamespace(client=None),
+        _links=SimpleNamespace(
+            subscribers=dict.fromkeys(performers, SimpleNamespace(adopt=None)), wait_for_version=lambda *_: False
+        ),
     )
     for turn in range(15):
-        Actor._sync(actor, Progress(turn))  # type: ignore[arg-type]
+        Actor._adopt_newer_weights(actor, Progress(turn))  # type: ignore[arg-type]
     assert [at for at, name in looks if name == "often"] == [0, 3, 6, 9, 12]
     assert [at for at, name in looks if name == "seldom"] == [0, 7, 14]
 
@@ -118,16 +119,11 @@ def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(mo
     changed = Event()
     monkeypatch.setattr(actor_module, "update_environment_counters", lambda *_: {})
     actor = SimpleNamespace(
-        _schedule=AsynchronousSchedule(),
         _check=None,
-        _sync_intervals={},
-        _performers={},
         _life=SimpleNamespace(client=SimpleNamespace(changed=changed)),
         _report=SimpleNamespace(collect=lambda: None),
         _table=SimpleNamespace(writing=[], policy_of={}),
-        _links=SimpleNamespace(
-            flush=lambda _: pumped.append("one"), update_routes=lambda: None, wait_for_version=lambda *_: False
-        ),
+        _links=SimpleNamespace(flush=lambda _: pumped.append("one"), update_routes=lambda: None),
         _silent=frozenset(),
         _on_status=lambda _: None,
         _counters=None,
@@ -136,7 +132,7 @@ def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(mo
     for turn in range(4):
         if turn % 2:
             changed.set()
-        Actor._sync(actor, Progress(turn))  # type: ignore[arg-type]
+        Actor._follow_status(actor)  # type: ignore[arg-type]
     assert pumped == ["one"] * 2
 
 
@@ -144,7 +140,7 @@ def test_a_heartbeat_tells_the_version_adopted_and_how_stale_it_is_C12(learner: 
     """C12: adoption lag is learner version minus adopted version, and is zero again after a look."""
     performer = ActingPolicy(Interface.of(AGENT), CONFIG)
     learner.publish(1)
-    until(lambda: performer.sync(learner.subscriber))
+    until(lambda: performer.adopt(learner.subscriber.adopt))
     counters = Counters(None, *ActorReport.names(["a"]))
     report = ActorReport(counters, 100, {"a": performer}, {"a": learner.subscriber}, {})
     for number in range(2, 12):
@@ -157,7 +153,7 @@ def test_a_heartbeat_tells_the_version_adopted_and_how_stale_it_is_C12(learner: 
     until(known)
     metrics = report.snapshot().metrics
     assert (metrics["adopted.a"], metrics["adoption_lag.a"]) == (1, 10)
-    until(lambda: performer.sync(learner.subscriber) and performer.version == Version(1, 11))
+    until(lambda: performer.adopt(learner.subscriber.adopt) and performer.version == Version(1, 11))
     metrics = report.snapshot().metrics
     assert (metrics["adopted.a"], metrics["adoption_lag.a"]) == (11, 0)
     assert metrics["weight_requests.a"] == learner.subscriber.requests >= 2

@@ -41,7 +41,7 @@ def table(policies: dict[str, Counted], algorithm: PPO | IQN) -> dict[tuple[int,
     for agent, name in enumerate("abc"):
         sender = scripted.Sender(scripted.layout_of(config, WORLD), COPIES, 4)
         noise = np.random.default_rng(agent)
-        seats[agent, 0] = AgentCollector(name, policies[name], sender, COPIES, 0, noise)
+        seats[agent, 0] = AgentCollector(name, policies[name], sender, range(COPIES), noise)
     return seats
 
 

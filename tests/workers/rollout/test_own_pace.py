@@ -214,7 +214,7 @@ def test_an_old_block_is_shipped_with_what_it_has():
     sender = scripted.Sender(scripted.layout_of(policy), 2, 8)
     performer: Any = scripted.Performer()
     noise = np.random.default_rng(0)
-    seat = AgentCollector("one", performer, sender, 2, 0, noise, flush_after=5.0, clock=lambda: now[0])
+    seat = AgentCollector("one", performer, sender, range(2), noise, flush_after=5.0, clock=lambda: now[0])
     for t in range(3):
         seat.act(scripted.present(t, 2), scripted.never)
     seat.flush(scripted.never)

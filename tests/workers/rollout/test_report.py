@@ -44,7 +44,7 @@ def test_entries_of_a_policy_have_more_steps_each() -> None:
         for seat, count in zip(seats, ended, strict=True):
             seat.episodes.count = count
         report.collect()
-    report.count(20, 80)
+    report.count(10, 40)
     seats[0].episodes.count = 1
     report.collect()
     assert report.snapshot().episodes == [
@@ -101,9 +101,9 @@ def test_the_opening_is_the_first_twentieth_of_a_quota_and_over_for_who_comes_la
         counters = Counters(None, *ActorReport.names(["gem"]))
         report = ActorReport(counters, 1_000, {}, {}, cast("Any", {"gem": [seat]}))
         report.begin(first)
-        for steps in (40, 60, 80):
+        for made, steps in ((40, 40), (20, 60), (20, 80)):
             seat.episodes.add(slice(None), np.ones(1, np.float32), np.array([steps == 80]))
-            report.count(steps, steps)
+            report.count(made, made)
             assert counters["first_going.gem"] == (going if steps < 80 else 0)
         assert counters["first_ended.gem"] == going
         assert not seat.episodes._opening

@@ -75,7 +75,12 @@ class CheckedEnvironment(Environment):
         if actions is not self._prechecked:
             self._check_actions(actions)
         self._prechecked = self._turn = None
-        return self._checked("step", self._run("step", actions))
+        try:
+            turn = self._inner.step(actions)
+        except BaseException as fault:
+            self._blame("step", fault)
+            raise
+        return self._checked("step", turn)
 
     def preview_actions(self, actions: Sequence[NDArray[Any]]) -> None:
         """As the environment's; EnvironmentFault as `step`'s."""
@@ -196,11 +201,14 @@ class CheckedEnvironment(Environment):
         """What method `verb` of the environment returns."""
         try:
             return getattr(self._inner, verb)(*arguments)
-        except EnvironmentFault:
+        except BaseException as fault:
+            self._blame(verb, fault)
             raise
-        except BaseException as fault:  # a world that exits must not end a worker as if it had chosen to
-            if not is_users(fault):
-                raise
+
+    def _blame(self, verb: str, fault: BaseException) -> None:
+        """EnvironmentFault where method `verb` of the environment raised something else: also for a world that exits,
+        which must not end a worker as if it had chosen to."""
+        if is_users(fault) and not isinstance(fault, EnvironmentFault):
             facts = blame(fault)
             raise EnvironmentFault("environment_raised", environment=self.world.id, method=verb, **facts) from fault
 

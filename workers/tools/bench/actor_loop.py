@@ -56,8 +56,6 @@ class ActorLoop:
         seats, environment, turn = self._seats, self.environment, self.turn
         answer = environment.preview_actions if environment.wants_preview else None
         for _ in range(turns):
-            for outcome in turn.outcomes:
-                seats[outcome.agent, turn.group].add_outcome(outcome, _never)
             actions = act_turn(seats, turn, _never, None, answer)
             self._agent_steps += sum(map(len, actions))
             turn = environment.step(actions)

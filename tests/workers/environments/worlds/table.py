@@ -33,8 +33,7 @@ class Table:
                 agent.name,
                 scripted.Performer(world, i),  # type: ignore[arg-type]
                 sender,
-                environment.copies,
-                0,
+                range(environment.copies),
                 np.random.default_rng(0),
             )
             for i, (agent, sender) in enumerate(zip(world.agents, self.senders, strict=True))

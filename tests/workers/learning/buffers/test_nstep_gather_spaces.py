@@ -32,7 +32,7 @@ class Game:
         self.interface = performer.interface
         self.config: IQN | DQN | SAC | BC = algorithm
         self.sender = scripted.Sender(segment_layout(world, place, config), COPIES, 9)
-        self.seat = AgentCollector("a", performer, self.sender, COPIES, 0, np.random.default_rng(7))
+        self.seat = AgentCollector("a", performer, self.sender, range(COPIES), np.random.default_rng(7))
         self._place, self._rng = place, np.random.default_rng(5)
         self.masks: list[NDArray[np.bool_]] = []
         self.observations: list[NDArray] = []

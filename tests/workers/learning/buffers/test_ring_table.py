@@ -56,7 +56,7 @@ class Bench:
         noise = np.random.default_rng(0)
         performer: Any = scripted.Performer()
         self._seat = AgentCollector(
-            "one", performer, self.sender, 2, 0, noise, flush_after=5.0, clock=lambda: self.clock
+            "one", performer, self.sender, range(2), noise, flush_after=5.0, clock=lambda: self.clock
         )
         self._turn = 0
 

@@ -88,7 +88,7 @@ class Line:
             self.sender.route(learner, inline=not near)
         noise: Any = np.random.default_rng(0)
         performer: Any = scripted.Performer(scripted.SHARING)
-        self.seat = AgentCollector("one", performer, self.sender, COPIES, 0, noise, common=self.common)
+        self.seat = AgentCollector("one", performer, self.sender, range(COPIES), noise, common=self.common)
         self.source: Any = scripted.Source() if way == "sequential" else self.receiver
 
     def act(self) -> None:

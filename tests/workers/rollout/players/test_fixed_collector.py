@@ -148,7 +148,7 @@ def chairs(one: Any, world: World, path: Path) -> tuple[FixedCollector, AgentCol
     learns = parse_run({**where, "policy": json.loads(one.config.model_dump_json())})
     performer = ActingPolicy(one.interface, one.config)
     performer.spare[:] = flatten_(one.policy).bytes_view()
-    performer.swap(scripted.Version(1, 1))
+    performer.adopt(lambda *_: scripted.Version(1, 1))
     whole = plan_policies(learns, world)[agent]
     sender = scripted.Sender(whole.layout, COPIES, 200)
     (learning,) = build_collectors(whole, world, performer, sender, 5, HAND).values()

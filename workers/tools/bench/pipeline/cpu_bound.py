@@ -114,8 +114,6 @@ class Bare:
 
     def _one_turn(self) -> tuple[int, int]:
         """Environment steps, agent steps."""
-        for outcome in self._turn.outcomes:
-            self._table.seats[outcome.agent, self._turn.group].add_outcome(outcome, _never)
         actions = act_turn(self._table.seats, self._turn, _never)
         self._turn = self._step(actions)
         for member in self._members:
@@ -137,7 +135,7 @@ class Bare:
     def _publisher(self, performer: ActingPolicy) -> Callable[[str, WeightSource, Version], None]:
         def publish(_policy: str, weights: WeightSource, version: Version) -> None:
             performer.spare[:] = weights() if callable(weights) else weights
-            performer.swap(version)
+            performer.adopt(lambda *_: version)
 
         return publish
 
