@@ -27,6 +27,7 @@ from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL
 from workers.environments.simulators.endpoint import simulator_endpoint
 from workers.environments.simulators.simulator_settings import environment_for_actor
+from workers.evaluation.policy_sync import SyncedPolicy
 from workers.league.actor_league import ActorLeague
 from workers.league.pool_cache import PoolCache
 from workers.learning.device import acting_device
@@ -97,8 +98,9 @@ class Actor:
             self._table.add(name, learning[name])
         self._league: ActorLeague | None = None
         if league is not None:
-            shown = (plans, self._performers, learning)
-            self._league = ActorLeague(league, run, world, hand, *shown, folder or self._policy_cache(), self._counters)
+            newest = {name: SyncedPolicy(plans[name], self._performers[name]) for name in league.players}
+            library = folder or self._policy_cache()
+            self._league = ActorLeague(league, run, world, hand, newest, learning, library, self._counters)
             self._table.seats |= self._league.seats
         self._schedule = schedule_of(run, self._table.writing)
         cuts = checkpoints_of(run, [*plans], folder)

@@ -103,7 +103,7 @@ class Learner:
             welcome.incarnation,
             self._counters,
         )
-        self._receiver = ExperienceReceiver(*receives, self._owns_actor, self._ports.guard, life.vitals.refusals)
+        self._receiver = ExperienceReceiver(*receives, self._owns_actor, self._ports.guard)
         if common is not None:
             self._receiver.add_common(common.layout, common.pool)
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters, self._ports.guard)

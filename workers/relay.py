@@ -71,8 +71,16 @@ class Relay:
         pull, xpub = self._ports.sockets[_EXPERIENCE], self._ports.sockets[_WEIGHTS]
         self._publisher = WeightPublisher(xpub, self._counters, self._ports.guard)
         self._weights: dict[str, WeightRelay] = {}
-        ends = life.context, pull, welcome.run, welcome.secret, self._pool_path, common, self._counters
-        self._experience = SegmentRelay(*ends, self._ports.guard, life.vitals.refusals)
+        self._experience = SegmentRelay(
+            life.context,
+            pull,
+            welcome.run,
+            welcome.secret,
+            self._pool_path,
+            common,
+            self._counters,
+            self._ports.guard,
+        )
         self._offers: list[Route] = []
         self._status: Status | None = None
         self._state: State = "starting"

@@ -30,7 +30,6 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.memory.slot_allocator import POOL, SlotPool
 from protocol.messages.core import Segments
-from protocol.refusal_log import RefusalLog
 from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import peer_host, try_receive
 
@@ -57,7 +56,6 @@ class ExperienceReceiver:
         counters: Counters,
         concerns: Callable[[str], bool] = lambda actor: True,
         guard: ByteGuard | None = None,
-        refusals: RefusalLog | None = None,
     ):
         self._guard = guard or ByteGuard()
         self._pull, self._counters, self._proven = pull, counters, ProofCheck(secret, run)
@@ -67,7 +65,6 @@ class ExperienceReceiver:
         self._intakes: dict[str, PolicyInbox] = {}
         self._roll = MemberTracker(run, concerns)
         self._shelf = SharedObsStore(run)
-        self._refusals = refusals or RefusalLog()
         self._opener = HeaderDecoder()
 
     def add_policy(
@@ -282,4 +279,4 @@ class ExperienceReceiver:
         self._counters.add("quarantined_messages")
         if header is not None and header.policy in self._intakes and self._proven.holds(header):
             self._acks.refused(header.policy, (header.actor, header.incarnation), fault)
-        self._refusals.tell("message_refused", fault.kind, fault.coded, host=host)
+        self._guard.refusals.tell("message_refused", fault.kind, fault.coded, host=host)

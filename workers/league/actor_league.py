@@ -21,8 +21,6 @@ from workers.league.opponents import OpponentCache
 from workers.league.policy_pool import PoolEntry, verify
 from workers.league.pool_cache import PoolCache
 from workers.planning.league_plan import LeaguePlan
-from workers.planning.policy_plan import PolicyPlan
-from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.build import ActorAssignment
 from workers.rollout.players.frozen_player import FrozenPlayer, InferencePolicy
@@ -32,8 +30,8 @@ __all__ = ["ActorLeague"]
 
 
 class ActorLeague:
-    """Of an actor that plays `hand` of `run` in `world`. `learning`: the seats that learn, by player and then by
-    (agent, group); `library`: the run's folder, or the node's shelf where it cannot be seen."""
+    """Of an actor that plays `hand` of `run` in `world`. By player: `newest`, its policy as it learns, and `learning`,
+    the seats that do by (agent, group). `library`: the run's folder, or the node's shelf where it cannot be seen."""
 
     def __init__(
         self,
@@ -41,8 +39,7 @@ class ActorLeague:
         run: Run,
         world: World,
         hand: ActorAssignment,
-        plans: Mapping[str, PolicyPlan],
-        performers: Mapping[str, ActingPolicy],
+        newest: Mapping[str, SyncedPolicy],
         learning: Mapping[str, Mapping[tuple[int, int], AgentCollector]],
         library: Path | PoolCache,
         counters: Counters,
@@ -59,7 +56,6 @@ class ActorLeague:
         def make(decider: InferencePolicy, agent: int, group: int) -> FrozenPlayer:
             return FrozenPlayer(decider, plan.copies, noise[agent, group])
 
-        newest = {name: SyncedPolicy(plans[name], performers[name]) for name in plan.players}
         cast = OpponentCache(newest, plan.config.loaded, self._find, self._forget, make, counters)
         self._fixtures = [
             MatchScheduler(

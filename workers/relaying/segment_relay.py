@@ -21,7 +21,6 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.messages.codec import decode
 from protocol.messages.core import Route, Segments
-from protocol.refusal_log import RefusalLog
 from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import peer_host, try_receive
 from workers.planning.policy_plan import TrainingPlan
@@ -52,7 +51,6 @@ class SegmentRelay:
         common: SharedObservationPlan | None,
         counters: Counters,
         guard: ByteGuard | None = None,
-        refusals: RefusalLog | None = None,
     ) -> None:
         self._guard = guard or ByteGuard()
         self._context, self._pull, self._path_of, self._proven = context, pull, path_of, ProofCheck(secret, run)
@@ -61,7 +59,6 @@ class SegmentRelay:
         self._shelf = SharedObsStore(run, path_of(COMMON))
         if common is not None:
             self._shelf.expect(common.layout, common.pool)
-        self._refusals = refusals or RefusalLog()
         self._untold: dict[tuple[str, str, int], tuple[Segments, int, WireError]] = {}
         """By actor incarnation and policy: the newest message that was refused, how many, and why it was."""
         self._told_at = 0.0
@@ -155,4 +152,4 @@ class SegmentRelay:
         if header is not None:
             who = header.policy, header.actor, header.incarnation
             self._untold[who] = header, self._untold[who][1] + 1 if who in self._untold else 1, fault
-        self._refusals.tell("message_refused", fault.kind, fault.coded, host=host)
+        self._guard.refusals.tell("message_refused", fault.kind, fault.coded, host=host)

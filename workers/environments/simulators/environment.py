@@ -26,7 +26,7 @@ from protocol.transport.sockets import Ports
 from workers.environments.base import Environment, Turn
 from workers.environments.simulators.endpoint import SimulatorEndpoint, open_ports, terms_of
 from workers.environments.simulators.latency import WITHIN, LatencyHistogram
-from workers.environments.simulators.launcher import SimulatorLauncher
+from workers.environments.simulators.launcher import SimulatorLauncher, commands_of
 from workers.environments.simulators.message_validation import MessageValidator
 from workers.environments.simulators.server import COUNTERS, SimulatorServer
 from workers.environments.simulators.session import SimulatorSession
@@ -204,15 +204,6 @@ class SimulatorEnvironment(Environment):
         if outside is None or server is None:
             return
         logs = None if outside.folder is None else outside.folder / "logs" / "simulators"
-        self._launched = SimulatorLauncher(
-            command,
-            self.copies,
-            self._config.restarts,
-            outside.name,
-            self.address,
-            self._seed_of,
-            logs,
-            server.dismiss_named,
-            self._settings.machines,
-            outside.keys,
-        )
+        names = [f"{outside.name}-{number}" for number in range(self.copies)]
+        commands = commands_of(command, names, self.address, self._seed_of, self._settings.machines)
+        self._launched = SimulatorLauncher(commands, self._config.restarts, logs, server.dismiss_named, outside.keys)

@@ -20,7 +20,7 @@ from typing import IO
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.simulators import guardian
 
-__all__ = ["FIELDS", "SimulatorLauncher", "command_of"]
+__all__ = ["FIELDS", "SimulatorLauncher", "command_of", "commands_of"]
 
 log = logging.getLogger(__name__)
 
@@ -61,32 +61,33 @@ def command_of(template: str, fields: Mapping[str, object]) -> list[str]:
     return words
 
 
+def commands_of(
+    template: str, names: Sequence[str], address: str, seed_of: Callable[[str], int], machines: Sequence[str]
+) -> dict[str, list[str]]:
+    """The command of each of the instances `names`, to which `seed_of` gives seeds. They are spread over `machines`,
+    which a command is told as `{machine}`; how to start something there is its own affair (`ssh`)."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    found = {}
+    for number, name in enumerate(names):
+        fields = {"address": address, "host": host, "port": port, "seed": seed_of(name), "instance": number}
+        fields |= {"name": name, "machine": machines[number % len(machines)] if machines else "localhost"}
+        found[name] = command_of(template, fields)
+    return found
+
+
 class SimulatorLauncher:
-    """`count` instances of `template`, each started again at most `restarts` times. `seed_of` gives each instance its
-    seed; `on_gone` is told the name of one that ended. Logs go to `logs`, a file each. They are spread over `machines`,
-    which the command is told as `{machine}`; how to start something there is the command's own affair (`ssh`). Those
-    that start here find the folder `keys` in `ROOKERY_KEYS`."""
+    """Instances by name, of which each is started by its command, and again at most `restarts` times. `on_gone` is told
+    the name of one that ended. Logs go to `logs`, a file each. They find the folder `keys` in `ROOKERY_KEYS`."""
 
     def __init__(
         self,
-        template: str,
-        count: int,
+        commands: Mapping[str, list[str]],
         restarts: int,
-        actor: str,
-        address: str,
-        seed_of: Callable[[str], int],
         logs: Path | None,
         on_gone: Callable[[str, str], None],
-        machines: Sequence[str] = (),
         keys: str = "",
     ) -> None:
-        host, _, port = address.removeprefix("tcp://").rpartition(":")
-        self._instances = []
-        for number in range(count):
-            name = f"{actor}-{number}"
-            fields = {"address": address, "host": host, "port": port, "seed": seed_of(name), "instance": number}
-            fields |= {"name": name, "machine": machines[number % len(machines)] if machines else "localhost"}
-            self._instances.append(_Instance(name, command_of(template, fields)))
+        self._instances = [_Instance(name, command) for name, command in commands.items()]
         self._budget, self._logs, self._on_gone = restarts, logs, on_gone
         inherited = {
             name: value for name, value in os.environ.items() if name not in ("ROOKERY_PARENT", "ROOKERY_KEYS")

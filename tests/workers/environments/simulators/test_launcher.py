@@ -116,9 +116,8 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from workers.environments.simulators.launcher import SimulatorLauncher
-folder, address = Path({folder!r}), "tcp://127.0.0.1:9"
-launched = SimulatorLauncher({command!r}, 1, 0, "actor-0", address, lambda name: 1, folder, lambda name, why: None)
+from workers.environments.simulators.launcher import SimulatorLauncher, command_of
+launched = SimulatorLauncher({{"one": command_of({command!r}, {{}})}}, 0, Path({folder!r}), lambda name, why: None)
 time.sleep(60)
 """
 
