@@ -83,30 +83,35 @@ class Actor:
         for name, one in auxiliaries.items():  # nobody here acts by its weights: they tell where its learner is
             manifests[name] = published_weights(build(one.interface, one.config, 0)).manifest
         common = plan_common(plans, world)
-        self._links = ActorTransport(life, welcome, run, self._plans, manifests, common, self._counters)
+        self._transport = ActorTransport(life, welcome, run, self._plans, manifests, common, self._counters)
         self._silent = frozenset(auxiliaries)
         self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
         hand = self._hand = ActorAssignment.of(run, welcome.index, (welcome.name, welcome.incarnation))
-        self._table = Collectors()
+        collectors = self._collectors = Collectors()
         for name, strategy in fixed.items():
-            self._table.add(name, build_fixed_collectors(strategy, world, run.environment, run.seed, hand))
+            collectors.add(name, build_fixed_collectors(strategy, world, run.environment, run.seed, hand))
         learning = {}
         for name, plan in plans.items():
-            sender = with_auxiliaries(plan, plans, auxiliaries, self._links.senders, self._links.common)
+            sender = with_auxiliaries(plan, plans, auxiliaries, self._transport.senders, self._transport.common)
             performer = self._performers[name]
-            learning[name] = build_collectors(plan, world, performer, sender, run.seed, hand, self._links.common)
-            self._table.add(name, learning[name])
+            learning[name] = build_collectors(plan, world, performer, sender, run.seed, hand, self._transport.common)
+            collectors.add(name, learning[name])
         self._league: ActorLeague | None = None
         if league is not None:
             newest = {name: SyncedPolicy(plans[name], self._performers[name]) for name in league.players}
             library = folder or self._policy_cache()
             self._league = ActorLeague(league, run, world, hand, newest, learning, library, self._counters)
-            self._table.seats |= self._league.seats
-        self._schedule = schedule_of(run, self._table.writing)
+            collectors.seats |= self._league.seats
+        self._schedule = schedule_of(run, collectors.writing)
         cuts = checkpoints_of(run, [*plans], folder)
-        self._cut = None if cuts is None else ActorCheckpoint(cuts, welcome.index, environment, self._table.seats)
+        self._cut = None if cuts is None else ActorCheckpoint(cuts, welcome.index, environment, collectors.seats)
         self._report = ActorReport(
-            self._counters, self._quota, self._performers, self._links.subscribers, self._table.of, self._table.idle
+            self._counters,
+            self._quota,
+            self._performers,
+            self._transport.subscribers,
+            collectors.of,
+            collectors.idle,
         )
         life.vitals.bind(lambda: self._report.state, self._counters, self._report.measured)
 
@@ -116,7 +121,7 @@ class Actor:
         self._report.state = "waiting"
         self._prepare()
         self._report.state = "acting"
-        seats, environment = self._table.seats, self._environment
+        seats, environment = self._collectors.seats, self._environment
         log.info("event=acting quota=%d agents=%d copies=%d", self._quota, len(seats), environment.copies)
         joint = build_stacked_inference(self._performers, self._run)
         answer = environment.preview_actions if environment.wants_preview else None
@@ -127,15 +132,15 @@ class Actor:
                     self._adopt_newer_weights(done)
                     self._follow_status()
                     done.turns += 1
-                if self._links.common is not None and turn.common is not None:
-                    self._write_shared_observations(self._links.common, turn.common)
+                if self._transport.common is not None and turn.common is not None:
+                    self._write_shared_observations(self._transport.common, turn.common)
                 if self._league is not None:
                     turn = self._league.begin(turn, environment.flush_ends)
                 actions = act_turn(seats, turn, self._check, joint, answer)  # ships the segments that are full
                 turn = environment.step(actions)
                 self._count(turn, sum(map(len, actions)), done)
                 self._pause()
-                if self._life.must_stop or self._links.drain_by is not None:
+                if self._life.must_stop or self._transport.drain_by is not None:
                     break
         except StopRequested:  # while a turn waited for credit: what is finished has still to arrive
             log.info("event=interrupted reason=told to end in the middle of a turn")
@@ -144,19 +149,19 @@ class Actor:
 
     def close(self) -> None:
         """Lets go of sockets and memory."""
-        self._links.close()
+        self._transport.close()
         if self._league is not None:
             self._league.close()
         self._life.close_world(self._environment.close)
 
     def _prepare(self) -> None:
         """Weights of every policy, opponents of a league, and what an earlier incarnation left to be sent."""
-        self._links.first_weights(self._performers, self._check_early)
-        self._on_status(self._links.refresh_routes())
+        self._transport.first_weights(self._performers, self._check_early)
+        self._on_status(self._transport.refresh_routes())
         while self._league is not None and not self._league.ready:  # the first members are there with the first weights
             self._check_early()
             time.sleep(_PAUSED_SLEEP)
-        self._links.resend_inherited(self._check_early)
+        self._transport.resend_inherited(self._check_early)
 
     def _begin(self) -> tuple[Turn, Progress]:
         """The first turn and what was done before it: that of a cut of lock-step, where there is one."""
@@ -179,7 +184,7 @@ class Actor:
         """What all agents see of this turn is written once."""
         writer.write(common)
         if writer.turns is not None:  # who is away for long must not hold up memory
-            for seat in self._table.writing:
+            for seat in self._collectors.writing:
                 seat.flush(self._check)
 
     def _pause(self) -> None:
@@ -196,11 +201,11 @@ class Actor:
     def _adopt_newer_weights(self, done: Progress) -> None:
         """Where they are due; those of a round of lock-step are waited for."""
         wanted = self._schedule.required_version(done.turns)
-        if self._links.wait_for_version(wanted, self._performers, self._check) and self._cut is not None:
+        if self._transport.wait_for_version(wanted, self._performers, self._check) and self._cut is not None:
             self._cut.write_if_due(wanted - 2, done)
         for name, interval in self._sync_intervals.items():
             if self._schedule.looks(done.turns, interval):
-                self._performers[name].adopt(self._links.subscribers[name].adopt)
+                self._performers[name].adopt(self._transport.subscribers[name].adopt)
 
     def _follow_status(self) -> None:
         """Where the coordinator has answered: the learners' present addresses; tells the next heartbeat what is new."""
@@ -208,27 +213,27 @@ class Actor:
         if client is not None and client.changed.is_set():
             client.changed.clear()
             self._report.collect()
-            figures = update_environment_counters(self._counters, self._environment, self._table.policy_of)
+            figures = update_environment_counters(self._counters, self._environment, self._collectors.policy_of)
             self._report.environment = figures
-            for seat in self._table.writing:
+            for seat in self._collectors.writing:
                 seat.flush(self._check)
-            self._links.flush(self._silent)
-            self._on_status(self._links.update_routes())
+            self._transport.flush(self._silent)
+            self._on_status(self._transport.update_routes())
 
     def _check(self) -> None:
         """While waiting for credit: follow a learner that moved; raises Stop if told to end, or if the time for
         draining is over."""
         self._life.vitals.tick()
-        self._on_status(self._links.update_routes())
+        self._on_status(self._transport.update_routes())
         self._environment.poll()
         self._life.check()
-        if self._links.overdue:
+        if self._transport.overdue:
             raise StopRequested
 
     def _check_early(self) -> None:
         """Before the first step, when there is nothing to drain."""
         self._check()
-        if self._links.drain_by is not None:
+        if self._transport.drain_by is not None:
             raise StopRequested
 
     def _on_status(self, status: Status | None) -> None:
@@ -241,9 +246,9 @@ class Actor:
     def _drain(self) -> None:
         self._life.vitals.idle()
         self._report.collect()
-        self._links.drain()
-        self._counters.set("unfinished_steps", self._table.open_rows)
-        update_environment_counters(self._counters, self._environment, self._table.policy_of)
+        self._transport.drain()
+        self._counters.set("unfinished_steps", self._collectors.open_rows)
+        update_environment_counters(self._counters, self._environment, self._collectors.policy_of)
 
     def _policy_cache(self) -> PoolCache:
         """Where the league's library is, if not in the run's folder."""

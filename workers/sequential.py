@@ -51,7 +51,7 @@ from workers.metrics.run_metrics import RunMetrics, check_trained
 from workers.metrics.step_time import StepClock
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
-from workers.planning.policy_plan import TrainingPlan, plan_policies
+from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_policies
 from workers.planning.shared_observation_plan import plan_common
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import Sender
@@ -104,17 +104,12 @@ class Sequential:
         world = self._environment.world
         self._plans, fixed = plan_policies(run, world), plan_fixed(run, world)
         for plan in self._plans.values():
-            if plan.ranks > 1:
-                raise ConfigurationError(
-                    "sequential_with_ranks", policy=plan.name, value=plan.ranks, key="policy.ranks"
-                )
-            if plan.config.compile:
-                raise ConfigurationError("sequential_with_compile", policy=plan.name, key="policy.compile")
+            _check(plan)
         auxiliaries = plan_auxiliaries(run, self._plans)
         names, hand = [*self._plans, *auxiliaries], ActorAssignment.of(run, 0, _NAME)
-        self._table = Collectors()
+        collectors = self._collectors = Collectors()
         for name, strategy in fixed.items():
-            self._table.add(name, build_fixed_collectors(strategy, world, run.environment, run.seed, hand))
+            collectors.add(name, build_fixed_collectors(strategy, world, run.environment, run.seed, hand))
         sharing = plan_common(self._plans, world)
         self._common = None if sharing is None else sharing.writer(None)
         common = None if self._common is None else SharedObs(self._common.ring)
@@ -146,8 +141,8 @@ class Sequential:
         for plan in self._plans.values() if run.actors and not run.replay else ():
             performer = self._performers[plan.name] = ActingPolicy(plan.interface, plan.config)
             sender = with_auxiliaries(plan, self._plans, auxiliaries, channels, self._common)
-            self._table.add(plan.name, build_collectors(plan, world, performer, sender, run.seed, hand, self._common))
-        self._schedule = schedule_of(run, self._table.writing)
+            collectors.add(plan.name, build_collectors(plan, world, performer, sender, run.seed, hand, self._common))
+        self._schedule = schedule_of(run, collectors.writing)
         self._books = RunMetrics(run, list(self._plans), folder, list(auxiliaries), fixed)
         self._watch = (
             None
@@ -210,7 +205,7 @@ class Sequential:
         return done or (self._run.seconds is not None and self._books.seconds >= self._run.seconds)
 
     def _act_and_learn(self) -> bool:
-        environment, seats, run = self._environment, self._table.seats, self._run
+        environment, seats, run = self._environment, self._collectors.seats, self._run
         turn = environment.reset(seed_of(run.seed, "environment", *ActorAssignment.of(run, 0, _NAME).seed_scope))
         env_steps = agent_steps = turns = counted = 0
         self._clock.begin()
@@ -222,7 +217,7 @@ class Sequential:
             if self._common is not None and turn.common is not None:
                 self._common.write(turn.common)
                 if self._common.turns is not None:  # who is away for long must not hold up memory
-                    for seat in self._table.writing:
+                    for seat in self._collectors.writing:
                         seat.flush(_never)
             actions = act_turn(seats, turn, _never)
             agent_steps += sum(map(len, actions))
@@ -234,7 +229,7 @@ class Sequential:
             self._clock.stepped()
             self._life.vitals.tick()
             if agent_steps * WINDOWS >= run.end > (agent_steps - sum(map(len, actions))) * WINDOWS:
-                for played in (seat for of_policy in self._table.of.values() for seat in of_policy):
+                for played in (seat for of_policy in self._collectors.of.values() for seat in of_policy):
                     played.episodes.close_opening()
             for member in self._members:
                 while self._step(member):
@@ -250,7 +245,7 @@ class Sequential:
                     break
             if self._life.stopping.is_set():
                 break
-        self._actor_page.set("unfinished_steps", self._table.open_rows)
+        self._actor_page.set("unfinished_steps", self._collectors.open_rows)
         self._observe(agent_steps)  # what the last episodes earned
         for member in self._members:
             self._finish(member)
@@ -352,15 +347,15 @@ class Sequential:
 
     def _count_episodes(self, agent_steps: int) -> None:
         """In the part of the run that they ended in, however fast this machine makes its steps."""
-        tell_first_episodes(self._actor_page, self._table.of)
-        for policy, told in take_episodes(self._table.of).items():
+        tell_first_episodes(self._actor_page, self._collectors.of)
+        for policy, told in take_episodes(self._collectors.of).items():
             self._books.episodes(policy, agent_steps, *told)
         self._books.settle(agent_steps, {_NAME: self._actor_page.snapshot()})
 
     def _observe(self, agent_steps: int, last: bool = False) -> None:
         """Brings the books up to date; evaluates where that is due, or is the `last` time."""
-        update_environment_counters(self._actor_page, self._environment, self._table.policy_of)
-        self._actor_page.set("fixed_steps", self._table.fixed_steps)
+        update_environment_counters(self._actor_page, self._environment, self._collectors.policy_of)
+        self._actor_page.set("fixed_steps", self._collectors.fixed_steps)
         self._count_episodes(agent_steps)
         me = [
             {
@@ -385,6 +380,14 @@ class Sequential:
         for member in self._members:
             member.heard(returns.get(member.name), evaluations.get(member.name))
         self._life.show(self._books.view)
+
+
+def _check(plan: PolicyPlan) -> None:
+    """What can only be learned elsewhere is refused."""
+    if plan.ranks > 1:
+        raise ConfigurationError("sequential_with_ranks", policy=plan.name, value=plan.ranks, key="policy.ranks")
+    if plan.config.compile:
+        raise ConfigurationError("sequential_with_compile", policy=plan.name, key="policy.compile")
 
 
 def _told(body: Callable[[], bool]) -> int:

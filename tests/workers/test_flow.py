@@ -33,7 +33,7 @@ from workers.learner import Learner
 from workers.planning.auxiliary_plan import plan_learners
 from workers.runtime.process import Options, WorkerProcess
 
-MOST = {"segment": (32, 16), "weights": (15, 7)}
+MOST = {"segment": (27, 14), "weights": (12, 7)}
 """Calls, and files. They only fall: until 16 in 12, and 8 in 6."""
 NAME = "diver"
 RUN: dict[str, Any] = {
@@ -161,7 +161,7 @@ def calls() -> Iterator[dict[str, list[Call]]]:
     """By place, what led there: of the first segment, and of the first weights after an update."""
     pair = Pair()
     actor, learner = pair.actor, pair.learner
-    sender, performer = actor._links.senders[NAME], actor._performers[NAME]
+    sender, performer = actor._transport.senders[NAME], actor._performers[NAME]
     ring = sender.ring
     record: list[bytes] = []
 

@@ -104,7 +104,7 @@ def test_an_actor_looks_every_sync_interval_turns_C12() -> None:
         _check=None,
         _sync_intervals={"often": 3, "seldom": 7},
         _performers=performers,
-        _links=SimpleNamespace(
+        _transport=SimpleNamespace(
             subscribers=dict.fromkeys(performers, SimpleNamespace(adopt=None)), wait_for_version=lambda *_: False
         ),
     )
@@ -122,8 +122,8 @@ def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(mo
         _check=None,
         _life=SimpleNamespace(client=SimpleNamespace(changed=changed)),
         _report=SimpleNamespace(collect=lambda: None),
-        _table=SimpleNamespace(writing=[], policy_of={}),
-        _links=SimpleNamespace(flush=lambda _: pumped.append("one"), update_routes=lambda: None),
+        _collectors=SimpleNamespace(writing=[], policy_of={}),
+        _transport=SimpleNamespace(flush=lambda _: pumped.append("one"), update_routes=lambda: None),
         _silent=frozenset(),
         _on_status=lambda _: None,
         _counters=None,

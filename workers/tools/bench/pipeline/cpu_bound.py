@@ -62,7 +62,7 @@ class Bare:
         plans = plan_policies(run, world)
         acting = Counters(None, *ActorReport.names(list(plans)))
         learning = Counters(None, *LearnerReport.names(list(plans)))
-        self._table = Collectors()
+        self._collectors = Collectors()
         self._members: list[PolicyLearner] = []
         hand, here = ActorAssignment.of(run, 0, _NAME), torch.device("cpu")
         for name, plan in plans.items():
@@ -73,7 +73,7 @@ class Bare:
             member.resume(None, Version(0, 0))
             performer.act = self._timed("forward", performer.act)  # type: ignore[method-assign]
             member.update.update = self._timed("update", member.update.update)  # type: ignore[method-assign]
-            self._table.add(name, build_collectors(plan, world, performer, channel, run.seed, hand))
+            self._collectors.add(name, build_collectors(plan, world, performer, channel, run.seed, hand))
             self._members.append(member)
         self._step = self._timed("environment", self._environment.step)
         self._turn = self._environment.reset(seed_of(run.seed, "environment", *_NAME))
@@ -114,7 +114,7 @@ class Bare:
 
     def _one_turn(self) -> tuple[int, int]:
         """Environment steps, agent steps."""
-        actions = act_turn(self._table.seats, self._turn, _never)
+        actions = act_turn(self._collectors.seats, self._turn, _never)
         self._turn = self._step(actions)
         for member in self._members:
             while member.step():
