@@ -6,6 +6,7 @@ Two modules take turns: new weights are copied into the spare one, checked, and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 
-__all__ = ["ActingPolicy"]
+__all__ = ["ActingPolicy", "InferenceRequest"]
 
 
 class ActingPolicy:
@@ -128,3 +129,20 @@ class ActingPolicy:
         if isinstance(module, ActorCritic | CentralActorCritic):
             return module.act(seen, noise, greedy=greedy, legal=legal, state=state)
         return module.act(seen, noise, greedy=greedy, legal=legal)
+
+
+class InferenceRequest(NamedTuple):
+    """What one performer is to see in a turn, and where its random numbers come from."""
+
+    performer: ActingPolicy
+    observation: NDArray
+    """[n, *shape], or [n, F, *shape]"""
+    noise: Noise
+    legal: NDArray[np.bool_] | None
+    """[n, C]: which values of the policy's heads may be chosen; None where all may be, always."""
+    state: NDArray[np.float32] | None
+    """[n, S]: what the policy remembers; None where it has no memory."""
+
+    def act(self) -> dict[str, NDArray]:
+        """Alone."""
+        return self.performer.act(self.observation, self.noise, legal=self.legal, state=self.state)

@@ -21,7 +21,7 @@ from protocol.errors import EnvironmentFault
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.shared_obs import SharedObsWriter
 from workers.environments.base import AgentOutcome, AgentTimeStep
-from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.acting_policy import ActingPolicy, InferenceRequest
 from workers.rollout.observation_encoder import ObservationEncoder
 from workers.rollout.segment_block import Index, Rows, SegmentBlock
 from workers.rollout.stream_state import EpisodeReturns, RecurrentState, SharedObservationRefs
@@ -117,14 +117,13 @@ class AgentCollector:
 
     def act(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
         """Closes the open rows with what the last actions brought, opens the next ones, and returns actions: n rows."""
-        seen = self.observe(present, on_wait)
-        actions = self.take(self.performer.act(seen, self.noise, legal=self.legal(present), state=self.state))
+        actions = self.take(self.observe(present, on_wait).act())
         self.record(present)
         return actions
 
-    def observe(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> NDArray:
-        """First part of `act`: closes the open rows and makes room; what the policy is to see: [n, *shape], stacked
-        [n, F, *shape]. Nothing else is to be told before `record`."""
+    def observe(self, present: AgentTimeStep, on_wait: Callable[[], None]) -> InferenceRequest:
+        """First part of `act`: closes the open rows, ships them where the segments are full, and says what the policy
+        is to see. Nothing else is to be told before `record`."""
         streams = self._choose(present)
         if self._has_no_entry(streams, present):
             self._flush_block(on_wait)
@@ -140,16 +139,10 @@ class AgentCollector:
         if block is None or block.full(streams, self._length) or self._is_old(block):
             seen = present.observation, present.action_mask
             self._begin_block(streams, _NOTHING if block is None else self._ship(block, streams, *seen), on_wait)
-        return self._sight.encode(streams, present.observation)
-
-    def legal(self, present: AgentTimeStep) -> NDArray[np.bool_] | None:
-        """[n, C]: which values of the policy's heads may be chosen; None where all may be, always."""
-        return self._sight.legal(present.action_mask)
-
-    @property
-    def state(self) -> NDArray[np.float32] | None:
-        """[n, S]: what the policy remembers of the streams that act in this turn; None where it has no memory."""
-        return None if self._memory is None else self._memory.of(self._streams)
+        legal = None if present.action_mask is None else self._sight.legal(present.action_mask)
+        state = None if self._memory is None else self._memory.of(streams)
+        observation = self._sight.encode(streams, present.observation)
+        return InferenceRequest(self.performer, observation, self.noise, legal, state)
 
     def take(self, acted: dict[str, NDArray]) -> NDArray:
         """Second part of `act`: the actions, of what the policy did."""

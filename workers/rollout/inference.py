@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from workers.environments.base import AgentTimeStep, Turn
+from workers.environments.base import Turn
+from workers.rollout.acting_policy import InferenceRequest
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.players.fixed_collector import Collector, FixedCollector
-from workers.rollout.stacked_inference import ConcatenatedNoise, InferenceRequest, StackedInference
+from workers.rollout.stacked_inference import ConcatenatedNoise, StackedInference
 
 __all__ = ["AnySeat", "act_turn"]
 
@@ -36,20 +37,21 @@ def act_turn(
         seats[outcome.agent, turn.group].add_outcome(outcome, on_wait)
     places = [(seats[present.agent, turn.group], present) for present in turn.present]
     actions: list[NDArray] = [_NOTHING] * len(places)
-    casts: dict[int, list[_Seen]] = {}
+    casts: dict[int, list[tuple[int, AgentCollector, InferenceRequest]]] = {}
+    """By performer: the places of its seats in the turn, the seats, and what it is to see there."""
     for number, (seat, present) in enumerate(places):
         if isinstance(seat, AgentCollector):
-            casts.setdefault(id(seat.performer), []).append((number, seat, present, seat.observe(present, on_wait)))
+            casts.setdefault(id(seat.performer), []).append((number, seat, seat.observe(present, on_wait)))
             continue
         if turn.common is not None and isinstance(seat, FixedCollector):
             seat.set_shared_observation(turn.common)
         actions[number] = seat.act(present, on_wait)
-    requests = [_request(company) for company in casts.values()]
+    requests = [_joined([request for _, _, request in company]) for company in casts.values()]
     acted = [request.act() for request in requests] if joint is None else joint.act(requests)
     for company, done in zip(casts.values(), acted, strict=True):
         start = 0
-        for number, seat, _, seen in company:
-            rows, start = slice(start, start + len(seen)), start + len(seen)
+        for number, seat, request in company:
+            rows, start = slice(start, start + len(request.observation)), start + len(request.observation)
             mine = done if len(company) == 1 else {name: array[rows] for name, array in done.items()}
             actions[number] = seat.take(mine)
     if answer is not None:
@@ -60,22 +62,19 @@ def act_turn(
     return actions
 
 
-_Seen = tuple[int, AgentCollector, AgentTimeStep, NDArray]
-"""A seat's place in a turn, its part of it, and what its policy is to see."""
 _NOTHING: NDArray[np.int64] = np.empty(0, np.int64)
 
 
-def _request(company: Sequence[_Seen]) -> InferenceRequest:
-    """What seats of one performer are to see, side by side."""
-    _, first, present, seen = company[0]
-    if len(company) == 1:
-        return InferenceRequest(first.performer, seen, first.noise, first.legal(present), first.state)
-    masks = [mask for _, seat, present, _ in company if (mask := seat.legal(present)) is not None]
-    states = [state for _, seat, _, _ in company if (state := seat.state) is not None]
+def _joined(requests: Sequence[InferenceRequest]) -> InferenceRequest:
+    """Those of one performer, side by side."""
+    if len(requests) == 1:
+        return requests[0]
+    masks = [one.legal for one in requests if one.legal is not None]
+    states = [one.state for one in requests if one.state is not None]
     return InferenceRequest(
-        first.performer,
-        np.concatenate([seen for *_, seen in company]),
-        ConcatenatedNoise([seat.noise for _, seat, *_ in company], [len(seen) for *_, seen in company]),
+        requests[0].performer,
+        np.concatenate([one.observation for one in requests]),
+        ConcatenatedNoise([one.noise for one in requests], [len(one.observation) for one in requests]),
         np.concatenate(masks) if masks else None,
         np.concatenate(states) if states else None,
     )

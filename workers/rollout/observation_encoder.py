@@ -62,10 +62,8 @@ class ObservationEncoder:
         """The next observation of `streams` is the first of an episode."""
         self._begins[streams] = True
 
-    def legal(self, mask: NDArray | None) -> NDArray[np.bool_] | None:
+    def legal(self, mask: NDArray) -> NDArray[np.bool_] | None:
         """[n, C]: which values may be chosen, of a mask's n rows; None where all may be, always."""
-        if mask is None:
-            return None
         return self._actions.legal(self._place.parts("action_mask", mask).__getitem__, (len(mask),))
 
     def columns(self, observation: NDArray, mask: NDArray | None = None) -> dict[str, NDArray]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +20,9 @@ from workers.policies.distributions import Noise
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.q_policy import QPolicy
 from workers.policies.stacked.stacked_acting import StackedActors, StackedQActors, stackable
-from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.acting_policy import ActingPolicy, InferenceRequest
 
-__all__ = ["ConcatenatedNoise", "InferenceRequest", "StackedInference", "build_stacked_inference"]
+__all__ = ["ConcatenatedNoise", "StackedInference", "build_stacked_inference"]
 
 log = logging.getLogger(__name__)
 
@@ -32,22 +31,6 @@ _ENOUGH, _ENOUGH_HOSTED = 4, 16
 costs each of them little (workers/README.md#cohorts)."""
 _MOST_RECURRENT = 128
 """Rows of each recurrent policy up to which `auto` does."""
-
-
-@dataclass(frozen=True, slots=True)
-class InferenceRequest:
-    """What one performer is to see in a turn, and where its random numbers come from."""
-
-    performer: ActingPolicy
-    observation: NDArray
-    """[n, *shape], or [n, F, *shape]"""
-    noise: Noise
-    legal: NDArray[np.bool_] | None
-    state: NDArray[np.float32] | None
-
-    def act(self) -> dict[str, NDArray]:
-        """Alone."""
-        return self.performer.act(self.observation, self.noise, legal=self.legal, state=self.state)
 
 
 class _PolicyStack:

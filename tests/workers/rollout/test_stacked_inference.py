@@ -13,8 +13,8 @@ from protocol.config.run import PolicyConfig, parse_run
 from protocol.spaces import Agent, Box, Discrete
 from protocol.weights.version import Version
 from workers.policies.interface import Interface
-from workers.rollout.acting_policy import ActingPolicy
-from workers.rollout.stacked_inference import InferenceRequest, StackedInference, build_stacked_inference
+from workers.rollout.acting_policy import ActingPolicy, InferenceRequest
+from workers.rollout.stacked_inference import StackedInference, build_stacked_inference
 
 K, N, A = 3, 6, 5
 AGENT = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=A))

@@ -84,7 +84,7 @@ class FrozenPlayer:
         streams: Index = slice(None) if present.copies is None else present.copies
         self._forget(streams, present.terminated | present.truncated)
         seen = self._sight.encode(streams, present.observation)
-        legal = self._sight.legal(present.action_mask)
+        legal = None if present.action_mask is None else self._sight.legal(present.action_mask)
         state = None if self._memory is None else self._memory.of(streams)
         acted = self.policy.infer(seen, self._noise, legal, state)
         if self._memory is not None:
