@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,18 @@ from numpy.typing import NDArray
 from protocol.spaces import World
 from workers.runtime.state_capture import State, capture, restore
 
-__all__ = ["AgentOutcome", "AgentTimeStep", "Environment", "Episodes", "Player", "Turn"]
+__all__ = [
+    "AgentOutcome",
+    "AgentTimeStep",
+    "Environment",
+    "Episodes",
+    "Player",
+    "Rows",
+    "Told",
+    "Turn",
+    "select_rows",
+    "with_rows",
+]
 
 Episodes = dict[tuple[str, int], tuple[int, float]]
 """(member of a collection, agent) -> (episodes of the agent that ended in it, sum of their returns)."""
@@ -95,6 +106,38 @@ class Turn:
     common: NDArray | None = None
     """[E, *shape]: what all agents see beside their own observations, in a world that has something like that (the
     `common` of its outermost population), told with every turn and valid until the next `step`."""
+
+
+Rows = slice | NDArray[np.int64]
+Told = TypeVar("Told", AgentTimeStep, AgentOutcome)
+
+
+def select_rows(told: Told, rows: NDArray[np.int64]) -> Told:
+    """`rows` of what was told, whose copies keep their numbers."""
+    copies = rows if told.copies is None else told.copies[rows]
+    finals = np.flatnonzero(np.isin(told.final_index, rows))
+    return with_rows(told, rows, copies, np.searchsorted(rows, told.final_index[finals]), finals)
+
+
+def with_rows(
+    told: Told, rows: Rows, copies: NDArray[np.int64] | None, final_index: NDArray[np.int64], finals: Rows
+) -> Told:
+    """`rows` of what was told, which are of `copies`; `finals` of its final observations, those of `final_index`."""
+    final, seen = (told.final_observation, told.final_common) if len(final_index) else (None, None)
+    changed: dict[str, Any] = {
+        "copies": copies,
+        "reward": told.reward[rows],
+        "terminated": told.terminated[rows],
+        "truncated": told.truncated[rows],
+        "final_index": final_index,
+        "final_observation": None if final is None else final[finals],
+        "final_common": None if seen is None else seen[finals],
+    }
+    if isinstance(told, AgentTimeStep):
+        changed["observation"] = told.observation[rows]
+        changed["action_mask"] = None if told.action_mask is None else told.action_mask[rows]
+        changed["clock"] = None if told.clock is None else told.clock[rows]
+    return replace(told, **changed)
 
 
 Player = Callable[[AgentTimeStep], NDArray]

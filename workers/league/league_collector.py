@@ -9,22 +9,19 @@ Legend: `n` copies in which the agent acts, of `R` of its group.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import Place
-from workers.environments.base import AgentOutcome, AgentTimeStep
+from workers.environments.base import AgentOutcome, AgentTimeStep, Told, select_rows, with_rows
 from workers.league.matches import LEARNS, MatchScheduler
 from workers.league.opponents import OpponentCache
 from workers.planning.league_plan import TrainingSlot
 from workers.rollout.agent_collector import AgentCollector
 
 __all__ = ["LeagueCollector"]
-
-Rows = slice | NDArray[np.int64]
 
 
 class LeagueCollector:
@@ -59,7 +56,7 @@ class LeagueCollector:
             if number != LEARNS:
                 chosen = np.flatnonzero(who == number)
                 player = self._cast.player(number, self._agent, self._group)
-                actions[chosen] = player(_chosen(present, chosen))
+                actions[chosen] = player(select_rows(present, chosen))
                 self.steps += len(chosen)
         return actions
 
@@ -73,7 +70,7 @@ class LeagueCollector:
         for number in np.unique(who).tolist():
             if number != LEARNS:
                 player = self._cast.player(number, self._agent, self._group)
-                player.add_outcome(_chosen(outcome, np.flatnonzero(who == number)))
+                player.add_outcome(select_rows(outcome, np.flatnonzero(who == number)))
 
     def _who(self, copies: NDArray[np.int64] | None) -> NDArray[np.int64]:
         who = self._fixtures.who[self._agent]
@@ -88,44 +85,15 @@ def _between(copies: NDArray[np.int64] | None, home: TrainingSlot) -> slice:
     return slice(first, last)
 
 
-_Told = TypeVar("_Told", AgentTimeStep, AgentOutcome)
-
-
-def _part(told: _Told, rows: slice, home: TrainingSlot) -> _Told:
+def _part(told: Told, rows: slice, home: TrainingSlot) -> Told:
     """`rows` of what was told, whose copies are counted from the home's first; as views."""
     copies: NDArray[np.int64] | None = told.copies
     if copies is not None:
         everywhere = isinstance(told, AgentTimeStep) and rows.stop - rows.start == home.last - home.first
         copies = None if everywhere else copies[rows] - home.first
-    return _restricted(told, rows, copies, *_finals(told.final_index, rows))
-
-
-def _chosen(told: _Told, rows: NDArray[np.int64]) -> _Told:
-    """`rows` of what was told, whose copies keep their numbers."""
-    copies = rows if told.copies is None else told.copies[rows]
-    finals = np.flatnonzero(np.isin(told.final_index, rows))
-    return _restricted(told, rows, copies, np.searchsorted(rows, told.final_index[finals]), finals)
+    return with_rows(told, rows, copies, *_finals(told.final_index, rows))
 
 
 def _finals(index: NDArray[np.int64], rows: slice) -> tuple[NDArray[np.int64], slice]:
     first, last = np.searchsorted(index, (rows.start, rows.stop)).tolist() if len(index) else (0, 0)
     return index[first:last] - rows.start, slice(first, last)
-
-
-def _restricted(
-    told: _Told, rows: Rows, copies: NDArray[np.int64] | None, final_index: NDArray[np.int64], finals: Rows
-) -> _Told:
-    final = told.final_observation
-    changed: dict[str, Any] = {
-        "copies": copies,
-        "reward": told.reward[rows],
-        "terminated": told.terminated[rows],
-        "truncated": told.truncated[rows],
-        "final_index": final_index,
-        "final_observation": final[finals] if final is not None and len(final_index) else None,
-    }
-    if isinstance(told, AgentTimeStep):
-        changed["observation"] = told.observation[rows]
-        changed["action_mask"] = None if told.action_mask is None else told.action_mask[rows]
-        changed["clock"] = None if told.clock is None else told.clock[rows]
-    return replace(told, **changed)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from protocol.errors import EnvironmentFault
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.shared_obs import SharedObsWriter
-from workers.environments.base import AgentOutcome, AgentTimeStep
+from workers.environments.base import AgentOutcome, AgentTimeStep, select_rows
 from workers.rollout.acting_policy import ActingPolicy, InferenceRequest
 from workers.rollout.observation_encoder import ObservationEncoder
 from workers.rollout.segment_block import Index, Rows, SegmentBlock
@@ -133,7 +133,7 @@ class AgentCollector:
             closed, brought = streams, present
             if not isinstance(streams, slice) and np.count_nonzero(opened := block.opened[streams]) < len(streams):
                 self._refuse_early(present, ~opened)
-                closed, brought = streams[opened], select_rows(present, opened)
+                closed, brought = streams[opened], select_rows(present, np.flatnonzero(opened))
             self._add(block, closed, brought)
             block.close(closed)
         if block is None or block.full(streams, self._length) or self._is_old(block):
@@ -349,20 +349,3 @@ class AgentCollector:
         """What is told of an action that was never made belongs to no row."""
         if present.reward[fresh].any() or present.terminated[fresh].any() or present.truncated[fresh].any():
             raise EnvironmentFault("reward_before_first_action", agent=self.name)
-
-
-def select_rows(present: AgentTimeStep, keep: NDArray[np.bool_]) -> AgentTimeStep:
-    """`present` restricted to the rows to keep; none of the others carries news."""
-    position = np.cumsum(keep) - 1
-    return AgentTimeStep(
-        agent=present.agent,
-        observation=present.observation[keep],
-        reward=present.reward[keep],
-        terminated=present.terminated[keep],
-        truncated=present.truncated[keep],
-        copies=None if present.copies is None else present.copies[keep],
-        final_index=position[present.final_index],
-        final_observation=present.final_observation,
-        final_common=present.final_common,
-        action_mask=None if present.action_mask is None else present.action_mask[keep],
-    )
