@@ -43,7 +43,6 @@ class RowBuffer(RowReader):
         backpressure: int | None = None,
         checksums: bool | None = None,
         lock_timeout: float | None = None,
-        counters: Counters | None = None,
         seed: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -57,7 +56,7 @@ class RowBuffer(RowReader):
                 most=spec.capacity,
             )
         path = None if name is None else memory_dir() / f"{PREFIX}{name}"  # so that a sweep finds it
-        counters = counters or Counters(None, self.COUNTERS, self.SECONDS)
+        counters = Counters(None, self.COUNTERS, self.SECONDS)
         ring = Ring.create(path, spec.layout, spec.slots, checksums, lock_timeout, counters)
         self._flush_after, self._backpressure = flush_after, backpressure
         self._added = self._finished = self._rows = 0
