@@ -102,13 +102,11 @@ def train(
             if run.learners == "auto" and len(welcome.policies) > 1:
                 tell(_placed(len(welcome.policies), welcome.learners))
             client.start(lambda: Report(state="watching"))
-            evaluations = int(run.evaluation is not None)
-            for role, count in (("learner", welcome.learners), ("actor", welcome.actors), ("evaluator", evaluations)):
-                for index in range(count):
-                    output = folder / "logs" / f"{role}-{index}.out"
-                    worker = [f"workers.{role}", "--coordinator", address, *known]
-                    server = None if _on_gpu(run, role) else forks
-                    processes.append(start_process(role, worker, output, run.restarts, forks=server))
+            for role, index in _workers(run, welcome):
+                output = folder / "logs" / f"{role}-{index}.out"
+                worker = [f"workers.{role}", "--coordinator", address, *known]
+                server = None if _on_gpu(run, role) else forks
+                processes.append(start_process(role, worker, output, run.restarts, forks=server))
             coordinator.command = [*command, address.removeprefix("tcp://")]
             if run.environment.id == _EXTERNAL and "command" not in run.environment.settings:
                 show = _with_addresses(folder, keys, show, tell)
@@ -125,6 +123,12 @@ def train(
                 remove(folder)
     code = coordinator.code
     return RunOutcome(code == 0, read_summary(folder) or {})
+
+
+def _workers(run: Run, welcome: Welcome) -> list[tuple[str, int]]:
+    """The role of each, and its number among those of its role."""
+    counts = {"learner": welcome.learners, "actor": welcome.actors, "evaluator": int(run.evaluation is not None)}
+    return [(role, index) for role, count in counts.items() for index in range(count)]
 
 
 def _placed(policies: int, learners: int) -> str:

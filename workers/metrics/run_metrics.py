@@ -164,13 +164,7 @@ class RunMetrics:
         if made and self._processors is not None:
             self._processors.look()
         verdict = self._verdict_now(flow, apart, learners)
-        entropy, explained = (
-            {name: measured[f"{name}.{what}"] for name in self._policies if f"{name}.{what}" in measured}
-            for what in ("entropy", "explained_variance")
-        )
-        means = self.mean_returns(self._policies)
-        self._of_run = self._judge.look(min(1.0, made / self._run.end), means, random, entropy, explained)
-        self._tell_findings(made)
+        self._judge_learning(made, measured, random)
         view = {
             "steps": self._run.end,
             "env_steps": env_steps,
@@ -191,16 +185,27 @@ class RunMetrics:
             "advice": verdict_line(verdict),
             "health": findings_of(self._learned, learners, actors, self._of_run),
         }
-        told_of = made, [one["train_steps"] for one in policies.values()], view["evaluations"]
-        if self.steps_done and told_of != self._told_of:  # of a run that pauses there is nothing new to tell
-            self._told_of = told_of
-            told = {name: {**view, **_of(name, measured)} for name, view in {**policies, **auxiliaries}.items()}
-            self._measurements.write(told, rates, env_steps, agent_steps, made)
-            self.save()
+        self._write_down(view, rates, measured)
         self.view = view  # last: who sees it finds its point in the history
 
-    def _tell_findings(self, made: int) -> None:
-        """Says what is found of the run when it is new."""
+    def _write_down(self, view: dict[str, Any], rates: Mapping[str, float], measured: Mapping[str, float]) -> None:
+        """A point of the history, where there is something new to tell: of a run that pauses there is not."""
+        told_of = view["made"], [one["train_steps"] for one in view["policies"].values()], view["evaluations"]
+        if self.steps_done and told_of != self._told_of:
+            self._told_of = told_of
+            learned = {**view["policies"], **view["auxiliaries"]}
+            told = {name: {**one, **_of(name, measured)} for name, one in learned.items()}
+            self._measurements.write(told, rates, view["env_steps"], view["agent_steps"], view["made"])
+            self.save()
+
+    def _judge_learning(self, made: int, measured: Mapping[str, float], random: Random) -> None:
+        """Looks whether policies learn, and says what is found when it is new."""
+        entropy, explained = (
+            {name: measured[f"{name}.{what}"] for name in self._policies if f"{name}.{what}" in measured}
+            for what in ("entropy", "explained_variance")
+        )
+        means = self.mean_returns(self._policies)
+        self._of_run = self._judge.look(min(1.0, made / self._run.end), means, random, entropy, explained)
         for policy, found in self._of_run.items():
             for name in found.keys() - self._told_findings.get(policy, set()):
                 self._told_findings.setdefault(policy, set()).add(name)
