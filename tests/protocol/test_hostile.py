@@ -101,7 +101,9 @@ def test_a_number_beyond_what_an_actor_can_have_made_does_not_make_its_own_ones_
     stranger.receiver.add_policy(POLICY, LAYOUT, ReceiptLog(None), 2, ActionCheck(WORLD.places[0]), most=40)
     stranger.send(41)
     assert (stranger.receives(), stranger.refused) == (0, 1)
-    assert set(stranger.learner.receiver._refusals.counters()) == {"refusals.message_refused.segment_number_too_large"}
+    assert set(stranger.learner.receiver._guard.refusals.counters()) == {
+        "refusals.message_refused.segment_number_too_large"
+    }
     stranger.send(1)
     assert stranger.receives() == 1
     stranger.send(40)
@@ -208,7 +210,7 @@ def test_one_actor_has_a_few_rings_attached_however_many_it_names(stranger: Stra
         stranger.announces(rings[number % 10], number)
         stranger.receives()
     assert len(inbox.left) + len(inbox.rings) == policy_inbox._RINGS
-    assert set(stranger.receiver._refusals.counters()) == {"refusals.message_refused.rings_too_many"}
+    assert set(stranger.receiver._guard.refusals.counters()) == {"refusals.message_refused.rings_too_many"}
     stranger.receiver.living({("actor-0", 1)})
     inbox.arrivals.clear()
     stranger.receiver.let_go(POLICY, lambda _: False)

@@ -88,7 +88,7 @@ for size in (0, 4096, 9000):
         moment = arrival.ring.columns["moment"][arrival.records["slot"]]
         print("there", arrival.common.rows(moment, arrival.records["stream"])[1].any())
         until(lambda: learner.receiver.receive() * 0 or learner.counters["quarantined_messages"])
-        print("reader", *learner.receiver._refusals.counters())
+        print("reader", *learner.receiver._guard.refusals.counters())
         try:
             actor.write()
         except SharedMemoryError as fault:
