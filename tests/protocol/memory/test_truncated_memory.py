@@ -54,7 +54,7 @@ for size in (0, 4096, 6000):
         until(lambda: learner.uses(3 * BLOCK))
         os.truncate(path, size)
         learner.receiver.living(set())
-        print("left", learner.use(), *learner.receiver._refusals.counters())
+        print("left", learner.use(), *learner.receiver._guard.refusals.counters())
     waiting, waited = Actor(path), []
     with closing(waiting):
         waiting.write(1)
