@@ -59,9 +59,25 @@ __all__ = ["Learner", "main"]
 log = logging.getLogger(__name__)
 
 _EXPERIENCE, _WEIGHTS, _ACKS = 1, 2, 3
-_DRAIN_QUIET = 0.2
+_DRAIN_QUIET, _DRAIN_LOOK = 0.2, 0.02
 _LAST_SECONDS = 1.0
 """Of draining, when a signal says so and the run goes on."""
+
+
+class _Drain:
+    """The time in which a learner that was told to stop uses what still arrives: until nothing came for a moment, or at
+    once where everything is `settled`, and `seconds` at most."""
+
+    def __init__(self, seconds: float, settled: bool) -> None:
+        now = time.monotonic()
+        self._end, self._quiet, self._settled = now + seconds, now + _DRAIN_QUIET, settled
+
+    def over(self, active: bool) -> bool:
+        """Whether it is; `active`: something came or was learned just now."""
+        now = time.monotonic()
+        if active:
+            self._quiet = now + _DRAIN_QUIET
+        return now >= self._end or (not active and (self._settled or now >= self._quiet))
 
 
 class Learner:
@@ -119,8 +135,42 @@ class Learner:
 
     def run(self) -> None:
         """Resumes, then learns until the actors are done and everything they finished is used, or told to stop."""
-        client = self._life.client
-        assert client is not None
+        self._begin()
+        arrived, learned = False, False
+        drain: _Drain | None = None
+        while drain is None or not drain.over(arrived or learned):
+            arrived, learned = self._receiver.receive() > 0, False
+            for member in self._cohort.updates():
+                learned = True
+                if member.publication_due:
+                    with self._cohort.restarting(member):
+                        member.publish()
+                self._measure(member)
+            for member in self._members:
+                member.freeze_if_due()
+                member.save_if_due()
+            self._receiver.beacon(time.monotonic())
+            self._publisher.check()
+            self._follow_status()
+            if drain is None and self._told_to_stop:
+                self._report.state, drain = "draining", self._drain()
+            elif not learned:
+                self._wait_for_data(self._run.starvation_sleep if drain is None else _DRAIN_LOOK)
+        self._life.vitals.idle()
+        self._cohort.finish()
+
+    def close(self) -> None:
+        """Lets go of memory and sockets, once checkpoints are on disk."""
+        for member in self._members:
+            member.close()
+        self._receiver.close()
+        for _, subscriber in self._subscribers:
+            subscriber.close()
+        self._publisher.close()
+        self._ports.close()
+
+    def _begin(self) -> None:
+        """Resumes the members, each with a first publication."""
         if self._size > 1:  # the others ask the coordinator for the way
             self._report.routes = [self._route(plan.name) for plan in self._plans]
         self._life.report(self._report.snapshot)
@@ -133,49 +183,24 @@ class Learner:
         log.info("event=learning policies=%s", ",".join(self._welcome.policies))
         for way, names in self._cohort.stacks:
             log.info("event=%s policies=%s cohort=%s", way, ",".join(names), self._run.cohort)
-        while client.command == "go" and not self._life.stopping.is_set():
-            if not self._turn():
-                self._wait_for_data()
-        self._report.state = "draining"
-        self._drain()
 
-    def close(self) -> None:
-        """Lets go of memory and sockets, once checkpoints are on disk."""
-        for member in self._members:
-            member.close()
-        self._receiver.close()
-        for _, subscriber in self._subscribers:
-            subscriber.close()
-        self._publisher.close()
-        self._ports.close()
-
-    def _turn(self) -> bool:
-        """Everything that does not wait, once; whether any member made an update."""
-        now = time.monotonic()
-        self._receiver.receive()
-        trained = self._cohort.step()
-        for member in trained if not self._rank else ():
+    def _measure(self, member: PolicyLearner) -> None:
+        """Reports what the last update of `member` said of itself; of several ranks the first does."""
+        if not self._rank:
             self._report.metrics.update({f"{member.name}.{k}": v for k, v in member.measured.items()})
-        for member in self._members:
-            member.freeze_if_due()
-            member.save_if_due()
-        self._receiver.beacon(now)
-        self._publisher.check()
-        self._on_status()
-        return bool(trained)
 
-    def _wait_for_data(self) -> None:
-        """Sleeps until a message comes; data wake it at once."""
+    def _wait_for_data(self, seconds: float) -> None:
+        """Sleeps until a message comes, `seconds` at most; data wake it at once."""
         started = time.monotonic()
         together = any(member.waits_for == "ranks" for member in self._members)
-        poll(self._receiver.sockets, 1 if together else max(1, int(self._run.starvation_sleep * 1000)))
+        poll(self._receiver.sockets, 1 if together else max(1, int(seconds * 1000)))
         waited = time.monotonic() - started
         for member in self._members:
             if member.done:
                 continue
             self._counters.add(f"waits.{member.waits_for}.{member.name}", waited / len(self._members))
 
-    def _on_status(self) -> None:
+    def _follow_status(self) -> None:
         """Who lives and who died, when the coordinator has news."""
         client = self._life.client
         status = client.status if client is not None else None
@@ -200,24 +225,17 @@ class Learner:
             if not member.static:
                 self._receiver.let_go(member.name, member.uses)
 
-    def _drain(self) -> None:
-        """Uses what still arrives until nothing came for a moment, or at once where everything has come, then publishes
-        and saves for the last time. Actors of a run that goes on do not cease to send: what is not settled they send to
-        the next incarnation."""
+    @property
+    def _told_to_stop(self) -> bool:
+        client = self._life.client
+        return self._life.stopping.is_set() or client is None or client.command != "go"
+
+    def _drain(self) -> _Drain:
+        """Actors of a run that goes on do not cease to send: what is not settled they send to the next incarnation."""
         client = self._life.client
         goes_on = client is not None and client.command in ("go", "pause")
-        end = time.monotonic() + (_LAST_SECONDS if goes_on else self._run.learner_timeout)
         settled = client is not None and client.status is not None and client.status.view.get("settled", False)
-        quiet = time.monotonic() + _DRAIN_QUIET
-        while (now := time.monotonic()) < end:
-            if self._receiver.receive() or self._turn():
-                quiet = now + _DRAIN_QUIET
-            elif settled or now >= quiet:
-                break
-            else:
-                poll(self._receiver.sockets, 20)
-        self._life.vitals.idle()
-        self._cohort.finish()
+        return _Drain(_LAST_SECONDS if goes_on else self._run.learner_timeout, settled)
 
     def _owns_actor(self, actor: str) -> bool:
         """Whether the segments of `actor` come here."""

@@ -69,7 +69,9 @@ def fed_through_rings(size: Size, rounds: int, device: torch.device) -> dict[str
 
     def ours() -> None:
         feed.announce()
-        cohort.step()
+        for member in cohort.updates():
+            if member.publication_due:
+                member.publish()
 
     def theirs() -> None:
         for _ in range(_MINIBATCHES):

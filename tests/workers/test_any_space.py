@@ -31,6 +31,7 @@ from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.ppo import objective
 from workers.environments.base import AgentTimeStep
 from workers.learning.buffers.batch_assembler import BatchAssembler
+from workers.learning.buffers.segment_check import BufferContext
 from workers.policies.build import build
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
@@ -121,10 +122,10 @@ class Game:
         self.stream = Stream(place, COPIES)
         self.actions = [seat.act(self.stream.present(t), scripted.never) for t in range(turns)]
         source = scripted.Source()
-        cpu = torch.device("cpu")
         privileged = interface.privileged if algorithm else None
         count = 2 * streams
-        stage = BatchAssembler("one", interface, layout, count, source, scripted.counters(), cpu, privileged=privileged)
+        context = BufferContext("one", layout, source, scripted.counters())
+        stage = BatchAssembler(context, interface, count, privileged=privileged)
         for records in self.sender.finished:
             source.arrive(self.sender.ring, records)
         assert stage.fill(Version(1, 1))

@@ -22,6 +22,7 @@ from workers.algorithms.common.time_major import TimeMajorBatch, to_time_major
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 from workers.learning.buffers.batch_assembler import BatchAssembler
+from workers.learning.buffers.segment_check import BufferContext
 from workers.policies.build import build
 from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
@@ -75,7 +76,7 @@ class Play:
         for records in finished:
             source.arrive(self.sender.ring, records)
         count = sum(map(len, finished))
-        stage = BatchAssembler("one", interface, layout, count, source, scripted.counters(), torch.device("cpu"))
+        stage = BatchAssembler(BufferContext("one", layout, source, scripted.counters()), interface, count)
         assert stage.fill(Version(1, 1))
         self.segments: SegmentBatch = stage.take_batch()
 

@@ -67,11 +67,14 @@ def objective(
     have their advantages times that. Where the minibatch is this rank's part of one that several `ranks` have, loss
     and metrics are its terms of theirs.
     """
-    shape, rows = batch.reward.shape, batch.reward.numel()
-    recall = batch.recall
-    if recall is not None and config.zero_start:
-        recall = recall._replace(state=torch.zeros_like(recall.state))
-    outputs, values, whole, log_std = _forward(policy, batch, recall)
+    shape, rows, many = batch.reward.shape, batch.reward.numel(), batch.members
+    x, recall = batch.observation, _recall(batch, config)
+    if isinstance(policy, StackedActorCritic):
+        outputs, values, real, log_std = policy.forward(x, batch.final_place, shape[1], recall, batch.even)
+    else:
+        beside = () if batch.privileged is None else (batch.privileged,)
+        outputs, values = policy(policy.inputs(x), *beside, recall)
+        real, log_std = policy.denormalize(values.detach()), policy.log_std
     action, amount, legal = (_rows(column, rows) for column in (batch.action, batch.amount, batch.legal))
     assert action is not None
     log_probability, uncertainty = log_prob_and_entropy(outputs[:, :rows], policy.heads, log_std, action, amount, legal)
@@ -79,13 +82,8 @@ def objective(
     # rows that are not real have log-probability 0, which would give them an arbitrary ratio
     ratio = (log_ratio * batch.mask).clamp(max=_LARGEST_LOG_RATIO).exp()
     with torch.no_grad():
-        until, many = rows + shape[1], batch.members
-        final = torch.zeros_like(whole[:until])
-        final[batch.final_place] = whole[until:]
-        value = whole[:until].view(-1, shape[1])
-        next_value = next_values(value, batch.terminated, batch.truncated, final[:rows].view(shape))
-        seen = PolicyEvaluation(ratio.detach(), value[:-1], next_value)
-        _, target, advantage = advantages(batch, seen, config)
+        found = _evaluation(batch, ratio, real)
+        _, target, advantage = advantages(batch, found, config)
         weight = batch.mask / _per_segment(ranks.all_reduce(_total(batch.mask, many)), shape)
         if config.normalize_advantage:
             advantage = normalized(advantage, weight, many, ranks)
@@ -94,7 +92,7 @@ def objective(
     if isinstance(config, PPO):
         gain, cut = clipped_surrogate(ratio, advantage, config.clip)
     else:
-        gain, cut = policy_gradient(log_probability.view(shape), seen.ratio, advantage, config.rho_clip)
+        gain, cut = policy_gradient(log_probability.view(shape), found.ratio, advantage, config.rho_clip)
     policy_loss = -_total(gain * weight, many)
     entropy = _total(uncertainty.view(shape) * weight, many)
     error = value_error(policy, values[:rows].view(shape), target, batch.value, config.value_clip)
@@ -112,7 +110,7 @@ def objective(
             "clip_fraction": _total(cut * weight, many),
             "ratio_mean": _total(ratio * weight, many),
         }
-    return Objective(loss, {name: metric.detach() for name, metric in metrics.items()}, target, seen)
+    return Objective(loss, {name: metric.detach() for name, metric in metrics.items()}, target, found)
 
 
 def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> tuple[Tensor, Tensor]:
@@ -122,21 +120,23 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip: float) -> tuple[Te
     return torch.minimum(ratio * advantage, clipped * advantage), clipped != ratio
 
 
-def _forward(
-    policy: ActorCritic | CentralActorCritic | StackedActorCritic, batch: Minibatch, recall: RecurrentContext | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Outputs [A, N] and normalised values [N] of the N = (T + 1) * b + k rows of observations; values [N] in the unit
-    of the reward, without gradients; and by how much amounts vary."""
-    if isinstance(policy, StackedActorCritic):
-        return policy.forward(batch.observation, batch.final_place, batch.reward.shape[1], recall, batch.even)
-    x = policy.inputs(batch.observation)
-    if isinstance(policy, ActorCritic):
-        outputs, values = policy(x, recall)
-    else:
-        assert batch.privileged is not None
-        outputs, values = policy(x, batch.privileged, recall)
-    with torch.no_grad():
-        return outputs, values, policy.denormalize(values), policy.log_std
+def _recall(batch: Minibatch, config: OnStream) -> RecurrentContext | None:
+    """How a recurrent policy remembers these rows; with `zero_start` nothing of what came before them."""
+    recall = batch.recall
+    if recall is None or not config.zero_start:
+        return recall
+    return recall._replace(state=torch.zeros_like(recall.state))
+
+
+def _evaluation(batch: Minibatch, ratio: Tensor, real: Tensor) -> PolicyEvaluation:
+    """What the rows look like by values `real` [(T + 1) * b + k], in the unit of the reward."""
+    shape, rows = batch.reward.shape, batch.reward.numel()
+    until = rows + shape[1]
+    final = torch.zeros_like(real[:until])
+    final[batch.final_place] = real[until:]
+    value = real[:until].view(-1, shape[1])
+    next_value = next_values(value, batch.terminated, batch.truncated, final[:rows].view(shape))
+    return PolicyEvaluation(ratio.detach(), value[:-1], next_value)
 
 
 def _total(x: Tensor, members: int) -> Tensor:

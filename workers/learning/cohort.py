@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,52 +66,64 @@ class Cohort:
         ways = [BRANCHES if group.stack == BRANCHES else "stacked" for group in several]
         return [(way, [member.name for member in group.members]) for way, group in zip(ways, several, strict=True)]
 
-    def step(self) -> list[PolicyLearner]:
-        """At most one update of each member that has the data for it; those who made one."""
-        trained = []
+    def updates(self) -> Iterator[PolicyLearner]:
+        """At most one update of each member that has the data for it: each member after its own."""
         for group in self._groups:
             self._tick()
             if group.is_single:
-                trained += [member for member in group.members if self._guarded(member, member.step)]
-            elif group.complete([member for member in group.waited_for if self._guarded(member, member.take)]):
-                trained += self._update_group(group)
-        return trained
+                (member,), learned = group.members, False
+                with self.restarting(member):
+                    learned = member.learn()
+                if learned:
+                    yield member
+            elif group.complete(self._ready(group)):
+                yield from self._update_group(group)
 
     def finish(self) -> None:
         """The last publication and checkpoint of each, also of one that fails in this."""
         for group in self._groups:
             self._update_group(group)
         for member in self._members:
-            while not self._guarded(member, member.finish):
-                pass
+            finished = False
+            while not finished:
+                with self.restarting(member):
+                    finished = member.finish()
+
+    @contextmanager
+    def restarting(self, member: PolicyLearner) -> Iterator[None]:
+        """A fault of `member` in this block starts it again, unless it is alone or had been started too often."""
+        try:
+            yield
+        except TrainingFault as fault:
+            if len(self._members) == 1 or member.rounds is not None:  # lock-step knows no second try
+                raise
+            self._start_again(member, fault)
+
+    def _ready(self, group: _Group) -> list[PolicyLearner]:
+        """Those of whom a batch was waited for, and is there now."""
+        ready = []
+        for member in group.waited_for:
+            with self.restarting(member):
+                if member.take():
+                    ready.append(member)
+        return ready
 
     def _update_group(self, group: _Group) -> list[PolicyLearner]:
         """One update of each of the group's members that have a batch."""
         started, ready = time.monotonic(), group.take()
         given: list[tuple[PolicyLearner, Given]] = []
         for member in ready:
-
-            def offer(member: PolicyLearner = member) -> None:
+            with self.restarting(member):
                 batch = member.checked_batch()
                 if batch is not None and not isinstance(batch, ObservationBatch):  # auxiliaries are of no kind
                     given.append((member, batch))
-
-            self._guarded(member, offer)
         outcomes = group.update(given)
         for (member, _), outcome in zip(given, outcomes, strict=True):
-            self._guarded(member, partial(member.finish_update, outcome))
+            with self.restarting(member):
+                member.finish_update(outcome)
         for member in ready:
             self._counters.add(f"busy.{member.name}", (time.monotonic() - started) / len(ready))
         return ready
-
-    def _guarded(self, member: PolicyLearner, work: Callable[[], bool | None]) -> bool:
-        try:
-            return bool(work())
-        except TrainingFault as fault:
-            if len(self._members) == 1 or member.rounds is not None:  # lock-step knows no second try
-                raise
-            self._start_again(member, fault)
-            return False
 
     def _start_again(self, member: PolicyLearner, fault: TrainingFault) -> None:
         """As if the member's process had been started again; raises `fault` when it was too often."""

@@ -26,6 +26,7 @@ from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import Learnable, SegmentBatch
+from workers.algorithms.common.update import Outcome
 from workers.algorithms.off_policy import OffPolicyUpdate
 from workers.learning.buffers.build import build_buffer
 from workers.learning.buffers.lockstep_rounds import LockstepRounds, in_rounds
@@ -230,13 +231,25 @@ class PolicyLearner:
         return self.rounds is not None or self._plan.recorded
 
     def step(self) -> bool:
+        """`learn`, and the publication that is due after it."""
+        learned = self.learn()
+        if learned and self.publication_due:
+            self.publish()
+        return learned
+
+    def learn(self) -> bool:
         """Takes in what has arrived and makes at most one update; False if there was too little data for one."""
         if not self.take():
             return False
         started = time.monotonic()
-        given = self.checked_batch()
-        if given is not None:
-            self.finish_update(self._updated(given))
+        batch = self.checked_batch()
+        if batch is not None:
+            outcome: Outcome
+            try:
+                outcome = self.update.update(batch, self.progress)  # type: ignore[arg-type] # made for this mode
+            except TrainingFault as fault:
+                outcome = fault
+            self.finish_update(outcome)
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
 
@@ -247,9 +260,10 @@ class PolicyLearner:
         started = time.monotonic()
         self._health.arrived(self._source.arrivals(self.name))
         if self.hurries and self._replay is not None:
-            self._replay.insert(everything=True, now=self.version)
+            self._replay.fill(self.version, everything=True)
             return False
-        self._batch = self._buffer.next_batch(self.version, lambda: self.progress)
+        self._buffer.fill(self.version)
+        self._batch = self._buffer.next_batch(self.version, self.progress)
         if self.rounds is not None and self._counters[f"rejected.{self.name}"] > self._refused:
             raise TrainingFault("lockstep_segment_refused", policy=self.name)
         if self._batch is None:
@@ -290,13 +304,7 @@ class PolicyLearner:
             return None
         return batch
 
-    def _updated(self, given: Learnable) -> dict[str, float] | TrainingFault:
-        try:
-            return self.update.update(given, self.progress)  # type: ignore[arg-type] # made for this mode
-        except TrainingFault as fault:
-            return fault
-
-    def finish_update(self, outcome: dict[str, float] | TrainingFault) -> None:
+    def finish_update(self, outcome: Outcome) -> None:
         """What became of the update with the batch that was taken: its metrics, or why there was none; the third
         refusal in a row is raised."""
         batch, before = self._batch, self._steps_counted
@@ -307,8 +315,6 @@ class PolicyLearner:
             self._refuse(batch, outcome)
         else:
             self._learned(batch, before, outcome)
-            if self.publication_due:
-                self.publish()
         if self._order is not None:
             said = {} if isinstance(outcome, TrainingFault) else outcome
             self._order.write(int(self._counters[f"received.{self.name}"]), self.update.train_steps, said)
@@ -375,7 +381,7 @@ class PolicyLearner:
     def finish(self) -> bool:
         """The last publication and checkpoint of the run; True when that is done."""
         if self._replay is not None:
-            self._replay.insert(everything=True, now=self.version)
+            self._replay.fill(self.version, everything=True)
         else:
             while self.step():  # whole batches are trained, the rest is held
                 pass

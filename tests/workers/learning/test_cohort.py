@@ -17,6 +17,7 @@ from tests.faults import raises
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of
 from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
 from workers.learning.cohort import Cohort
+from workers.learning.policy_learner import PolicyLearner
 
 
 class Company:
@@ -46,6 +47,16 @@ class Company:
     def _heartbeat(self) -> None:
         self.heartbeats += 1
 
+    def step(self) -> list[PolicyLearner]:
+        """A turn of a learner process: who made an update in it."""
+        learned = []
+        for member in self.cohort.updates():
+            with self.cohort.restarting(member):
+                if member.publication_due:
+                    member.publish()
+            learned.append(member)
+        return learned
+
     def weights(self, number: int) -> NDArray[np.float32]:
         """Of a member, as they are."""
         return self.benches[number].member.weights.parameters.numpy().copy()
@@ -66,16 +77,16 @@ def test_a_member_that_fails_goes_back_to_its_last_good_weights_and_the_others_g
     for bench in (*company.benches, *alone.benches):
         bench.feed(8)
     first, second = company.benches
-    assert len(company.cohort.step()) == 2
-    alone.cohort.step()
+    assert len(company.step()) == 2
+    alone.step()
     if saved:
         first.save()
     version, good = first.published[-1]
     spoiled(first)
     trained = []
     while not first.counters["member_restarts.one"]:
-        trained.append(company.cohort.step())
-        alone.cohort.step()
+        trained.append(company.step())
+        alone.step()
     assert len(trained) == 3, "three updates in a row may fail"
     assert first.member.weights.bytes_view().tobytes() == good.tobytes()
     held = company.weights(0)
@@ -84,7 +95,7 @@ def test_a_member_that_fails_goes_back_to_its_last_good_weights_and_the_others_g
     difference = np.abs(company.weights(1) - alone.weights(0)).max()
     assert difference <= (1e-6 if stack else 0), "as if it were alone"
     assert second.counters["rejected.one"] == 0
-    company.cohort.step()
+    company.step()
     assert np.any(company.weights(0) != held), "it learns again"
     assert first.counters["steps_made.one"] == 4
 
@@ -94,16 +105,16 @@ def test_a_member_on_replay_that_fails_goes_back_and_the_others_of_its_stack_do_
     for bench in (*company.benches, *alone.benches):
         bench.feed(4)
     first = company.benches[0]
-    assert len(company.cohort.step()) == 2
-    alone.cohort.step()
+    assert len(company.step()) == 2
+    alone.step()
     spoiled(first)
     while not first.counters["member_restarts.one"]:
-        assert len(company.cohort.step()) == 2
-        alone.cohort.step()
+        assert len(company.step()) == 2
+        alone.step()
     assert np.isfinite(company.weights(0)).all()
     assert np.abs(company.weights(1) - alone.weights(0)).max() <= 1e-6, "as if it were alone"
     steps = first.member.update.train_steps
-    company.cohort.step()
+    company.step()
     assert first.member.update.train_steps == steps + 1, "it learns again"
 
 
@@ -120,7 +131,7 @@ def test_a_member_whose_steps_are_compiled_keeps_what_one_that_is_not_goes_on_fr
     company = Company(1, tmp_path, compile=True)
     (bench,) = company.benches
     bench.feed(4)
-    assert company.cohort.step() == [bench.member]
+    assert company.step() == [bench.member]
     assert asked == ["objective", "_move"]
     bench.save()
     other = Bench(run_of(STREAM, publish_interval=2), tmp_path / "0", incarnation=2)
@@ -134,31 +145,31 @@ def test_a_member_that_fails_too_often_ends_the_process_as_one_that_is_alone_doe
         company.benches[0].feed(8)
         spoiled(company.benches[0])
         for _ in range(2):
-            company.cohort.step()
+            company.step()
         with raises(TrainingFault, "update_not_finite"):
-            company.cohort.step()
+            company.step()
 
 
 def test_members_of_a_stack_wait_for_each_other_while_data_come_and_for_nobody_who_has_none() -> None:
     company = Company(3, stack="all")
     first, second, third = company.benches
     first.feed(2)
-    assert not company.cohort.step(), "the others may be about to have a batch"
+    assert not company.step(), "the others may be about to have a batch"
     second.feed(1)
-    assert not company.cohort.step()
-    assert company.cohort.step() == [first.member, second.member], "nothing new came"
+    assert not company.step()
+    assert company.step() == [first.member, second.member], "nothing new came"
     second.feed(1)
-    assert company.cohort.step() == [first.member, second.member], "the third was not there the last time"
+    assert company.step() == [first.member, second.member], "the third was not there the last time"
     third.feed(1)
-    assert not company.cohort.step()
-    assert company.cohort.step() == [third.member]
+    assert not company.step()
+    assert company.step() == [third.member]
     assert [bench.member.update.train_steps for bench in company.benches] == [4, 4, 2]
 
 
 def test_what_members_of_a_stack_wait_with_is_trained_at_the_end() -> None:
     company = Company(2, stack="all")
     company.benches[0].feed(1)
-    assert not company.cohort.step()
+    assert not company.step()
     company.cohort.finish()
     assert company.benches[0].counters["trained.one"] == company.benches[0].counters["received.one"] == COPIES
 
@@ -167,7 +178,7 @@ def test_a_member_that_fails_at_the_very_end_is_finished_all_the_same(tmp_path: 
     company = Company(2, tmp_path)
     first = company.benches[0]
     first.feed(8)
-    company.cohort.step()
+    company.step()
     first.save()
     spoiled(first)
     company.cohort.finish()
@@ -181,5 +192,5 @@ def test_a_member_that_fails_at_the_very_end_is_finished_all_the_same(tmp_path: 
 
 def test_the_loop_beats_before_the_update_of_each_member_as_all_of_them_may_take_long_G6() -> None:
     company = Company(3)
-    company.cohort.step()
+    company.step()
     assert company.heartbeats == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, STREAM, Bench, run_of
 from workers.coordination.assignments import Assignments
 from workers.learning.buffers.batch_assembler import BatchAssembler
+from workers.learning.buffers.segment_check import BufferContext
 from workers.metrics.run_metrics import RunMetrics
 from workers.policies import checkpoint
 
@@ -104,8 +106,8 @@ def test_batches_are_pinned_where_a_gpu_reads_them_and_only_there_L8(monkeypatch
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)  # a build without CUDA has none
     policy = scripted.config(STREAM)
-    form = "one", scripted.Performer().interface, scripted.layout_of(policy), 2, scripted.Source(), scripted.counters()
-    BatchAssembler(*form, torch.device("cpu"))
+    context = BufferContext("one", scripted.layout_of(policy), scripted.Source(), scripted.counters())
+    BatchAssembler(context, scripted.Performer().interface, 2)
     assert not pinned
-    BatchAssembler(*form, torch.device("cuda"))
+    BatchAssembler(replace(context, device=torch.device("cuda")), scripted.Performer().interface, 2)
     assert len(pinned) >= 6

@@ -257,7 +257,7 @@ def test_what_is_overwritten_while_it_is_kept_leaves_what_can_be_loaded(
     mine = [arrival.ring for arrival in learning.source.queue]
     replay = learning.member._replay
     assert replay is not None
-    replay.insert()
+    replay.fill()
     admitted = replay._all
     kept = admitted.kept(admitted.newest(10**6), None)
     for number in overwritten:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from protocol.config.run import IQN, PPO, EnvironmentConfig, Run, parse_run
 from protocol.errors import ConfigurationError
@@ -19,6 +18,7 @@ from tests.workers import scripted
 from workers.environments.registry import describe
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.lockstep_log import RoundLog
+from workers.learning.buffers.segment_check import BufferContext
 from workers.rollout.agent_collector import AgentCollector
 from workers.runtime import lockstep_checkpoints as module
 from workers.runtime.lockstep_checkpoints import LockstepCheckpoints, checkpoints_of
@@ -147,8 +147,8 @@ def test_a_stage_that_is_put_back_fills_the_batch_that_had_begun_L1() -> None:
 
     def stage() -> tuple[BatchAssembler, scripted.Source]:
         source = scripted.Source()
-        form = scripted.Performer().interface, scripted.layout_of(policy), 3, source, scripted.counters()
-        return BatchAssembler("one", *form, torch.device("cpu")), source
+        context = BufferContext("one", scripted.layout_of(policy), source, scripted.counters())
+        return BatchAssembler(context, scripted.Performer().interface, 3), source
 
     (first, came), (second, comes) = stage(), stage()
     came.arrive(sender.ring, sender.finished[0])

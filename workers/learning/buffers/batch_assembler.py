@@ -9,7 +9,7 @@ continuous dimensions.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -17,17 +17,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.experience.layout import Field, Layout
+from protocol.experience.layout import Field
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import LUMP, RECORD, Place, place_of
 from protocol.experience.validation import observed_rows
-from protocol.memory.counters import Counters
 from protocol.weights.version import Version, lag, pack
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch
 from workers.learning.buffers.device_transfer import DeviceTransfer
-from workers.learning.buffers.segment_check import LARGEST, Fault, SegmentCheck
+from workers.learning.buffers.segment_check import BufferContext, Fault, SegmentCheck
 from workers.learning.diagnostics.refused_batches import Origin
-from workers.learning.source import SegmentSource
 from workers.policies.interface import Interface
 from workers.policies.observation_encoding import ObservationEncoding
 from workers.runtime.state_capture import State
@@ -46,24 +44,13 @@ _Forms = Mapping[str, tuple[tuple[int, ...], Any]]
 
 class _Assembler(Generic[_Batch]):
     """A pre-allocated batch of `segments` segments in arrays of these `forms`, which fills up. Memory is pinned where a
-    GPU reads it. Segments with numbers larger than `largest`, or otherwise unfit, are left out once there is a whole
-    batch."""
+    GPU reads it. Unfit segments are left out once there is a whole batch."""
 
-    def __init__(
-        self,
-        policy: str,
-        layout: Layout,
-        segments: int,
-        forms: _Forms,
-        source: SegmentSource,
-        counters: Counters,
-        device: torch.device,
-        largest: float,
-    ) -> None:
-        self._policy, self._source, self._counters = policy, source, counters
-        self._carrier = DeviceTransfer(device)
-        self._layout, self._capacity = layout, segments
-        self._check = SegmentCheck(policy, layout, largest, counters, source)
+    def __init__(self, context: BufferContext, segments: int, forms: _Forms) -> None:
+        self._policy, self._source, self._counters = context.policy, context.source, context.counters
+        self._carrier = DeviceTransfer(context.device)
+        self._layout, self._capacity = context.layout, segments
+        self._check = SegmentCheck(context)
         self._tensors: dict[str, torch.Tensor] = {}
         self._arrays: dict[str, NDArray] = {}
         for name, (shape, kind) in forms.items():
@@ -74,7 +61,7 @@ class _Assembler(Generic[_Batch]):
         self._all_fit = self._check.watch(self._arrays)
         self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
         self._lumps = self._records.view(LUMP)
-        self._batch: _Batch | None = self._made_of(self._tensors) if device.type == "cpu" else None
+        self._batch: _Batch | None = self._made_of(self._tensors) if context.device.type == "cpu" else None
         """Where the memory that fills up is what an update reads, its views are made once."""
         self._sent: dict[str, torch.Tensor] | None = None
         """A full batch that is on its way to the device."""
@@ -83,9 +70,19 @@ class _Assembler(Generic[_Batch]):
         self.count = self._judged = 0
         """Segments there are, and how many of them are known to be fit."""
 
-    def next_batch(self, now: Version, progress: Callable[[], float]) -> _Batch | None:
-        """A full batch of what has arrived, once there is one; `progress` of the run decides nothing."""
-        return self.take_batch() if self.fill(now) else None
+    def next_batch(self, now: Version, progress: float = 0.0) -> _Batch | None:
+        """The full batch, if there is one; neither the version `now` nor the `progress` of the run decides anything."""
+        return self.take_batch() if self.full else None
+
+    def take_batch(self) -> _Batch:
+        """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
+        self.count = self._judged = 0
+        self._taken = None
+        if self._batch is not None:
+            return self._batch
+        sent, self._sent = self._sent or self._carrier.send(self._tensors), None
+        self._carrier.synchronize(sent)
+        return self._made_of(sent)
 
     @property
     def full(self) -> bool:
@@ -116,16 +113,6 @@ class _Assembler(Generic[_Batch]):
         if self.full:
             self._source.flush_acks()
         return self.full
-
-    def take_batch(self) -> _Batch:
-        """The full batch on the device; the stage is empty afterwards and its memory reused by the next `fill`."""
-        self.count = self._judged = 0
-        self._taken = None
-        if self._batch is not None:
-            return self._batch
-        sent, self._sent = self._sent or self._carrier.send(self._tensors), None
-        self._carrier.synchronize(sent)
-        return self._made_of(sent)
 
     def prepare(self, now: Version) -> None:
         """While the batch that was taken is trained on beside the host: the next one from what has arrived, on its way
@@ -215,17 +202,13 @@ class BatchAssembler(_Assembler[SegmentBatch]):
 
     def __init__(
         self,
-        policy: str,
+        context: BufferContext,
         interface: Interface,
-        layout: Layout,
         segments: int,
-        source: SegmentSource,
-        counters: Counters,
-        device: torch.device,
         max_lag: int | None = None,
         privileged: ObservationEncoding | None = None,
-        largest: float = LARGEST,
     ) -> None:
+        layout = context.layout
         self._max_lag, self._in_use, self._newest, self._privileged = max_lag, np.uint64(0), np.uint64(0), privileged
         self._length, self._many = layout.length, interface.place.many
         self._shown, self._actions = interface.observation_encoding, interface.action_encoding
@@ -237,7 +220,7 @@ class BatchAssembler(_Assembler[SegmentBatch]):
         self._needs_conversion = not (self._shown.is_identity and self._actions.plain) or self._actions.masked
         """Whether anything is made of several columns."""
         forms = self._forms(segments, layout.rows, fields)
-        super().__init__(policy, layout, segments, forms, source, counters, device, largest)
+        super().__init__(context, segments, forms)
 
     def empty(self) -> SegmentBatch:
         """A batch like any other, in which nothing is real; what waits stays."""
@@ -412,19 +395,11 @@ _COLUMNS = ("observation", "final_observation", "final_row")
 class ObservationAssembler(_Assembler[ObservationBatch]):
     """Of an auxiliary. What was seen does not grow old: versions decide nothing."""
 
-    def __init__(
-        self,
-        name: str,
-        layout: Layout,
-        segments: int,
-        source: SegmentSource,
-        counters: Counters,
-        device: torch.device,
-        largest: float = LARGEST,
-    ) -> None:
+    def __init__(self, context: BufferContext, segments: int) -> None:
+        layout = context.layout
         forms = {field.name: (layout.shape(field, segments), np.dtype(field.dtype)) for field in layout.fields}
         forms["final_row"] = forms["final_row"][0], np.dtype(np.int64)  # as an index is needed
-        super().__init__(name, layout, segments, forms, source, counters, device, largest)
+        super().__init__(context, segments, forms)
 
     def _made_of(self, tensors: Mapping[str, torch.Tensor]) -> ObservationBatch:
         return ObservationBatch(**tensors)

@@ -7,7 +7,8 @@ import torch
 from protocol.config.run import RND, Run, Streamed
 from protocol.memory.counters import Counters
 from workers.learning.buffers.batch_assembler import BatchAssembler, ObservationAssembler
-from workers.learning.buffers.replay_buffer import ReplayBuffer
+from workers.learning.buffers.replay_buffer import ReplayBuffer, ReplayRoom
+from workers.learning.buffers.segment_check import BufferContext
 from workers.learning.datasets.source import DatasetSource
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
@@ -23,18 +24,17 @@ def build_buffer(
 ) -> Buffer:
     """The stage of a policy that uses each segment once, as an auxiliary uses what was sighted, or the replay of one
     that samples them: of the newest that actors sent, at the rate limiter's pace, or of a whole dataset."""
-    algorithm, largest = plan.config.algorithm, plan.config.largest_number
+    algorithm = plan.config.algorithm
+    context = BufferContext(plan.name, plan.layout, source, counters, device, plan.config.largest_number)
     if isinstance(algorithm, Streamed):
-        shape = plan.interface, plan.layout, plan.batch_segments
         privileged = plan.interface.privileged if algorithm.central_critic else None
-        return BatchAssembler(plan.name, *shape, source, counters, device, algorithm.max_lag, privileged, largest)
+        return BatchAssembler(context, plan.interface, plan.batch_segments, algorithm.max_lag, privileged)
     if isinstance(algorithm, RND):
-        return ObservationAssembler(plan.name, plan.layout, plan.batch_segments, source, counters, device, largest)
-    rows, blocks, block, rate_limiter = plan.kept_rows, plan.kept_blocks, plan.block, None
+        return ObservationAssembler(context, plan.batch_segments)
     if isinstance(source, DatasetSource):
-        rows, blocks, block = source.ring.slots * plan.layout.length, source.ring.slots, 1
+        slots, rate_limiter = source.ring.slots, None
+        room = ReplayRoom(slots * plan.layout.length, slots)
     else:
-        rate_limiter = plan.rate_limiter()
+        room, rate_limiter = ReplayRoom(plan.kept_rows, plan.kept_blocks, plan.block), plan.rate_limiter()
     seed = seed_of(run.seed, "replay", plan.name, 1 if run.lockstep else incarnation)
-    form = plan.interface, plan.layout, algorithm
-    return ReplayBuffer(plan.name, *form, source, counters, rate_limiter, seed, rows, blocks, block, device, largest)
+    return ReplayBuffer(context, plan.interface, algorithm, room, rate_limiter, seed)

@@ -7,7 +7,7 @@ Legend: `b` transitions of a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,10 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from protocol.config.run import Sampled
-from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import RECORD, Ring, place_of
-from protocol.memory.counters import Counters
 from protocol.weights.version import Version, lag
 from workers.algorithms.common.batches import TransitionBatch
 from workers.learning.buffers.device_transfer import DeviceTransfer
@@ -34,21 +32,19 @@ from workers.learning.buffers.replay_checkpoint import (
     set_random_state,
 )
 from workers.learning.buffers.ring_table import RingTable
-from workers.learning.buffers.segment_check import LARGEST, Fault, SegmentCheck
+from workers.learning.buffers.segment_check import BufferContext, Fault, SegmentCheck
 from workers.learning.buffers.segment_index import SegmentIndex
 from workers.learning.diagnostics.refused_batches import Origin
-from workers.learning.source import SegmentSource
 from workers.planning.rate_limiter import RateLimiter
 from workers.policies.interface import Interface
 from workers.runtime.state_capture import State
 
-__all__ = ["ReplayBuffer"]
+__all__ = ["ReplayBuffer", "ReplayRoom"]
 
 _ATTEMPTS = 10
 _CHUNK = 256
 _AT_ONCE = 1 << 16
 """Segments that are admitted at once where nothing paces."""
-_HOST = torch.device("cpu")
 _NEVER = np.uint64(2**64 - 1)
 """A sequence word that no slot has: its record is never drawn again."""
 
@@ -78,41 +74,42 @@ class _Prefetched(NamedTuple):
     sampled: int
 
 
+class ReplayRoom(NamedTuple):
+    """How much may be replayed: about `capacity` rows in no more segments than full ones would be (memory is planned
+    for these, however short the segments are), and of each actor's ring the newest `ring_blocks` blocks of `block`
+    slots, which it keeps (however few of these slots are segments): nothing is overwritten while it is copied."""
+
+    capacity: int
+    ring_blocks: int
+    block: int = 1
+
+
 class ReplayBuffer:
-    """All rows of one policy that may be replayed: records in order of admission, about `capacity` rows
-    in no more segments than full ones would be (memory is planned for these, however short the segments are), and of
-    each actor's ring the newest `ring_blocks` blocks of `block` slots, which it keeps (however few of these slots are
-    segments): nothing is overwritten while it is copied. Without a `rate_limiter` nothing paces it: all rows there will
-    ever be are there at first, and their versions are those of another run.
+    """All rows of one policy that may be replayed: records in order of admission. Without a `rate_limiter` nothing
+    paces it: all rows there will ever be are there at first, and their versions are those of another run.
     """
 
     def __init__(
         self,
-        policy: str,
+        context: BufferContext,
         interface: Interface,
-        layout: Layout,
         config: Sampled,
-        source: SegmentSource,
-        counters: Counters,
+        room: ReplayRoom,
         rate_limiter: RateLimiter | None,
         seed: int,
-        capacity: int,
-        ring_blocks: int,
-        block: int = 1,
-        device: torch.device = _HOST,
-        largest: float = LARGEST,
     ) -> None:
-        self._check = SegmentCheck(policy, layout, largest, counters, source)
+        layout, capacity = context.layout, room.capacity
+        self._check = SegmentCheck(context)
         judged = ("version", "truncated", "terminated", "final_row")
         self._judged = [form.name for form in layout.forms if form.real or form.name in judged]
         """Columns that are looked at before a segment is admitted."""
-        self._policy, self._interface, self._layout, self._config = policy, interface, layout, config
+        self._policy, self._interface, self._layout, self._config = context.policy, interface, layout, config
         self._capacity = capacity
-        self._source, self._counters, self._carrier = source, counters, DeviceTransfer(device)
+        self._source, self._counters, self._carrier = context.source, context.counters, DeviceTransfer(context.device)
         self._rate_limiter = rate_limiter
         self._at_once = max(1, rate_limiter.insertion // layout.length) if rate_limiter is not None else _AT_ONCE
         self._rng = np.random.Generator(np.random.Philox(seed))
-        self._all = SegmentIndex(RingTable(block, ring_blocks))
+        self._all = SegmentIndex(RingTable(room.block, room.ring_blocks))
         segments = max(1, capacity // layout.length)
         alpha = config.priority_alpha
         self._priorities = PrioritizedSampler(segments, layout.length, alpha) if alpha > 0 else None
@@ -133,12 +130,7 @@ class ReplayBuffer:
         """Rows that may be sampled."""
         return self._all.rows
 
-    def next_batch(self, now: Version, progress: Callable[[], float]) -> TransitionBatch | None:
-        """Takes in what has arrived; a batch, or None: not ready. `progress` of the run is asked for in between."""
-        self.insert(now=now)
-        return self.sample(now, progress())
-
-    def insert(self, everything: bool = False, now: Version | None = None) -> None:
+    def fill(self, now: Version | None = None, everything: bool = False) -> None:
         """Takes in what has arrived as far as the rate limiter lets it, or (at the end) all of it, except what nothing
         can be learned from; `now` is the policy's newest version, if versions are its own. Where what is here
         makes no batch, more comes in all the same: segments may be so short, and both sides would wait for each other.
@@ -175,7 +167,7 @@ class ReplayBuffer:
         self._evict()
         self._most = max(self._most, self.rows)
 
-    def sample(self, now: Version, progress: float = 0.0) -> TransitionBatch | None:
+    def next_batch(self, now: Version, progress: float = 0.0) -> TransitionBatch | None:
         """A batch, or None: not ready. `progress` in [0, 1] is how much of the run is over: weights of prioritised rows
         make up for all of it at the end."""
         if self._ahead is not None:
@@ -266,7 +258,7 @@ class ReplayBuffer:
         if self._priorities is not None and greatest is not None:
             self._priorities.greatest = greatest
         if self._rate_limiter is None:
-            self.insert()
+            self.fill()
             if self._priorities is not None and "priority" in state:
                 weights = priorities_in(state, self._all.tail - self._all.head, self._layout.length)
                 self._follow().restore(self._all.evicted_offset + self._all.head, weights)

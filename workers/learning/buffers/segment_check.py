@@ -8,8 +8,10 @@ Legend: `n` segments, `R` rows of a slot, `T` of a segment, `m` segments looked 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from protocol.errors import WireError
@@ -21,10 +23,11 @@ from protocol.weights.version import Version, pack, unpack
 from workers.learning.source import SegmentSource
 from workers.metrics.diagnostics import counter
 
-__all__ = ["LARGEST", "Fault", "SegmentCheck"]
+__all__ = ["LARGEST", "BufferContext", "Fault", "SegmentCheck"]
 
 LARGEST = 1e12
 """Of numbers in segments, unless something else is said: sums over rows of the squares of their returns are finite."""
+_HOST = torch.device("cpu")
 _MOST, _STEPS = 1e18, 1e4
 """Of any number, and how many rewards a value may be the sum of: else an honest actor's would be too large as soon as
 rewards of others were learned that are not."""
@@ -35,14 +38,26 @@ _SEEN = ("observation", "privileged")
 """What is there after the last row, too."""
 
 
-class SegmentCheck:
-    """Of one policy's segments of `layout`, in which no number is larger than `largest`, at most 1e18. `source` tells
-    actors what was rejected."""
+@dataclass(frozen=True, slots=True)
+class BufferContext:
+    """Where a buffer of a policy's segments gets them from and sends batches to. No number in a segment may be larger
+    than `largest`, at most 1e18."""
 
-    def __init__(self, policy: str, layout: Layout, largest: float, counters: Counters, source: SegmentSource) -> None:
-        self._policy, self._layout, self._largest, self._counters = policy, layout, largest, counters
-        self._source = source
-        self._rows = slice(layout.before, layout.before + layout.length)
+    policy: str
+    layout: Layout
+    source: SegmentSource
+    counters: Counters
+    device: torch.device = _HOST
+    largest: float = LARGEST
+
+
+class SegmentCheck:
+    """Of one policy's segments; the source tells actors what was rejected."""
+
+    def __init__(self, context: BufferContext) -> None:
+        self._policy, self._layout, self._source = context.policy, context.layout, context.source
+        self._largest, self._counters = context.largest, context.counters
+        self._rows = slice(self._layout.before, self._layout.before + self._layout.length)
         self._log = RefusalLog()
 
     def numbers(self, columns: Mapping[str, NDArray], records: NDArray[np.void]) -> list[Fault]:

@@ -22,6 +22,7 @@ from protocol.errors import TrainingFault
 from protocol.messages.core import Route
 from protocol.weights.version import Version
 from workers.algorithms.common.batches import SegmentBatch
+from workers.algorithms.common.update import Outcome, update_each
 from workers.algorithms.ppo import PPOUpdate
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.distributed.process_group import ProcessGroup, RankLost
@@ -79,7 +80,7 @@ class DataParallelLearner(PolicyLearner):
         self.version = Version(next(iter(self._met.values())), int(told[:, 0].max()))
         self._begin_here()
 
-    def step(self) -> bool:
+    def learn(self) -> bool:
         """Takes in what has arrived; makes an update as soon as all ranks can."""
         self._fill()
         if not self._group.poll_ready:
@@ -99,8 +100,11 @@ class DataParallelLearner(PolicyLearner):
             self._fill()
             if not self._group.poll_ready:
                 self._ask(ends=True)
-            if self._agree(0.1) and self._all_end:
-                end = time.monotonic() + self._run.learner_timeout
+            if self._agree(0.1):
+                if self.publication_due:
+                    self.publish()
+                if self._all_end:
+                    end = time.monotonic() + self._run.learner_timeout
             if time.monotonic() > end:
                 raise RankLost("ranks_ended_apart", policy=self.name)
         self.attended = True  # nobody answers any more
@@ -165,7 +169,7 @@ class DataParallelLearner(PolicyLearner):
             self._join_in()
         else:
             self._given = None
-            self.finish_update(self._updated(given))
+            self.finish_update(self._outcome(given))
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
 
@@ -177,14 +181,17 @@ class DataParallelLearner(PolicyLearner):
     def _join_in(self) -> None:
         """The others' update, to which this rank has nothing to add."""
         assert isinstance(self._buffer, BatchAssembler)
-        outcome = self._updated(self._buffer.empty())
+        outcome = self._outcome(self._buffer.empty())
         self._count_steps()
         if isinstance(outcome, TrainingFault):
             self._failed(outcome)
         else:
             self._faults = 0
-            if self.publication_due:
-                self.publish()
+
+    def _outcome(self, given: SegmentBatch) -> Outcome:
+        assert isinstance(self.update, PPOUpdate)
+        (outcome,) = update_each([self.update], [given], [self.progress])
+        return outcome
 
     def _count_steps(self) -> None:
         """All ranks make the same; the first one's are the policy's."""

@@ -16,6 +16,7 @@ from tests.workers import scripted
 from workers.learning.buffers import batch_assembler as stages
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.device_transfer import DeviceTransfer
+from workers.learning.buffers.segment_check import BufferContext
 
 POLICY = scripted.config(PPO())
 NOW = Version(1, 4)
@@ -24,8 +25,8 @@ NOW = Version(1, 4)
 def staged(segments: int, max_lag: int | None = None) -> tuple[BatchAssembler, scripted.Source, Counters]:
     """A stage for batches of `segments`."""
     source, counters = scripted.Source(), scripted.counters()
-    shape = scripted.Performer().interface, scripted.layout_of(POLICY), segments
-    return BatchAssembler("one", *shape, source, counters, torch.device("cpu"), max_lag), source, counters
+    context = BufferContext("one", scripted.layout_of(POLICY), source, counters)
+    return BatchAssembler(context, scripted.Performer().interface, segments, max_lag), source, counters
 
 
 def test_a_batch_fills_from_partial_announcements_as_a_copy_and_carries_the_rest_over_B17() -> None:
@@ -168,8 +169,8 @@ def test_where_a_device_computes_beside_the_host_the_next_batch_is_made_and_sent
 ) -> None:
     monkeypatch.setattr(stages, "DeviceTransfer", Telling)
     source, counters = scripted.Source(), scripted.counters()
-    form = scripted.Performer().interface, scripted.layout_of(POLICY)
-    stage = BatchAssembler("one", *form, 2, source, counters, cuda)
+    context = BufferContext("one", scripted.layout_of(POLICY), source, counters, cuda)
+    stage = BatchAssembler(context, scripted.Performer().interface, 2)
     sender = scripted.acted(POLICY, 3, copies=2)
     asked = stage._carrier.asked  # type: ignore[attr-defined] # Telling's
     source.arrive(sender.ring, sender.finished[0])

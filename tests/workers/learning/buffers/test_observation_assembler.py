@@ -10,6 +10,7 @@ from protocol.memory.counters import Counters
 from protocol.weights.version import Version
 from tests.workers import scripted
 from workers.learning.buffers.batch_assembler import ObservationAssembler
+from workers.learning.buffers.segment_check import BufferContext
 
 POLICY = scripted.config(PPO())
 NOW = Version(1, 4)
@@ -22,7 +23,7 @@ def sighted(segments: int, device: torch.device = HOST) -> tuple[ObservationAsse
     fields = [field for field in layout.fields if field.name in ("observation", "final_observation", "final_row")]
     layout = Layout(tuple(fields), layout.length, layout.before)
     source, counters = scripted.Source(), scripted.counters()
-    return ObservationAssembler("one", layout, segments, source, counters, device), source, counters
+    return ObservationAssembler(BufferContext("one", layout, source, counters, device), segments), source, counters
 
 
 def test_batches_fill_from_what_has_arrived_and_their_memory_is_used_again(cuda: torch.device) -> None:

@@ -14,7 +14,8 @@ from protocol.weights.version import Version
 from tests.workers import scripted
 from tests.workers.learning.buffers.test_replay_buffer import LENGTH, acted, arrive, steps_of
 from workers.learning.buffers.prioritized import PrioritizedSampler, SumTree
-from workers.learning.buffers.replay_buffer import ReplayBuffer
+from workers.learning.buffers.replay_buffer import ReplayBuffer, ReplayRoom
+from workers.learning.buffers.segment_check import BufferContext
 
 NOW = Version(1, 2)
 
@@ -133,7 +134,8 @@ def replay_of(algorithm: IQN | SAC, capacity: int = 100_000) -> tuple[ReplayBuff
     rate_limiter = scripted.unpaced(1e6, 1, algorithm.batch_size, 1_000)
     layout = scripted.layout_of(scripted.config(IQN(), LENGTH))
     interface = scripted.Performer().interface
-    replay = ReplayBuffer("one", interface, layout, algorithm, source, counters, rate_limiter, 0, capacity, 1_000_000)
+    context, room = BufferContext("one", layout, source, counters), ReplayRoom(capacity, 1_000_000)
+    replay = ReplayBuffer(context, interface, algorithm, room, rate_limiter, 0)
     return replay, source, counters
 
 
@@ -147,16 +149,16 @@ def test_rows_of_large_error_come_again_and_weights_make_up_for_it_by_the_end() 
     replay, source, _ = replay_of(prioritised(LENGTH, beta=0.0))
     sender = acted(1)
     source.arrive(sender.ring, sender.finished[0])
-    replay.insert()
+    replay.fill()
     for _ in range(30):
-        batch = replay.sample(NOW)
+        batch = replay.next_batch(NOW)
         replay.learned(torch.tensor([9.0 if t == 3 else 1.0 for t in steps_of(batch)]))
-    drawn = [t for _ in range(300) for t in steps_of(replay.sample(NOW))]
+    drawn = [t for _ in range(300) for t in steps_of(replay.next_batch(NOW))]
     assert drawn.count(3) / len(drawn) == pytest.approx(9 / 12, abs=0.02)
     for progress, weight in ((0.0, 1.0), (0.5, 1 / 3), (1.0, 1 / 9)):
         found: dict[int, float] = {}
         for _ in range(20):
-            batch = replay.sample(NOW, progress)
+            batch = replay.next_batch(NOW, progress)
             assert batch is not None
             assert batch.weight is not None
             if len(set(steps_of(batch))) > 1:  # or the only weight is 1
@@ -171,9 +173,9 @@ def test_errors_reach_the_rows_they_are_of_with_several_actors() -> None:
     senders = [acted(2), acted(2, copies=2)]
     for number, sender in enumerate(senders):
         arrive(source, sender, f"actor-{number}")
-    replay.insert()
+    replay.fill()
     for _ in range(300):
-        batch = replay.sample(NOW)
+        batch = replay.next_batch(NOW)
         assert batch is not None
         replay.learned(1 + batch.reward)
     tree = replay._priorities._tree  # type: ignore[union-attr]
@@ -193,12 +195,12 @@ def test_overwritten_segments_of_a_faster_actor_are_drawn_no_more(alpha: float) 
         chair.act(scripted.present(t, 1), scripted.never)
         if t and t % LENGTH == 0:
             source.arrive(fast.ring, fast.finished[-1], actor="actor-1")
-            replay.insert()
-            batch = replay.sample(NOW)
+            replay.fill()
+            batch = replay.next_batch(NOW)
             assert batch is not None
             replay.learned(torch.ones(4))
     alive = set(range(18 * LENGTH, 20 * LENGTH)) | set(range(LENGTH))
-    assert {t for _ in range(200) for t in steps_of(replay.sample(NOW))} == alive
+    assert {t for _ in range(200) for t in steps_of(replay.next_batch(NOW))} == alive
     assert counters["torn.one"] == 0
     if replay._priorities is not None:
         assert replay._priorities.rows == 3 * LENGTH
@@ -209,7 +211,7 @@ def test_the_capacity_forgets_the_oldest_however_many_come_at_once() -> None:
     sender = acted(400)
     for at, records in enumerate(sender.finished):
         source.arrive(sender.ring, records)
-        replay.insert()
+        replay.fill()
         if at % 7 == 0:
-            replay.sample(NOW)
-    assert {t for _ in range(100) for t in steps_of(replay.sample(NOW))} == set(range(398 * LENGTH, 400 * LENGTH))
+            replay.next_batch(NOW)
+    assert {t for _ in range(100) for t in steps_of(replay.next_batch(NOW))} == set(range(398 * LENGTH, 400 * LENGTH))

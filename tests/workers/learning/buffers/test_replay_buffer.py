@@ -14,7 +14,8 @@ from protocol.experience.receiver import Arrival
 from protocol.memory.counters import Counters
 from protocol.weights.version import Version
 from tests.workers import scripted
-from workers.learning.buffers.replay_buffer import ReplayBuffer
+from workers.learning.buffers.replay_buffer import ReplayBuffer, ReplayRoom
+from workers.learning.buffers.segment_check import BufferContext
 from workers.learning.diagnostics.refused_batches import Origin
 from workers.planning.rate_limiter import RateLimiter
 
@@ -35,9 +36,9 @@ def replay_of(
     """A replay whose rate_limiter, unless it is `pace`, hardly ever says no."""
     config = IQN(batch_size=batch, learning_starts=1, frames=frames, n_step=1, buffer_capacity=1_000_000)
     source, counters = scripted.Source(), scripted.counters()
-    form = "one", scripted.Performer().interface, scripted.layout_of(scripted.config(config, LENGTH)), config
-    limiter = pace or scripted.unpaced(ratio, start, batch, 1_000)
-    return ReplayBuffer(*form, source, counters, limiter, 0, capacity, ring_blocks, block), source, counters
+    context = BufferContext("one", scripted.layout_of(scripted.config(config, LENGTH)), source, counters)
+    limiter, room = pace or scripted.unpaced(ratio, start, batch, 1_000), ReplayRoom(capacity, ring_blocks, block)
+    return ReplayBuffer(context, scripted.Performer().interface, config, room, limiter, 0), source, counters
 
 
 def arrive(source: scripted.Source, sender: scripted.Sender, actor: str = "actor-0", owned: bool = False) -> None:
@@ -61,12 +62,12 @@ def test_too_little_data_is_not_ready_and_one_row_more_is_B3_U8() -> None:
     """The boundary of the batch size itself, approached from below."""
     for batch in (LENGTH - 1, LENGTH, LENGTH + 1):
         replay, source, _ = replay_of(batch=batch)
-        assert replay.sample(NOW) is None
+        assert replay.next_batch(NOW) is None
         sender = acted(2)
         for records in sender.finished:
             source.arrive(sender.ring, records)
-            replay.insert()
-            drawn = replay.sample(NOW)
+            replay.fill()
+            drawn = replay.next_batch(NOW)
             assert (drawn is None) == (replay.rows < batch)
 
 
@@ -74,12 +75,12 @@ def test_the_governor_decides_when_enough_rows_are_there() -> None:
     replay, source, _ = replay_of(batch=2, start=LENGTH + 1, ratio=1.0)
     sender = acted(2)
     source.arrive(sender.ring, sender.finished[0])
-    replay.insert()
-    assert replay.sample(NOW) is None
+    replay.fill()
+    assert replay.next_batch(NOW) is None
     source.arrive(sender.ring, sender.finished[1])
-    replay.insert()
-    assert replay.sample(NOW) is not None
-    assert replay.sample(NOW) is None  # 2 of (8 - 5) * 1 rows are drawn
+    replay.fill()
+    assert replay.next_batch(NOW) is not None
+    assert replay.next_batch(NOW) is None  # 2 of (8 - 5) * 1 rows are drawn
 
 
 @pytest.mark.parametrize("batch", [3, 10, 12])
@@ -87,9 +88,9 @@ def test_a_row_is_drawn_once_in_a_batch_B7(batch: int) -> None:
     """Few of many, and nearly all of them."""
     replay, source, _ = replay_of(batch=batch)
     arrive(source, acted(3))
-    replay.insert()
+    replay.fill()
     for _ in range(50):
-        steps = steps_of(replay.sample(NOW))
+        steps = steps_of(replay.next_batch(NOW))
         assert len(set(steps)) == batch
 
 
@@ -99,9 +100,9 @@ def test_every_valid_row_is_drawn_and_no_other() -> None:
     records = np.concatenate(sender.finished)
     records["valid"] = [4, 1, 3]
     source.arrive(sender.ring, records)
-    replay.insert()
+    replay.fill()
     assert replay.rows == 8
-    drawn = {t for _ in range(200) for t in steps_of(replay.sample(NOW))}
+    drawn = {t for _ in range(200) for t in steps_of(replay.next_batch(NOW))}
     assert drawn == {0, 1, 2, 3, 4, 8, 9, 10}
 
 
@@ -112,10 +113,11 @@ def replays_on(*devices: torch.device, **keys: float) -> list[tuple[ReplayBuffer
     found = []
     for device in devices:
         source, rate_limiter, counters = scripted.Source(), scripted.unpaced(1e6, 1, LENGTH, 1_000), scripted.counters()
-        form = "one", interface, layout, config, source, counters, rate_limiter, 0, 1_000, 1_000
-        found.append((ReplayBuffer(*form, device=device), source, counters))
+        context = BufferContext("one", layout, source, counters, device)
+        replay = ReplayBuffer(context, interface, config, ReplayRoom(1_000, 1_000), rate_limiter, 0)
+        found.append((replay, source, counters))
         arrive(source, acted(5))
-        found[-1][0].insert()
+        found[-1][0].fill()
     return found
 
 
@@ -125,7 +127,7 @@ def test_batches_are_on_the_learners_device_and_what_they_are_elsewhere_E9(cuda:
     for number, (replay, _, counters) in enumerate(replays_on(torch.device("cpu"), cuda)):
         batches, origins = [], []
         for _ in range(4):
-            batches.append(replay.sample(NOW))
+            batches.append(replay.next_batch(NOW))
             trained = counters["trained.one"]
             before = replay.provenance()
             replay.prepare(NOW)
@@ -151,7 +153,7 @@ def test_what_was_drawn_ahead_is_in_no_checkpoint_and_lags_when_it_is_trained_on
     found = []
     for replay, _, counters in replays_on(torch.device("cpu"), cuda):
         for turn in range(3):
-            assert replay.sample(Version(1, 10 + turn)) is not None
+            assert replay.next_batch(Version(1, 10 + turn)) is not None
             replay.prepare(NOW)
         state = replay.state(1_000)
         lags = counters["lag_rows.one"], counters["lag_sum.one"], counters["trained.one"], counters["held.one"]
@@ -162,13 +164,13 @@ def test_what_was_drawn_ahead_is_in_no_checkpoint_and_lags_when_it_is_trained_on
 def test_what_is_admitted_and_forgotten_meanwhile_changes_nothing_of_what_was_drawn_ahead(cuda: torch.device) -> None:
     """Though places of records move when the oldest are forgotten."""
     ((replay, source, _),) = replays_on(cuda)
-    assert replay.sample(NOW) is not None
+    assert replay.next_batch(NOW) is not None
     replay.prepare(NOW)
     assert replay._ahead is not None
     expected = [(origin.number, origin.row) for origin in origins_of(replay)]
     arrive(source, acted(700))
-    replay.insert()
-    batch = replay.sample(NOW)
+    replay.fill()
+    batch = replay.next_batch(NOW)
     assert batch is not None
     assert [(origin.number, origin.row) for origin in replay.provenance()] == expected
     assert [LENGTH * (number - 1) + (row or 0) for number, row in expected] == steps_of(batch)
@@ -185,19 +187,19 @@ def test_where_nothing_could_be_drawn_ahead_a_batch_is_told_of_with_its_own_orig
     cuda: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ((replay, _, _),) = replays_on(cuda)
-    assert replay.sample(NOW) is not None
+    assert replay.next_batch(NOW) is not None
     with monkeypatch.context() as closed:
         closed.setattr(replay._rate_limiter, "sampled", 10**9)
         replay.prepare(NOW)
     assert replay._ahead is None
-    batch = replay.sample(NOW)
+    batch = replay.next_batch(NOW)
     told = [LENGTH * (origin.number - 1) + (origin.row or 0) for origin in replay.provenance()]
     assert told == steps_of(batch)
 
 
 def test_where_the_errors_of_a_batch_decide_on_the_next_one_none_is_drawn_ahead(cuda: torch.device) -> None:
     ((replay, _, _),) = replays_on(cuda, priority_alpha=0.5)
-    assert replay.sample(NOW) is not None
+    assert replay.next_batch(NOW) is not None
     replay.prepare(NOW)
     assert replay._ahead is None
 
@@ -225,8 +227,8 @@ def test_no_sample_crosses_the_write_head_at_any_fill_B6_U9(
             for records in sender.finished[announced:]:
                 source.arrive(sender.ring, records)
             announced = len(sender.finished)
-            replay.insert()
-        batch = replay.sample(NOW)
+            replay.fill()
+        batch = replay.next_batch(NOW)
         if batch is None:
             continue
         observed, following = batch.observation[:, -1], batch.next_observation[:, -1]
@@ -243,11 +245,11 @@ def test_what_was_overwritten_before_it_was_admitted_is_dropped_and_counted() ->
     replay, source, counters = replay_of(batch=1)
     sender = acted(5, blocks=3)
     arrive(source, sender)
-    replay.insert()
+    replay.fill()
     assert counters["dropped.recycled.one"] == counters["torn.one"] == 3
     assert counters["received.one"] == 2
     assert sum(count for _, count in source.settled) == 5
-    assert {t for _ in range(100) for t in steps_of(replay.sample(NOW))} == set(range(3 * LENGTH, 5 * LENGTH))
+    assert {t for _ in range(100) for t in steps_of(replay.next_batch(NOW))} == set(range(3 * LENGTH, 5 * LENGTH))
 
 
 def test_of_each_ring_only_what_its_actor_surely_keeps_is_drawn_B13() -> None:
@@ -256,8 +258,8 @@ def test_of_each_ring_only_what_its_actor_surely_keeps_is_drawn_B13() -> None:
     slow, fast = acted(1), acted(6)
     source.arrive(slow.ring, slow.finished[0], actor="actor-0")
     arrive(source, fast, "actor-1")
-    replay.insert()
-    drawn = {t for _ in range(200) for t in steps_of(replay.sample(NOW))}
+    replay.fill()
+    drawn = {t for _ in range(200) for t in steps_of(replay.next_batch(NOW))}
     assert drawn == set(range(LENGTH)) | set(range(4 * LENGTH, 6 * LENGTH))
 
 
@@ -266,8 +268,8 @@ def test_of_each_ring_blocks_are_kept_however_few_segments_are_in_them_B13() -> 
     (replay, source, _), sender = replay_of(ring_blocks=2, block=2), acted(6, copies=2)
     for records in sender.finished:
         source.arrive(sender.ring, records[:1])
-    replay.insert()
-    drawn = {t for _ in range(200) for t in steps_of(replay.sample(NOW))}
+    replay.fill()
+    drawn = {t for _ in range(200) for t in steps_of(replay.next_batch(NOW))}
     assert drawn == set(range(4 * LENGTH, 6 * LENGTH))
 
 
@@ -279,24 +281,24 @@ def test_too_little_that_is_usable_is_not_ready_either_B3() -> None:
         source.arrive(sender.ring, records)
     other = acted(1)
     source.queue.appendleft(Arrival("actor-1", 1, other.ring, other.finished[0], owned=False))
-    replay.insert()
-    assert len(set(steps_of(replay.sample(NOW)))) == 3 * LENGTH
+    replay.fill()
+    assert len(set(steps_of(replay.next_batch(NOW)))) == 3 * LENGTH
     replay, source, _ = replay_of(batch=3 * LENGTH + 1, ring_blocks=2)
     source.arrive(other.ring, other.finished[0])
     arrive(source, sender)
-    replay.insert()
-    assert replay.sample(NOW) is None
+    replay.fill()
+    assert replay.next_batch(NOW) is None
 
 
 def test_the_capacity_forgets_the_oldest_and_gives_pool_slots_back_B2() -> None:
     replay, source, _ = replay_of(batch=1, capacity=2 * LENGTH)
     sender = acted(5)
     arrive(source, sender, owned=True)
-    replay.insert()
+    replay.fill()
     assert replay.rows == 2 * LENGTH
     assert source.given_back == [0, 1, 2]
     assert replay.uses(sender.ring)
-    assert {t for _ in range(100) for t in steps_of(replay.sample(NOW))} == set(range(3 * LENGTH, 5 * LENGTH))
+    assert {t for _ in range(100) for t in steps_of(replay.next_batch(NOW))} == set(range(3 * LENGTH, 5 * LENGTH))
 
 
 def _of_one_row(records: NDArray[np.void]) -> NDArray[np.void]:
@@ -311,9 +313,9 @@ def test_short_segments_take_no_more_pool_slots_than_full_ones_B2() -> None:
     sender = acted(5)
     for records in sender.finished:
         source.arrive(sender.ring, _of_one_row(records), owned=True)
-    replay.insert()
+    replay.fill()
     assert source.given_back == [0, 1, 2]
-    assert {t for _ in range(100) for t in steps_of(replay.sample(NOW))} == {3 * LENGTH, 4 * LENGTH}
+    assert {t for _ in range(100) for t in steps_of(replay.next_batch(NOW))} == {3 * LENGTH, 4 * LENGTH}
 
 
 def test_segments_too_short_for_a_batch_stop_neither_side_for_good() -> None:
@@ -325,8 +327,8 @@ def test_segments_too_short_for_a_batch_stop_neither_side_for_good() -> None:
         source.arrive(sender.ring, _of_one_row(records) if at < 39 else records)
     drawn = []
     for _ in range(40):
-        replay.insert()
-        drawn.append(replay.sample(NOW))
+        replay.fill()
+        drawn.append(replay.next_batch(NOW))
     assert not source.queue
     assert any(batch is not None for batch in drawn)
 
@@ -335,21 +337,21 @@ def test_a_segment_counts_as_trained_once_however_often_it_is_drawn() -> None:
     replay, source, counters = replay_of(batch=LENGTH)
     sender = acted(1)
     source.arrive(sender.ring, sender.finished[0])
-    replay.insert()
+    replay.fill()
     assert (counters["held.one"], counters["trained.one"]) == (1, 0)
     for _ in range(3):
-        replay.sample(NOW)
+        replay.next_batch(NOW)
     assert (counters["held.one"], counters["trained.one"]) == (0, 1)
 
 
 def test_arrivals_wait_while_the_governor_paces_but_not_at_the_end() -> None:
     replay, source, counters = replay_of(1, pace=RateLimiter(0.25, 1, 1, LENGTH))
     arrive(source, acted(6))
-    replay.insert()
+    replay.fill()
     waiting = len(source.queue)
     assert 0 < waiting < 6
     assert counters["rate_limited.one"] == waiting  # the wait has a name
-    replay.insert(everything=True)
+    replay.fill(everything=True)
     assert len(source.queue) == counters["rate_limited.one"] == 0
 
 
@@ -358,15 +360,15 @@ def test_what_was_written_over_while_the_learner_was_away_is_made_up_for_without
     replay, source, _ = replay_of(1, pace=RateLimiter(1, 4 * LENGTH, 1, LENGTH))
     sender = acted(20)
     arrive(source, sender)
-    replay.insert()
+    replay.fill()
     paced = 20 - len(source.queue)
     assert 4 <= paced < 10
     sender.ring.begin(slice(0, paced - 1))  # its actor went on
     for _ in range(2):
-        assert replay.sample(NOW) is not None
-        replay.insert()
+        assert replay.next_batch(NOW) is not None
+        replay.fill()
     assert replay.rows >= min(4, paced // 2) * LENGTH
-    assert replay.sample(NOW) is not None
+    assert replay.next_batch(NOW) is not None
 
 
 def test_a_replay_whose_rows_are_all_overwritten_while_it_copies_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,11 +376,11 @@ def test_a_replay_whose_rows_are_all_overwritten_while_it_copies_is_not_ready(mo
     replay, source, _ = replay_of(batch=2)
     sender = acted(1)
     source.arrive(sender.ring, sender.finished[0])
-    replay.insert()
+    replay.fill()
 
     def overwritten(index: object, row: object) -> None:
         sender.ring.begin(slice(0, sender.ring.slots))
 
     monkeypatch.setattr(replay, "_copy", overwritten)
-    assert replay.sample(NOW) is None
+    assert replay.next_batch(NOW) is None
     assert replay.rows == 0

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -26,7 +25,8 @@ from tests.faults import raises
 from tests.workers import scripted
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
 from workers.learning.buffers.batch_assembler import BatchAssembler
-from workers.learning.buffers.replay_buffer import ReplayBuffer
+from workers.learning.buffers.replay_buffer import ReplayBuffer, ReplayRoom
+from workers.learning.buffers.segment_check import BufferContext
 from workers.planning.policy_plan import plan_policies
 from workers.rollout.agent_collector import AgentCollector
 
@@ -76,14 +76,15 @@ class Bench:
 
     def stage(self, segments: int) -> BatchAssembler:
         """The stream mode's reader."""
-        form = "one", scripted.Performer().interface, self.read.layout, segments
-        return BatchAssembler(*form, self.source, self.counters, torch.device("cpu"))
+        context = BufferContext("one", self.read.layout, self.source, self.counters)
+        return BatchAssembler(context, scripted.Performer().interface, segments)
 
     def replay(self, kept: int = 1_000_000) -> ReplayBuffer:
         """The replay mode's reader."""
         assert isinstance(REPLAY.algorithm, IQN)
-        form = "one", scripted.Performer().interface, self.read.layout, REPLAY.algorithm, self.source, self.counters
-        return ReplayBuffer(*form, scripted.unpaced(100.0, 1, 4, 1_000), 0, 1_000_000, kept)
+        context = BufferContext("one", self.read.layout, self.source, self.counters)
+        form = context, scripted.Performer().interface, REPLAY.algorithm, ReplayRoom(1_000_000, kept)
+        return ReplayBuffer(*form, scripted.unpaced(100.0, 1, 4, 1_000), 0)
 
     def close(self) -> None:
         self.source.queue.clear()
@@ -145,9 +146,9 @@ def test_every_kind_of_ring_gives_the_same_batches(memory_dir: Path) -> None:
             replays.act(17)
             replays.arrive()
             replay = replays.replay()
-            replay.insert()
+            replay.fill()
             for _ in range(5):
-                batch = replay.sample(NOW)
+                batch = replay.next_batch(NOW)
                 assert batch is not None
                 found[mode].append(arrays(batch))
     for mode in ("locked", "checksums"):
@@ -174,12 +175,12 @@ def test_B13_a_changed_byte_is_counted_as_torn_and_never_drawn_from_replay() -> 
         b.arrive()
         b.written.columns["action"][0, 2] ^= 1
         replay = b.replay()
-        replay.insert()
+        replay.fill()
         assert (replay.rows, b.counters["torn.one"]) == (28, 1)
         b.written.columns["reward"][5, 3] = 1e9
         drawn = []
         for _ in range(60):
-            batch = replay.sample(NOW)
+            batch = replay.next_batch(NOW)
             assert batch is not None
             assert batch.reward.abs().max() < 1e6
             drawn += [(int(o[-1, 0]), int(o[-1, 1])) for o in batch.observation]
@@ -213,9 +214,9 @@ def test_in_a_locked_ring_no_slot_is_taken_while_it_is_copied(policy: Any, monke
                 got = stage.count
             else:
                 replay = b.replay()
-                replay.insert()
+                replay.fill()
                 monkeypatch.setattr(b.read, "intact", intact)
-                got = 0 if replay.sample(NOW) is None else 4
+                got = 0 if replay.next_batch(NOW) is None else 4
             assert set(tried) == {"waited" if mode == "locked" else "taken"}
             assert got == (4 if mode == "locked" else 0)
             b.written.begin(slice(0, 8))  # afterwards it may
@@ -270,8 +271,8 @@ def test_no_transition_from_replay_ever_holds_poison(turns: list[tuple[int, bool
         for count, pause in turns:
             b.act(count, pause)
             b.arrive()
-            replay.insert()
-            batch = replay.sample(NOW)
+            replay.fill()
+            batch = replay.next_batch(NOW)
             if batch is not None:
                 for name, array in arrays(batch).items():
                     assert np.isfinite(array).all(), name

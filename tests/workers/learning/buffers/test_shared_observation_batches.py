@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import zmq
 
 from protocol.config.run import IQN, PPO
@@ -31,7 +30,8 @@ from tests.workers import scripted
 from tests.workers.learning.buffers.test_ring_table import arrays
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
 from workers.learning.buffers.batch_assembler import BatchAssembler
-from workers.learning.buffers.replay_buffer import ReplayBuffer
+from workers.learning.buffers.replay_buffer import ReplayBuffer, ReplayRoom
+from workers.learning.buffers.segment_check import BufferContext
 from workers.learning.report import LearnerReport
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.report import ActorReport
@@ -114,15 +114,17 @@ class Line:
 
     def stage(self, segments: int) -> BatchAssembler:
         """The stream mode's reader."""
-        form = "one", scripted.Performer(scripted.SHARING).interface, self.sender.ring.layout, segments
-        return BatchAssembler(*form, self.source, self.learner_counters, torch.device("cpu"))
+        return BatchAssembler(self._context, scripted.Performer(scripted.SHARING).interface, segments)
 
     def replay(self) -> ReplayBuffer:
         """The replay mode's reader."""
         assert isinstance(REPLAY.algorithm, IQN)
-        form = "one", scripted.Performer(scripted.SHARING).interface, self.sender.ring.layout, REPLAY.algorithm
-        limiter = scripted.unpaced(100.0, 1, 16, 1_000)
-        return ReplayBuffer(*form, self.source, self.learner_counters, limiter, 0, 1_000, 1_000)
+        form = self._context, scripted.Performer(scripted.SHARING).interface, REPLAY.algorithm
+        return ReplayBuffer(*form, ReplayRoom(1_000, 1_000), scripted.unpaced(100.0, 1, 16, 1_000), 0)
+
+    @property
+    def _context(self) -> BufferContext:
+        return BufferContext("one", self.sender.ring.layout, self.source, self.learner_counters)
 
     def close(self) -> None:
         self.receiver.close()
@@ -182,8 +184,8 @@ def test_segments_show_own_and_common_observation_alike_on_every_way_J9_Z5(memor
 def test_transitions_stack_own_and_common_observation_alike_on_every_way_J9_Z5(memory_dir: Path) -> None:
     def batch(made: Line) -> TransitionBatch:
         replay = made.replay()
-        replay.insert(everything=True)
-        found = replay.sample(NOW)
+        replay.fill(everything=True)
+        found = replay.next_batch(NOW)
         assert found is not None
         return found
 
@@ -213,9 +215,9 @@ def test_a_segment_that_refers_to_nothing_is_damaged_and_counted_B13_J9(memory_d
         damaged = made.arrivals[0].records["slot"][1]
         made.sender.ring.columns["moment"][damaged] = moment
         replay = made.replay()
-        replay.insert(everything=True)
+        replay.fill(everything=True)
         for _ in range(20):
-            found = replay.sample(NOW)
+            found = replay.next_batch(NOW)
             assert found is None or np.isfinite(found.observation.numpy()).all()
         assert made.learner_counters["torn.one"] > 0
-        assert replay.sample(NOW) is not None
+        assert replay.next_batch(NOW) is not None

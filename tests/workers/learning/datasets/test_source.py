@@ -202,7 +202,7 @@ def test_priorities_of_another_dataset_are_refused_J5(recorded: Path) -> None:
     source, counters = loaded(plan)
     replay = build_buffer(plan, run, source, counters, 1, torch.device("cpu"))
     assert isinstance(replay, ReplayBuffer)
-    replay.insert()
+    replay.fill()
     state = replay.state(0)
     for priority in (state["priority"][1:], -state["priority"], state["priority"].astype(np.float32)):
         again = build_buffer(plan, run, loaded(plan)[0], counters, 2, torch.device("cpu"))

@@ -173,8 +173,8 @@ def test_a_replayed_row_says_its_own_episode(tmp_path: Path, all_present: bool) 
         bench.source.arrive(sender.ring, records)
     replay = bench.member._replay
     assert replay is not None
-    replay.insert(everything=True)
-    batch = replay.sample(Version(1, 1))
+    replay.fill(everything=True)
+    batch = replay.next_batch(Version(1, 1))
     assert batch is not None
     origins = replay.provenance()
     for origin, seen in zip(origins, batch.observation[:, -1], strict=True):
@@ -201,8 +201,8 @@ def test_of_rows_from_several_rings_each_has_its_own_origin(tmp_path: Path) -> N
             bench.source.arrive(sender.ring, sender.finished[turn], actor=f"actor-{number}")
     replay = bench.member._replay
     assert replay is not None
-    replay.insert(everything=True)
-    batch = replay.next_batch(bench.member.version, float)
+    replay.fill(everything=True)
+    batch = replay.next_batch(bench.member.version)
     assert isinstance(batch, TransitionBatch)
     expected = [f"actor-{int(number)}" for number in batch.observation[:, 0, 0]]
     assert [one.actor for one in replay.provenance()] == expected

@@ -319,7 +319,8 @@ def test_findings_stand_in_the_order_of_layers_with_a_remedy_each() -> None:
 def _taken(case: Case) -> SegmentBatch:
     for records in case.sender.finished:
         case.bench.source.arrive(case.sender.ring, records)
-    batch = case.member._buffer.next_batch(case.member.version, float)
+    case.member._buffer.fill(case.member.version)
+    batch = case.member._buffer.next_batch(case.member.version)
     assert isinstance(batch, SegmentBatch)
     whole: dict[str, Any] = {field.name: getattr(batch, field.name) for field in fields(batch)}
     copied: dict[str, Any] = {name: None if one is None else one.clone() for name, one in whole.items()}

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
-import torch
 import zmq
 from numpy.typing import NDArray
 
@@ -28,6 +27,7 @@ from protocol.messages.core import Route
 from protocol.transport.sockets import Ports, open_context, poll
 from protocol.weights.version import Version
 from workers.learning.buffers.batch_assembler import BatchAssembler
+from workers.learning.buffers.segment_check import BufferContext
 from workers.learning.report import LearnerReport
 from workers.tools.bench.transport.load import POLICY, RUN, SECRET, TransportLoad, copy_out
 
@@ -54,9 +54,8 @@ class Reader:
         window = Window(load.credits, load.credits * load.segments)
         check = ActionCheck(load.interface.place)
         self._receiver.add_policy(POLICY, load.layout, ReceiptLog(None), load.slots, check, window)
-        self._stage = BatchAssembler(
-            POLICY, load.interface, load.layout, load.batch, self._receiver, self._counters, torch.device("cpu")
-        )
+        context = BufferContext(POLICY, load.layout, self._receiver, self._counters)
+        self._stage = BatchAssembler(context, load.interface, load.batch)
         self._there = context.socket(zmq.PULL)
         self._there.bind(f"{ipc}-there")
         self._back = context.socket(zmq.PUSH)
