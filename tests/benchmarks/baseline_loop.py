@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.iqn import estimates, quantile_huber
 from workers.policies.backends.cuda_graphs import GraphCache
+from workers.policies.networks.q_policy import QNetworkSpec
 from workers.policies.networks.quantile_network import IQNPolicy
 
 __all__ = ["BareValues", "BaselineLoop", "CapturedLoop", "Size", "towers"]
@@ -132,7 +133,8 @@ class BareValues(CapturedLoop):
         super().__init__(size.policies, device)
         cuda = device.type == "cuda"
         self._networks = [
-            IQNPolicy((size.inputs,), size.actions, size.hidden, "tanh").to(device) for _ in range(size.policies)
+            IQNPolicy(QNetworkSpec((size.inputs,), size.actions, size.hidden, "tanh")).to(device)
+            for _ in range(size.policies)
         ]
         self._optimizers = [
             torch.optim.Adam(network.online.parameters(), 1e-4, eps=1e-5, fused=cuda, capturable=cuda)

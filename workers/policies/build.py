@@ -14,6 +14,7 @@ from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.categorical_network import C51Policy
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.networks.q_network import DQNPolicy
+from workers.policies.networks.q_policy import QNetworkSpec
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.rnd_networks import RNDNetworks
@@ -64,36 +65,13 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
         )
     if isinstance(algorithm, VDN | QMIX):
         return _decomposed(interface, algorithm, network)
-    frames, dueling, noisy, epsilon = algorithm.frames, algorithm.dueling, algorithm.noisy, algorithm.epsilon
-    choices = actions.head_sizes[0]
+    how = algorithm.frames, algorithm.dueling, algorithm.noisy
+    spec, epsilon = QNetworkSpec(shape, actions.head_sizes[0], hidden, activation, *how), algorithm.epsilon
     if isinstance(algorithm, IQN):
-        return IQNPolicy(
-            shape,
-            choices,
-            hidden,
-            activation,
-            frames=frames,
-            cosines=algorithm.cosines,
-            acting_quantiles=algorithm.acting_quantiles,
-            dueling=dueling,
-            noisy=noisy,
-            epsilon=epsilon,
-        )
+        return IQNPolicy(spec, epsilon, cosines=algorithm.cosines, acting_quantiles=algorithm.acting_quantiles)
     if isinstance(algorithm, C51):
-        return C51Policy(
-            shape,
-            choices,
-            hidden,
-            activation,
-            atoms=algorithm.atoms,
-            v_min=algorithm.v_min,
-            v_max=algorithm.v_max,
-            frames=frames,
-            dueling=dueling,
-            noisy=noisy,
-            epsilon=epsilon,
-        )
-    return DQNPolicy(shape, choices, hidden, activation, frames=frames, dueling=dueling, noisy=noisy, epsilon=epsilon)
+        return C51Policy(spec, epsilon, atoms=algorithm.atoms, v_min=algorithm.v_min, v_max=algorithm.v_max)
+    return DQNPolicy(spec, epsilon)
 
 
 def _auxiliary(interface: Interface, config: AuxiliaryConfig) -> RNDNetworks:

@@ -6,36 +6,25 @@ Legend: `B` rows, `I` inputs, `A` actions, `Z` atoms.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import prod
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from workers.policies.networks.layers import Perceptron, apply_head, dueling, head_of
-from workers.policies.networks.q_policy import QNetwork, QPolicy
-from workers.policies.tensors.kernels import Activation
+from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
 
 __all__ = ["C51Policy", "CategoricalTower"]
 
 
 class CategoricalTower(QNetwork):
-    """One network (online or target). With `dueling`, each atom has a value and advantages (Hessel et al. 2018)."""
+    """One network (online or target). With dueling, each atom has a value and advantages (Hessel et al. 2018)."""
 
-    def __init__(
-        self,
-        inputs: int,
-        actions: int,
-        atoms: int,
-        hidden: Sequence[int],
-        activation: Activation,
-        dueling: bool,
-        noisy: bool,
-    ) -> None:
+    def __init__(self, spec: QNetworkSpec, atoms: int) -> None:
         super().__init__()
-        self.atoms, self.dueling = atoms, dueling
-        self.perceptron = Perceptron(inputs, hidden, activation)
-        self.head = head_of(self.perceptron.outputs, atoms * (actions + dueling), noisy)
+        self.atoms, self.dueling = atoms, spec.dueling
+        self.perceptron = Perceptron(spec.inputs, spec.hidden, spec.activation)
+        self.head = head_of(self.perceptron.outputs, atoms * (spec.actions + spec.dueling), spec.noisy)
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, I] float32 -> logarithms of the chances of each atom [B, Z, A]. `noise`: normal numbers for a noisy head,
@@ -54,23 +43,10 @@ class C51Policy(QPolicy):
     """[Z]: the returns that the atoms stand for, at equal distances"""
 
     def __init__(
-        self,
-        shape: Sequence[int],
-        actions: int,
-        hidden: Sequence[int],
-        activation: Activation,
-        *,
-        atoms: int = 51,
-        v_min: float = -10.0,
-        v_max: float = 10.0,
-        frames: int = 1,
-        dueling: bool = False,
-        noisy: bool = False,
-        epsilon: float = 1.0,
+        self, spec: QNetworkSpec, epsilon: float = 1.0, *, atoms: int = 51, v_min: float = -10.0, v_max: float = 10.0
     ) -> None:
-        inputs = frames * prod(shape)
-        towers = [CategoricalTower(inputs, actions, atoms, hidden, activation, dueling, noisy) for _ in range(2)]
-        super().__init__(shape, actions, frames, epsilon, *towers)
+        towers = [CategoricalTower(spec, atoms) for _ in range(2)]
+        super().__init__(spec.shape, spec.actions, spec.frames, epsilon, *towers)
         self.register_buffer("support", torch.linspace(v_min, v_max, atoms))
         self.register_load_state_dict_pre_hook(_refuse_others)
 

@@ -6,28 +6,22 @@ Legend: `B` rows, `I` inputs, `A` actions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 from torch import Tensor
 
 from workers.policies.networks.layers import Perceptron, apply_head, dueling, head_of
-from workers.policies.networks.q_policy import QNetwork, QPolicy
-from workers.policies.tensors.kernels import Activation
+from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
 
 __all__ = ["DQNPolicy", "ValueTower"]
 
 
 class ValueTower(QNetwork):
-    """One network (online or target). With `dueling`, the head gives a value and advantages (Wang et al. 2016)."""
+    """One network (online or target)."""
 
-    def __init__(
-        self, inputs: int, actions: int, hidden: Sequence[int], activation: Activation, dueling: bool, noisy: bool
-    ) -> None:
+    def __init__(self, spec: QNetworkSpec) -> None:
         super().__init__()
-        self.dueling = dueling
-        self.perceptron = Perceptron(inputs, hidden, activation)
-        self.head = head_of(self.perceptron.outputs, actions + dueling, noisy)
+        self.dueling = spec.dueling
+        self.perceptron = Perceptron(spec.inputs, spec.hidden, spec.activation)
+        self.head = head_of(self.perceptron.outputs, spec.actions + spec.dueling, spec.noisy)
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, I] float32 -> mean returns [B, A]. `noise`: normal numbers for a noisy head, which is taken at its means
@@ -42,21 +36,8 @@ class DQNPolicy(QPolicy):
     online: ValueTower
     target: ValueTower
 
-    def __init__(
-        self,
-        shape: Sequence[int],
-        actions: int,
-        hidden: Sequence[int],
-        activation: Activation,
-        *,
-        frames: int = 1,
-        dueling: bool = False,
-        noisy: bool = False,
-        epsilon: float = 1.0,
-    ) -> None:
-        inputs = frames * prod(shape)
-        towers = [ValueTower(inputs, actions, hidden, activation, dueling, noisy) for _ in range(2)]
-        super().__init__(shape, actions, frames, epsilon, *towers)
+    def __init__(self, spec: QNetworkSpec, epsilon: float = 1.0) -> None:
+        super().__init__(spec.shape, spec.actions, spec.frames, epsilon, ValueTower(spec), ValueTower(spec))
 
     def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, F * I] -> mean returns [B, A] by the online network."""

@@ -7,6 +7,8 @@ Legend: `B` rows, `F` stacked frames, `I` elements of an observation, `A` action
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,8 +17,28 @@ from torch import Tensor, nn
 
 from workers.policies.distributions import Noise
 from workers.policies.networks.layers import flatten_inputs, noise_size
+from workers.policies.tensors.kernels import Activation
 
-__all__ = ["QNetwork", "QPolicy", "choose", "greedy_action", "stacked_rows"]
+__all__ = ["QNetwork", "QNetworkSpec", "QPolicy", "choose", "greedy_action", "stacked_rows"]
+
+
+class QNetworkSpec(NamedTuple):
+    """What a network that values actions is made of. With `dueling` its head gives a value and advantages (Wang et al.
+    2016), a `noisy` one explores by noise in its weights."""
+
+    shape: Sequence[int]
+    """Of one frame"""
+    actions: int
+    hidden: Sequence[int]
+    activation: Activation
+    frames: int = 1
+    dueling: bool = False
+    noisy: bool = False
+
+    @property
+    def inputs(self) -> int:
+        """F * I."""
+        return self.frames * prod(self.shape)
 
 
 def stacked_rows(observation: Tensor, frames: int, shape: Sequence[int], device: torch.device) -> Tensor:

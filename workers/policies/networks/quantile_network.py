@@ -12,37 +12,27 @@ Legend: `B` rows, `F` stacked frames, `N` quantile fractions, `A` actions, `H` u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import pi, prod
+from math import pi
 
 import torch
 from torch import Tensor, nn
 
 from workers.policies.networks.layers import NoisyLinear, Perceptron, apply_head, dueling, factorised_noise, head_of
-from workers.policies.networks.q_policy import QNetwork, QPolicy
-from workers.policies.tensors.kernels import Activation, to_float32
+from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
+from workers.policies.tensors.kernels import to_float32
 
 __all__ = ["IQNPolicy", "QuantileTower"]
 
 
 class QuantileTower(QNetwork):
-    """One network (online or target). With `dueling`, the head gives a value and advantages (Wang et al. 2016)."""
+    """One network (online or target)."""
 
-    def __init__(
-        self,
-        inputs: int,
-        actions: int,
-        hidden: Sequence[int],
-        activation: Activation,
-        cosines: int,
-        dueling: bool,
-        noisy: bool,
-    ) -> None:
+    def __init__(self, spec: QNetworkSpec, cosines: int) -> None:
         super().__init__()
-        self.cosines, self.dueling = cosines, dueling
-        self.perceptron = Perceptron(inputs, hidden, activation)
+        self.cosines, self.dueling = cosines, spec.dueling
+        self.perceptron = Perceptron(spec.inputs, spec.hidden, spec.activation)
         self.embedding = nn.Linear(cosines, self.perceptron.outputs)
-        self.head = head_of(self.perceptron.outputs, actions + dueling, noisy)
+        self.head = head_of(self.perceptron.outputs, spec.actions + spec.dueling, spec.noisy)
 
     def embed(self, fractions: Tensor) -> Tensor:
         """Quantile fractions [N] in (0, 1) -> phi [N, H] (equation 4 of the paper)."""
@@ -82,22 +72,10 @@ class IQNPolicy(QPolicy):
     midpoints: Tensor
 
     def __init__(
-        self,
-        shape: Sequence[int],
-        actions: int,
-        hidden: Sequence[int],
-        activation: Activation,
-        *,
-        frames: int = 1,
-        cosines: int = 64,
-        acting_quantiles: int = 12,
-        dueling: bool = False,
-        noisy: bool = False,
-        epsilon: float = 1.0,
+        self, spec: QNetworkSpec, epsilon: float = 1.0, *, cosines: int = 64, acting_quantiles: int = 12
     ) -> None:
-        inputs = frames * prod(shape)
-        towers = [QuantileTower(inputs, actions, hidden, activation, cosines, dueling, noisy) for _ in range(2)]
-        super().__init__(shape, actions, frames, epsilon, *towers)
+        towers = [QuantileTower(spec, cosines) for _ in range(2)]
+        super().__init__(spec.shape, spec.actions, spec.frames, epsilon, *towers)
         self.register_buffer("midpoints", (torch.arange(acting_quantiles) + 0.5) / acting_quantiles)
 
     def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:

@@ -22,7 +22,7 @@ from torch.nn.functional import elu
 
 from workers.policies.distributions import Noise
 from workers.policies.networks.q_network import ValueTower
-from workers.policies.networks.q_policy import QNetwork, QPolicy, choose
+from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy, choose
 from workers.policies.team_layout import TeamMember
 from workers.policies.tensors.kernels import Activation, to_float32
 
@@ -94,7 +94,11 @@ class MemberTower(QNetwork):
         self.sight, self.shared = sight, shared
         told = len(sight.members) if shared else 0
         towers = [
-            ValueTower(sight.inputs(member) + told, member.choices, hidden, activation, dueling, noisy)
+            ValueTower(
+                QNetworkSpec(
+                    (sight.inputs(member) + told,), member.choices, hidden, activation, dueling=dueling, noisy=noisy
+                )
+            )
             for member in (sight.members[:1] if shared else sight.members)
         ]
         self.networks = nn.ModuleList(towers)
