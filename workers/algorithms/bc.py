@@ -14,10 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config.run import BC, PolicyConfig
-from workers.algorithms.common.adam import FlatAdam
+from protocol.config.run import BC
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.off_policy import Loss, OffPolicyUpdate
+from workers.algorithms.off_policy import Drawn, Loss, OffPolicyUpdate
 from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.layers import flatten_inputs
@@ -62,21 +61,19 @@ def _agreement(policy: ActorCritic, outputs: Tensor, batch: TransitionBatch) -> 
     return (likeliest == batch.action.view(likeliest.shape)).float().mean()
 
 
-class BCUpdate(OffPolicyUpdate):
-    """Trains `policy`, which must be on its final device."""
+class BCUpdate(OffPolicyUpdate[ActorCritic, BC]):
+    """Trains the network of PPO, without its value."""
 
-    errors_are = "negative_log_likelihood"
+    kinds, errors_are = (BC,), "negative_log_likelihood"
+    _seen = torch.empty(0)
 
-    def __init__(self, policy: ActorCritic, config: PolicyConfig, seed: int = 0) -> None:
-        if not isinstance(config.algorithm, BC):
-            raise ValueError(f"BCUpdate needs the configuration of bc, not of {config.algorithm.name}")
-        super().__init__(config, config.algorithm, FlatAdam(policy), seed)
-        self.policy, self.algorithm = policy, config.algorithm
-        self._seen = torch.empty(0)
+    def draw(self, rows: int) -> Drawn:
+        """Nothing."""
+        return ()
 
-    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
+    def ask(self, policy: ActorCritic, transitions: TransitionBatch, drawn: Drawn) -> Loss:
         self._seen = transitions.observation
-        found = objective(self.policy, transitions, self.algorithm.entropy_coefficient)
+        found = objective(policy, transitions, self.algorithm.entropy_coefficient)
         return Loss(found.loss, found.surprise, {"entropy": found.entropy, "agreement": found.agreement})
 
     def after_step(self, progress: float) -> dict[str, Tensor]:

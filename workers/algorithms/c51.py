@@ -14,10 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config.run import C51, PolicyConfig
-from workers.algorithms.common.adam import FlatAdam
+from protocol.config.run import C51
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.off_policy import PLAIN, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises, weighted
+from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, weighted
 from workers.policies.networks.categorical_network import C51Policy
 from workers.policies.networks.q_policy import greedy_action
 
@@ -75,27 +74,18 @@ def _of(action: Tensor, log_chances: Tensor) -> Tensor:
     return log_chances.gather(2, action[:, None, None].expand(-1, log_chances.shape[1], 1)).squeeze(2)
 
 
-class C51Update(OffPolicyUpdate):
-    """Trains `policy`, which must be on its final device."""
+class C51Update(OffPolicyUpdate[C51Policy, C51]):
+    """Trains the network of C51."""
 
-    def __init__(self, policy: C51Policy, config: PolicyConfig, seed: int = 0) -> None:
-        if not isinstance(config.algorithm, C51):
-            raise ValueError(f"C51Update needs the configuration of c51, not of {config.algorithm.name}")
-        super().__init__(config, config.algorithm, FlatAdam(policy), seed)
-        self.policy, self.algorithm = policy, config.algorithm
-        self.schedules = Schedules(policy, config.algorithm)
+    kinds = (C51,)
 
-    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
-        noise = noises(self.policy, rows, self.generator)
-        found = estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
-        losses = divergence(found.log_chances, found.target)
-        support = self.policy.support
+    def ask(self, policy: C51Policy, transitions: TransitionBatch, drawn: Drawn) -> Loss:
+        now, after, chosen = drawn
+        found = estimates(policy, transitions, double=self.algorithm.double, noise=(now, after, chosen))
+        losses, support = divergence(found.log_chances, found.target), policy.support
         numbers = {
             "value_mean": (found.log_chances.detach().exp() @ support).mean(),
             "target_mean": (found.target @ support).mean(),
             "target_cut": found.cut.mean(),
         }
         return Loss(weighted(losses, transitions.weight), losses.detach().clamp(min=0), numbers)
-
-    def after_step(self, progress: float) -> dict[str, Tensor]:
-        return self.schedules.after_step(self.train_steps, progress)

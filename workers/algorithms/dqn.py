@@ -13,10 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config.run import DQN, PolicyConfig
-from workers.algorithms.common.adam import FlatAdam
+from protocol.config.run import DQN
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises, weighted
+from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, weighted
 from workers.policies.networks.q_network import DQNPolicy
 from workers.policies.networks.q_policy import greedy_action
 from workers.policies.stacked.stacked_q_networks import StackedValues
@@ -66,28 +65,12 @@ def td_loss(value: Tensor, target: Tensor, kappa: float | None, weight: Tensor |
     return Loss(loss, (target - said).abs(), {"value_mean": said.mean(-1), "target_mean": target.mean(-1)})
 
 
-class DQNUpdate(OffPolicyUpdate):
-    """Trains `policy`, which must be on its final device."""
+class DQNUpdate(OffPolicyUpdate[DQNPolicy, DQN]):
+    """Trains the network of DQN."""
 
-    def __init__(self, policy: DQNPolicy, config: PolicyConfig, seed: int = 0) -> None:
-        if not isinstance(config.algorithm, DQN):
-            raise ValueError(f"DQNUpdate needs the configuration of dqn, not of {config.algorithm.name}")
-        super().__init__(config, config.algorithm, FlatAdam(policy), seed)
-        self.policy, self.algorithm = policy, config.algorithm
-        self.schedules = Schedules(policy, config.algorithm)
-
-    def draw(self, rows: int) -> Drawn:
-        """The noise of one update of so many rows."""
-        return noises(self.policy, rows, self.generator)
+    kinds = (DQN,)
 
     def ask(self, policy: DQNPolicy | StackedValues, transitions: TransitionBatch, drawn: Drawn) -> Loss:
-        """What `transitions` ask of `policy`, this update's or several of its kind."""
         now, after, chosen = drawn
         found = td_estimates(policy, transitions, double=self.algorithm.double, noise=(now, after, chosen))
         return td_loss(found.value, found.target, self.algorithm.kappa, transitions.weight)
-
-    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
-        return self.ask(self.policy, transitions, self.draw(rows))
-
-    def after_step(self, progress: float) -> dict[str, Tensor]:
-        return self.schedules.after_step(self.train_steps, progress)

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config.run import IQN, PolicyConfig
-from workers.algorithms.common.adam import FlatAdam
+from protocol.config.run import IQN
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises, weighted
+from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, weighted
 from workers.policies.networks.q_policy import greedy_action
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.stacked.stacked_q_networks import StackedQuantiles
@@ -77,22 +76,16 @@ def _of(action: Tensor, quantiles: Tensor) -> Tensor:
     return quantiles.gather(-1, action[..., None, None].expand(*quantiles.shape[:-1], 1)).squeeze(-1)
 
 
-class IQNUpdate(OffPolicyUpdate):
-    """Trains `policy`, which must be on its final device."""
+class IQNUpdate(OffPolicyUpdate[IQNPolicy, IQN]):
+    """Trains the network of IQN."""
 
-    def __init__(self, policy: IQNPolicy, config: PolicyConfig, seed: int = 0) -> None:
-        if not isinstance(config.algorithm, IQN):
-            raise ValueError(f"IQNUpdate needs the configuration of iqn, not of {config.algorithm.name}")
-        super().__init__(config, config.algorithm, FlatAdam(policy), seed)
-        self.policy, self.algorithm = policy, config.algorithm
-        self.schedules = Schedules(policy, config.algorithm)
+    kinds = (IQN,)
 
     def draw(self, rows: int) -> Drawn:
         """Quantile fractions for estimate and target, and the noise of one update of so many rows."""
-        return *self._fractions(), *noises(self.policy, rows, self.generator)
+        return *self._fractions(), *super().draw(rows)
 
     def ask(self, policy: IQNPolicy | StackedQuantiles, transitions: TransitionBatch, drawn: Drawn) -> Loss:
-        """What `transitions` ask of `policy`, this update's or several of its kind."""
         here, there, now, after, chosen = drawn
         assert here is not None
         assert there is not None
@@ -102,12 +95,6 @@ class IQNUpdate(OffPolicyUpdate):
         value, target = found.quantiles.detach().mean(-1), found.target.mean(-1)
         numbers = {"value_mean": value.mean(-1), "target_mean": target.mean(-1)}
         return Loss(weighted(losses, transitions.weight), (target - value).abs(), numbers)
-
-    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
-        return self.ask(self.policy, transitions, self.draw(rows))
-
-    def after_step(self, progress: float) -> dict[str, Tensor]:
-        return self.schedules.after_step(self.train_steps, progress)
 
     def _fractions(self) -> tuple[Tensor, Tensor]:
         """Quantile fractions for estimate and target, [N] each: one drawn uniformly from each Nth part of (0, 1).

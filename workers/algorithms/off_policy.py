@@ -7,10 +7,11 @@ exploration rate, changed in place, and metrics.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import torch
-from torch import Tensor
+from pydantic import BaseModel
+from torch import Tensor, nn
 
 from protocol.config.off_policy import ValueBased
 from protocol.config.run import PolicyConfig, Sampled
@@ -35,6 +36,8 @@ __all__ = [
 
 NoiseTriple = tuple[Tensor | None, Tensor | None, Tensor | None]
 """Of an estimate, its target and the choice of the target's action, [B, numbers] each."""
+PolicyT = TypeVar("PolicyT", bound=nn.Module)
+AlgorithmT = TypeVar("AlgorithmT", bound=Sampled)
 Drawn = tuple[Tensor | None, ...]
 """What one update drew by its generator, in an order that its algorithm knows."""
 PLAIN: NoiseTriple = (None, None, None)
@@ -66,16 +69,29 @@ class Loss(NamedTuple):
     """Further metrics, each a scalar"""
 
 
-class OffPolicyUpdate(ABC):
-    """Updates a policy, which must be on its final device, from batches of transitions; what a batch asks for, and what
-    follows each train step, is the algorithm's."""
+class OffPolicyUpdate(ABC, Generic[PolicyT, AlgorithmT]):
+    """Updates `policy`, which must be on its final device, from batches of transitions; what a batch asks for is the
+    algorithm's. What follows each train step is for policies with a target network and an exploration rate; the
+    algorithms of others override it."""
 
+    kinds: ClassVar[tuple[type[BaseModel], ...]]
+    """Of algorithms that this updates by."""
+    parts: ClassVar[tuple[str, ...]] = ()
+    """Of the policy, whose gradients are clipped each by themselves; none: all together."""
     errors_are: ClassVar[str] = "td_error"
     """What metrics call the mean of the errors."""
     arithmetic: Precision = FLOAT32
+    schedules: Schedules
 
-    def __init__(self, config: PolicyConfig, algorithm: Sampled, optimizer: FlatAdam, seed: int) -> None:
-        self.config, self._sampled, self.optimizer = config, algorithm, optimizer
+    def __init__(self, policy: PolicyT, config: PolicyConfig, seed: int = 0) -> None:
+        if not isinstance(config.algorithm, self.kinds):
+            names = " or ".join(kind.model_fields["name"].default for kind in self.kinds)
+            found = f"needs the configuration of {names}, not of {config.algorithm.name}"
+            raise ValueError(f"{type(self).__name__} {found}")
+        self.policy, self.config, self.algorithm = policy, config, cast(AlgorithmT, config.algorithm)
+        self.optimizer = FlatAdam(policy, parts=self.parts)
+        if isinstance(policy, QPolicy) and isinstance(config.algorithm, ValueBased):
+            self.schedules = Schedules(policy, config.algorithm)
         self.errors = torch.empty(0)
         """[B] of the last batch: how far each estimate was from its target."""
         self.generator = torch.Generator().manual_seed(seed)
@@ -85,13 +101,18 @@ class OffPolicyUpdate(ABC):
         """Optimiser steps so far."""
         return self.optimizer.steps
 
-    @abstractmethod
-    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
-        """The loss on `transitions`, of which there are `rows`."""
+    def draw(self, rows: int) -> Drawn:
+        """What one update of so many rows needs of chance: by default the noise of noisy heads."""
+        assert isinstance(self.policy, QPolicy)
+        return noises(self.policy, rows, self.generator)
 
     @abstractmethod
+    def ask(self, policy: Any, transitions: TransitionBatch, drawn: Drawn) -> Loss:
+        """What `transitions` ask of `policy`, this update's or several of its kind."""
+
     def after_step(self, progress: float) -> dict[str, Tensor]:
         """Target networks and schedules after a train step, at `progress` of the run; what there is to say of them."""
+        return self.schedules.after_step(self.train_steps, progress)
 
     def update(self, transitions: TransitionBatch, progress: float = 0.0) -> dict[str, float]:
         """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for
@@ -107,10 +128,10 @@ class OffPolicyUpdate(ABC):
         if not rows:
             return {"loss": 0.0, "rows": 0.0}
         with self.arithmetic.autocast(transitions.reward.device):
-            asked = self._loss(transitions, rows)
+            asked = self.ask(self.policy, transitions, self.draw(rows))
         norm = self.optimizer.backward(asked.loss, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
-        rate = learning_rate_of(self.config, self._sampled, progress)
+        rate = learning_rate_of(self.config, self.algorithm, progress)
         self.optimizer.step(rate)
         followed = self.after_step(progress)
         self.errors = asked.errors

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from protocol.config.run import SAC, PolicyConfig
-from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.off_policy import Loss, OffPolicyUpdate, weighted
+from workers.algorithms.off_policy import Drawn, Loss, OffPolicyUpdate, weighted
 from workers.policies.networks.soft_actor_critic import SoftActorCritic, sample_tanh_normal
 from workers.policies.tensors.flat_weights import flatten_
 
@@ -98,15 +97,13 @@ def objective(
     )
 
 
-class SACUpdate(OffPolicyUpdate):
-    """Trains `policy`, which must be on its final device."""
+class SACUpdate(OffPolicyUpdate[SoftActorCritic, SAC]):
+    """Trains actor, critics and temperature together."""
+
+    kinds, parts = (SAC,), ("actor.", "critics.", "log_temperature")
 
     def __init__(self, policy: SoftActorCritic, config: PolicyConfig, seed: int = 0) -> None:
-        if not isinstance(config.algorithm, SAC):
-            raise ValueError(f"SACUpdate needs the configuration of sac, not of {config.algorithm.name}")
-        optimizer = FlatAdam(policy, parts=("actor.", "critics.", "log_temperature"))
-        super().__init__(config, config.algorithm, optimizer, seed)
-        self.policy, self.algorithm = policy, config.algorithm
+        super().__init__(policy, config, seed)
         weights = flatten_(policy)
         self._critics, self._targets = weights.slice("critics."), weights.slice("targets.")
         self._target_entropy = None
@@ -114,9 +111,16 @@ class SACUpdate(OffPolicyUpdate):
             wanted = self.algorithm.target_entropy
             self._target_entropy = -float(policy.amounts) if wanted is None else wanted
 
-    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
-        here, there = torch.randn(2, rows, self.policy.amounts, generator=self.generator).to(transitions.reward.device)
-        found = objective(self.policy, transitions, here, there, self._target_entropy)
+    def draw(self, rows: int) -> Drawn:
+        """Normal numbers [B, D] for the amounts drawn here and there."""
+        numbers = torch.randn(2, rows, self.policy.amounts, generator=self.generator)
+        return (*numbers.to(self.optimizer.parameters.device),)
+
+    def ask(self, policy: SoftActorCritic, transitions: TransitionBatch, drawn: Drawn) -> Loss:
+        here, there = drawn
+        assert here is not None
+        assert there is not None
+        found = objective(policy, transitions, here, there, self._target_entropy)
         numbers = {
             "critic_loss": found.critics.detach(),
             "actor_loss": found.actor.detach(),

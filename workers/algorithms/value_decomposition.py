@@ -9,13 +9,11 @@ Legend: `B` transitions, `M` members.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from protocol.config.run import QMIX, VDN, PolicyConfig
-from workers.algorithms.common.adam import FlatAdam
+from protocol.config.run import QMIX, VDN
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.dqn import DQNEstimates, td_loss
-from workers.algorithms.off_policy import PLAIN, Loss, NoiseTriple, OffPolicyUpdate, Schedules, noises
+from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate
 from workers.policies.networks.team_q_network import TeamQPolicy
 
 __all__ = ["DecompositionUpdate", "team_estimates"]
@@ -41,22 +39,12 @@ def team_estimates(
     return DQNEstimates(value, target)
 
 
-class DecompositionUpdate(OffPolicyUpdate):
-    """Trains `policy`, which must be on its final device."""
+class DecompositionUpdate(OffPolicyUpdate[TeamQPolicy, VDN | QMIX]):
+    """Trains the networks of a team."""
 
-    def __init__(self, policy: TeamQPolicy, config: PolicyConfig, seed: int = 0) -> None:
-        if not isinstance(config.algorithm, VDN | QMIX):
-            raise ValueError(
-                f"DecompositionUpdate needs the configuration of vdn or qmix, not of {config.algorithm.name}"
-            )
-        super().__init__(config, config.algorithm, FlatAdam(policy), seed)
-        self.policy, self.algorithm = policy, config.algorithm
-        self.schedules = Schedules(policy, config.algorithm)
+    kinds = (VDN, QMIX)
 
-    def _loss(self, transitions: TransitionBatch, rows: int) -> Loss:
-        noise = noises(self.policy, rows, self.generator)
-        found = team_estimates(self.policy, transitions, double=self.algorithm.double, noise=noise)
+    def ask(self, policy: TeamQPolicy, transitions: TransitionBatch, drawn: Drawn) -> Loss:
+        now, after, chosen = drawn
+        found = team_estimates(policy, transitions, double=self.algorithm.double, noise=(now, after, chosen))
         return td_loss(found.value, found.target, self.algorithm.kappa, transitions.weight)
-
-    def after_step(self, progress: float) -> dict[str, Tensor]:
-        return self.schedules.after_step(self.train_steps, progress)
