@@ -26,11 +26,11 @@ from tests.benchmarks.baseline_loop import BareValues, BaselineLoop, Size
 from tests.benchmarks.gpu_inference import inference
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
 from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
-from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
-from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.stacked.stacked_ppo import StackedPPO
+from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
 from workers.learning.buffers.device_transfer import DeviceTransfer
 from workers.learning.cohort import Cohort
 from workers.learning.report import LearnerReport
@@ -166,7 +166,7 @@ def _cohort(name: str, size: Size, rounds: int, device: torch.device) -> dict[st
 
     def stacks(arithmetic: Precision, parts: int) -> list[GraphableUpdate]:
         updates, each = _updates(size, device, arithmetic), size.policies // parts
-        return [GraphedPPO(updates[i * each : (i + 1) * each]) for i in range(parts)]
+        return [StackedPPO(updates[i * each : (i + 1) * each]) for i in range(parts)]
 
     return _beside(name, BaselineLoop(size, device), stacks, given, rounds, device)
 
@@ -176,7 +176,7 @@ def _replayed(name: str, size: Size, rounds: int, device: torch.device) -> dict[
 
     def stacks(arithmetic: Precision, parts: int) -> list[GraphableUpdate]:
         updates, each = _value_updates(size, device, arithmetic), size.policies // parts
-        return [GraphedQLearning(updates[i * each : (i + 1) * each]) for i in range(parts)]
+        return [StackedQLearning(updates[i * each : (i + 1) * each]) for i in range(parts)]
 
     return _beside(name, BareValues(size, given[0], device), stacks, given, rounds, device)
 

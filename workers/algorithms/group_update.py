@@ -6,18 +6,17 @@ In flow: their updates, and how to compute them. Out flow: an outcome of each up
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from workers.algorithms.build import Update
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
 from workers.algorithms.common.update import Outcome, update_each
 from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
-from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
-from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.stacked.stacked_ppo import PPOStack
+from workers.algorithms.stacked.stacked_ppo import StackedPPO
 from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
 from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.networks.actor_critic import ActorCritic
@@ -29,11 +28,11 @@ Given = SegmentBatch | TransitionBatch
 
 def graphable(update: Update) -> bool:
     """Whether the steps of `update` are recorded as CUDA graphs, or compiled, also where it is alone."""
-    return _fixed(update) and (update.arithmetic.compiled or update.optimizer.parameters.device.type == "cuda")
+    return _stackable(update) and (update.arithmetic.compiled or update.optimizer.parameters.device.type == "cuda")
 
 
-def _fixed(update: Update) -> bool:
-    """Whether its steps can be made in memory that never moves, and by this process alone."""
+def _stackable(update: Update) -> bool:
+    """Whether its steps can be made together with those of others, and by this process alone."""
     if isinstance(update, DQNUpdate | IQNUpdate):
         return True
     if not isinstance(update, PPOUpdate) or not isinstance(update.policy, ActorCritic) or update.ranks.size > 1:
@@ -46,42 +45,29 @@ class GroupUpdate:
     `compiler` is for those that are to be compiled."""
 
     def __init__(self, updates: Sequence[Update], branches: bool = False, compiler: StepCompiler = EAGER) -> None:
-        self._streamed = [update for update in updates if isinstance(update, PPOUpdate)]
-        self._replayed = [update for update in updates if isinstance(update, DQNUpdate | IQNUpdate)]
-        self._fixed: Branches | None = None
-        self._ppo: PPOStack | None = None
-        self._values: StackedQLearning | None = None
-        several = len(updates) > 1
-        if all(_fixed(update) for update in updates) and (branches or graphable(updates[0])):
+        self._updates: Sequence[Any] = updates
+        self._branches: Branches | None = None
+        if all(_stackable(update) for update in updates) and (len(updates) > 1 or branches or graphable(updates[0])):
             parts = [[update] for update in updates] if branches else [updates]
             recorder = GraphCache(updates[0].optimizer.parameters.device)
-            self._fixed = Branches([_fixed_memory_update(part, compiler) for part in parts], recorder)
-        elif several and self._streamed:
-            self._ppo = PPOStack(self._streamed)
-        elif several and self._replayed:
-            self._values = StackedQLearning(self._replayed)
+            self._branches = Branches([_stacked(part, compiler) for part in parts], recorder)
 
     def update(
         self, given: Sequence[Given], progress: Sequence[float], meanwhile: Callable[[], None] = lambda: None
     ) -> list[Outcome]:
         """What becomes of the update of each, with the batch that is given to it; `meanwhile` is called while a device
         computes by itself, where it does."""
-        segments = [batch for batch in given if isinstance(batch, SegmentBatch)]
-        transitions = [batch for batch in given if isinstance(batch, TransitionBatch)]
-        if self._fixed is not None:
-            return self._fixed.update(given, progress, meanwhile)
-        if self._ppo is not None:
-            return self._ppo.update(segments, progress)
-        if self._values is not None:
-            return self._values.update(transitions, progress)
-        streamed = update_each(self._streamed, segments, progress) if segments else []
-        return streamed + (update_each(self._replayed, transitions, progress) if transitions else [])
+        if self._branches is not None:
+            return self._branches.update(given, progress, meanwhile)
+        return update_each(self._updates, given, progress)
 
 
-def _fixed_memory_update(updates: Sequence[Update], compiler: StepCompiler) -> GraphableUpdate:
-    """Those of one kind, in memory that never moves."""
+def _stacked(updates: Sequence[Update], compiler: StepCompiler) -> GraphableUpdate:
+    """Those of one kind."""
     compiler = compiler if updates[0].arithmetic.compiled else EAGER
     values = [update for update in updates if isinstance(update, DQNUpdate | IQNUpdate)]
     if values:
-        return GraphedQLearning(values, compiler)
-    return GraphedPPO([update for update in updates if isinstance(update, PPOUpdate)], compiler)
+        return StackedQLearning(values, compiler)
+    return StackedPPO(
+        [update for update in updates if isinstance(update, PPOUpdate)], compiler, fixed=graphable(updates[0])
+    )

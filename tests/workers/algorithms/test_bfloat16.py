@@ -15,11 +15,10 @@ from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
 from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs.branches import Branches
-from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
+from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.rnd import RNDUpdate
-from workers.algorithms.stacked.stacked_ppo import PPOStack
-from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
+from workers.algorithms.stacked.stacked_ppo import StackedPPO
 from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.distributions import Heads
 from workers.policies.networks.recurrent import Kind
@@ -122,7 +121,7 @@ def test_policies_together_round_as_each_does_alone(way: str, core: Kind | None)
         update.arithmetic = ROUNDED
     noise = torch.Generator().manual_seed(0)
     parts = [[update] for update in together] if way == "branches" else [together]
-    stack = PPOStack(together) if way == "stacked" else Branches([GraphedPPO(part) for part in parts], GraphCache(HOST))
+    stack = Branches([StackedPPO(part, fixed=way != "stacked") for part in parts], GraphCache(HOST))
     for _ in range(2):
         given = [streamed.segments(noise, 0, CORES[core]) for _ in range(streamed.K)]
         update_each(alone, given, [0.0] * streamed.K)
@@ -139,7 +138,7 @@ def test_values_together_round_as_each_does_alone(kind: type[DQN | IQN]) -> None
     noise = torch.Generator().manual_seed(0)
     given = [replayed.transitions(noise) for _ in range(replayed.K)]
     expected = update_each(alone, given, [0.0] * replayed.K)
-    found = StackedQLearning(together).update(given, [0.0] * replayed.K)
+    found = GroupUpdate(together).update(given, [0.0] * replayed.K)
     assert found != update_each(replayed.updates(kind), given, [0.0] * replayed.K), "nothing is rounded"
     for one, other in zip(expected, found, strict=True):
         assert isinstance(one, dict)

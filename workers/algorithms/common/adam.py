@@ -16,9 +16,10 @@ from protocol.errors import TrainingFault
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["TINY", "FlatAdam", "learning_rate_of", "non_finite_update"]
+__all__ = ["FlatAdam", "adam_step", "learning_rate_of", "non_finite_update"]
 
-TINY = 1e-30
+_TINY = 1e-30
+"""Zeros and denormal numbers, common where inputs never vary, would make the square root up to 30 times slower."""
 
 
 def non_finite_update(loss: float, norm: float) -> TrainingFault:
@@ -31,8 +32,31 @@ def learning_rate_of(config: PolicyConfig, algorithm: Streamed | Sampled, progre
     return config.learning_rate * (1 - progress if algorithm.anneal_learning_rate else 1.0)
 
 
+def adam_step(
+    parameters: Tensor,
+    gradient: Tensor,
+    moments: tuple[Tensor, Tensor],
+    shares: tuple[float | Tensor, float | Tensor],
+    rate: float | Tensor,
+    scale: float | Tensor,
+    epsilon: float,
+) -> None:
+    """Moves `parameters` [..., P] by one step of Adam (Kingma & Ba 2015, algorithm 1, in the order of section 2).
+
+    m = lerp(m, g, 1 - beta_1);  v = lerp(v, g^2, 1 - beta_2);  theta = theta - rate * m / (sqrt(v) / scale + epsilon)
+
+    `shares` are 1 - beta_1 and 1 - beta_2, `rate` is alpha / (1 - beta_1^t) and `scale` sqrt(1 - beta_2^t): numbers, or
+    [K, 1] of K policies.
+    """
+    first, second = moments
+    first.lerp_(gradient, shares[0])
+    second.lerp_(gradient.square(), shares[1])
+    root = second.add(_TINY).sqrt_().div_(scale).add_(epsilon)
+    parameters.addcdiv_(first, root.div_(-rate))
+
+
 class FlatAdam:
-    """Adam (Kingma & Ba 2015, algorithm 1) for all trainable parameters of `module`, which it makes flat.
+    """Adam for all trainable parameters of `module`, which it makes flat.
 
     `gradient` is the flat gradient: the `.grad` of every parameter is a view on it. Pass a module that is already on
     its final device; after moving it, make a new optimiser. `parts`: prefixes of names whose gradients are clipped each
@@ -88,13 +112,10 @@ class FlatAdam:
     def step(self, learning_rate: float) -> None:
         """Moves the parameters by one Adam step along `gradient`."""
         self.steps += 1
-        first, second = self.betas
-        self.first.lerp_(self.gradient, 1 - first)
-        self.second.mul_(second).addcmul_(self.gradient, self.gradient, value=1 - second)
-        scale = math.sqrt(1 - second**self.steps)
-        # zeros and denormal numbers, common where inputs never vary, would make the square root up to 30 times slower
-        root = self.second.add(TINY).sqrt_().div_(scale).add_(self.epsilon)
-        self.parameters.addcdiv_(self.first, root, value=-learning_rate / (1 - first**self.steps))
+        one, two = self.betas
+        rate, scale = learning_rate / (1 - one**self.steps), math.sqrt(1 - two**self.steps)
+        moments, shares = (self.first, self.second), (1 - one, 1 - two)
+        adam_step(self.parameters, self.gradient, moments, shares, rate, scale, self.epsilon)
 
     def reset(self) -> None:
         """Forgets all moments, as after weights from elsewhere were loaded."""

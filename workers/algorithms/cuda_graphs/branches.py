@@ -16,7 +16,7 @@ __all__ = ["Branches", "GraphableUpdate"]
 
 
 class GraphableUpdate(Protocol):
-    """A stack whose steps see no number of the host: `GraphedPPO` and `GraphedQLearning`."""
+    """A stack whose steps see no number of the host: `StackedPPO` and `StackedQLearning`."""
 
     @property
     def generation(self) -> int:

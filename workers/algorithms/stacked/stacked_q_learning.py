@@ -1,86 +1,145 @@
-"""DQN and IQN of several policies of one kind as one computation.
+"""DQN and IQN of several policies of one kind as one computation; where that is recorded or compiled, also of one: the
+whole update in memory that never moves, as CUDA graphs ask (branches.py).
 
-In flows: their updates, and transitions for each. Out flow: what each update alone would have done, to within the
-order of sums; metrics of each, or why it has none. A policy whose loss or gradient is no number stays as it is, and the
-others do not notice. Target networks and exploration rates follow at each one's own steps.
+In flows: updates of policies of one kind, and transitions for each. Out flow: what `OffPolicyUpdate.update` does, for
+each, to within the order of sums: targets, loss, Adam's step, and what follows it by each one's schedules. Nothing of
+it is seen by the host: a policy that fails stays as it is, and is told of at the end.
 
 Legend: `K` policies, `B` transitions of each.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from workers.algorithms.common.adam import learning_rate_of, non_finite_update
-from workers.algorithms.common.batches import TransitionBatch, concatenate, non_tensor_field
-from workers.algorithms.common.update import Outcome, update_each
+from workers.algorithms.common.adam import learning_rate_of
+from workers.algorithms.common.batches import TransitionBatch, concatenate, copy_into, non_tensor_field
+from workers.algorithms.common.update import Outcome
+from workers.algorithms.cuda_graphs.host_scalars import HostScalars
+from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.off_policy import Drawn, Loss
-from workers.algorithms.stacked.stacked_adam import StackedAdam
+from workers.algorithms.stacked.stacked_adam import StackedAdam, failed
 from workers.policies.networks.q_network import DQNPolicy
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.stacked.stacked_q_networks import StackedQuantiles, StackedValues
 
-__all__ = ["StackedQLearning", "stack_policies", "stacked_loss", "stacked_noise"]
+__all__ = ["StackedQLearning"]
 
 
 class StackedQLearning:
-    """Of `updates`, whose policies and algorithms are of one kind (workers/planning/cohorts.py)."""
+    """Of `updates`, whose policies and algorithms are of one kind (workers/planning/cohorts.py); one alone is, too."""
 
-    def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate]) -> None:
-        self._updates = updates
-        self._policy = stack_policies(updates)
-        self._adam = StackedAdam([update.optimizer for update in updates], self._policy.weights)
+    def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate], compiler: StepCompiler = EAGER) -> None:
+        self._compiler = compiler
+        self.updates, self._arithmetic = updates, updates[0].arithmetic
+        self._policy = _stack_policies(updates)
+        weights = self._policy.weights
+        self._adam = StackedAdam([update.optimizer for update in updates], weights, compiler)
+        self._online, self._target = weights.span("online."), weights.span("target.")
+        self._epsilon, self._device = weights.views["epsilon"], weights.parameters.device
+        self._share = weights.parameters.new_zeros(len(updates), 1)
+        self._next_epsilon = torch.zeros_like(self._epsilon)
+        self._given = HostScalars(2, len(updates), self._device)
+        self._held: TransitionBatch | None = None
+        self._drawn: Drawn = ()
+        self._numbers = self._errors = torch.empty(0)
+        self._names: list[str] = []
+        self._rates: list[float] = []
+        self.generation = 0
 
-    def update(self, given: Sequence[TransitionBatch], progress: Sequence[float]) -> list[Outcome]:
-        """What `OffPolicyUpdate.update` does, for each."""
+    def load(self, given: Sequence[TransitionBatch], progress: Sequence[float]) -> int | None:
+        """Takes a batch for each policy, for one step. None where there is nothing in one, something strange, or
+        another number of rows than in the first: such batches are for each update alone."""
         if any(non_tensor_field(one) for one in given) or len({one.rows for one in given}) != 1 or not given[0].rows:
-            return update_each(self._updates, given, progress)
-        pairs = zip(self._updates, progress, strict=True)
-        rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
-        weights, batch = self._policy.weights, concatenate(given, torch.stack)
-        weights.load()
-        self._adam.gather(rates, [update.config.max_grad_norm for update in self._updates])
-        drawn = stacked_noise(self._updates, batch.action.shape[1])
-        with self._updates[0].arithmetic.autocast(batch.reward.device):
-            asked = stacked_loss(self._updates[0], self._policy, batch, drawn)
-        norm = self._adam.backward(asked.loss)
-        before = weights.parameters.clone()
-        self._adam.step()
-        numbers = {
-            "loss": asked.loss.detach(),
-            **asked.numbers,
-            "grad_norm": norm,
-            "weight_delta": torch.linalg.vector_norm(weights.parameters - before, dim=1),
-            self._updates[0].errors_are: asked.errors.mean(1),
-            "reward_mean": batch.reward.mean(1),
-        }
-        rows = torch.stack([*numbers.values()]).T.tolist()
+            return None
+        batch = concatenate(given, torch.stack)
+        drawn = _noise(self.updates, batch.action.shape[1])
+        if self._held is None or not copy_into(self._held, batch):
+            self._held = concatenate([batch], lambda columns: columns[0].clone())
+            self._drawn = tuple(None if column is None else column.clone() for column in drawn)
+            self.generation += 1
+        for mine, other in zip(self._drawn, drawn, strict=True):
+            if mine is not None and other is not None:
+                mine.copy_(other)
+        pairs = [*zip(self.updates, progress, strict=True)]
+        self._rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
+        due = [update.schedules.due(update.train_steps + 1, part) for update, part in pairs]
+        share, epsilon = self._given.upload([one.share for one in due], [one.epsilon for one in due])
+        self._share.copy_(share[:, None])
+        self._next_epsilon.copy_(epsilon)
+        self._policy.weights.load()
+        self._adam.gather(self._rates, [update.config.max_grad_norm for update in self.updates])
+        return 1
+
+    def select_minibatch(self, turn: int) -> int:
+        """There is one step; what is returned tells its memory, and so its graph."""
+        return self.generation
+
+    def step(self) -> None:
+        """The update."""
+        self._compiler.run_or_fall_back(self._step)
+
+    def _step(self) -> None:
+        assert self._held is not None
+        with self._arithmetic.autocast(self._device):
+            asked = self._compiler.call(_loss, self.updates[0], self._policy, self._held, self._drawn)
+        parameters = self._policy.weights.parameters
+        before = parameters.clone()
+        norm = self._adam.step(asked.loss)
+        with torch.no_grad():
+            self._follow()
+            numbers = {
+                "loss": asked.loss,
+                **asked.numbers,
+                "grad_norm": norm,
+                "weight_delta": torch.linalg.vector_norm(parameters - before, dim=1),
+                self.updates[0].errors_are: asked.errors.mean(1),
+                "reward_mean": self._held.reward.mean(1),
+                "epsilon": self._epsilon.float(),
+            }
+            if not self._names:
+                self._names = [*numbers]
+            found = torch.stack([*numbers.values()])
+            if self._errors.shape != asked.errors.shape:
+                self._errors, self._numbers = torch.zeros_like(asked.errors), torch.zeros_like(found)
+            self._numbers.copy_(found)
+            self._errors.copy_(asked.errors)
+
+    def after_step(self, turn: int) -> None:
+        """Nothing is left to be done before the end."""
+
+    def collect(self) -> list[Outcome]:
+        """What became of each."""
+        assert self._held is not None
+        errors, rows = self._errors.clone(), float(self._held.action.shape[1])
+        facts = torch.cat([self._adam.facts(), self._numbers.double()])
+        made, losses, norms, *numbers = facts.tolist()  # here the device is waited for
+        faults = failed(losses, norms)
+        self._adam.scatter(made)
+        self._policy.weights.store(*(i for i in range(len(self.updates)) if i not in faults))
         outcomes: list[Outcome] = []
-        for member, (row, rate, part) in enumerate(zip(rows, rates, progress, strict=True)):
-            said = dict(zip(numbers, row, strict=True))
-            if not (math.isfinite(said["loss"]) and math.isfinite(said["grad_norm"])):
-                outcomes.append(non_finite_update(said["loss"], said["grad_norm"]))
+        for member, (update, row) in enumerate(zip(self.updates, zip(*numbers, strict=True), strict=True)):
+            if member in faults:
+                outcomes.append(faults[member])
                 continue
-            followed = self._settle(member, asked.errors[member], part)
-            outcomes.append({**said, **followed, "learning_rate": rate, "rows": float(batch.action.shape[1])})
+            update.errors = errors[member]
+            said = dict(zip(self._names, row, strict=True))
+            outcomes.append({**said, "learning_rate": self._rates[member], "rows": rows})
         return outcomes
 
-    def _settle(self, member: int, errors: Tensor, progress: float) -> dict[str, float]:
-        """One policy takes its step over; what follows it at `progress` of the run."""
-        self._policy.weights.store(member)
-        self._adam.scatter(member)
-        update = self._updates[member]
-        update.errors = errors
-        return {name: number.item() for name, number in update.after_step(progress).items()}
+    def _follow(self) -> None:
+        """What `Schedules.after_step` does; what becomes of one that failed is not taken over in the end."""
+        moved = self._target.lerp(self._online, self._share)
+        self._target.copy_(torch.where(self._share > 0, moved, self._target))
+        self._epsilon.copy_(self._next_epsilon)
 
 
-def stack_policies(updates: Sequence[DQNUpdate | IQNUpdate]) -> StackedValues | StackedQuantiles:
+def _stack_policies(updates: Sequence[DQNUpdate | IQNUpdate]) -> StackedValues | StackedQuantiles:
     """The policies of `updates` of one kind as one."""
     policies = [update.policy for update in updates]
     values = [policy for policy in policies if isinstance(policy, DQNPolicy)]
@@ -88,12 +147,12 @@ def stack_policies(updates: Sequence[DQNUpdate | IQNUpdate]) -> StackedValues | 
     return StackedValues(values) if values else StackedQuantiles(quantiles)
 
 
-def stacked_noise(updates: Sequence[DQNUpdate | IQNUpdate], rows: int) -> Drawn:
+def _noise(updates: Sequence[DQNUpdate | IQNUpdate], rows: int) -> Drawn:
     """What each drew for an update of so many rows, [K, ...]."""
     return tuple(_stacked(column) for column in zip(*[update.draw(rows) for update in updates], strict=True))
 
 
-def stacked_loss(
+def _loss(
     first: DQNUpdate | IQNUpdate, policy: StackedValues | StackedQuantiles, batch: TransitionBatch, drawn: Drawn
 ) -> Loss:
     """What `batch` asks of all policies at once, which have the formula of the `first`."""

@@ -19,8 +19,8 @@ from protocol.config.run import Run, parse_run
 from protocol.memory.counters import Counters
 from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.update import update_each
+from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.policies.build import build
@@ -93,7 +93,7 @@ def _cohort(rounds: int, device: torch.device) -> dict[str, float]:
     plan = plan_policies(run, WORLD)["one"]
     alone, together = ([_bare(plan, device, seed) for seed in range(_POLICIES)] for _ in range(2))
     given = [_resident(run, plan, device, seed) for seed in range(_POLICIES)]
-    stack, progress = PPOStack(together), [0.0] * _POLICIES
+    stack, progress = GroupUpdate(together), [0.0] * _POLICIES
 
     def in_turn() -> None:
         update_each(alone, given, progress)

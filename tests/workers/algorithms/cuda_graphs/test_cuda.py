@@ -13,8 +13,8 @@ import torch
 
 from protocol.config.run import DQN, IQN
 from protocol.errors import TrainingFault
-from tests.workers.algorithms.cuda_graphs.test_graphed_recurrent import STATE, ending
 from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
+from tests.workers.algorithms.stacked.test_fixed_recurrent import STATE, ending
 from tests.workers.algorithms.stacked.test_stacked_ppo import K, U, difference, segments, updates
 from tests.workers.policies.backends.test_cuda_recurrent import Asked
 from workers.algorithms.common import run_capacity
@@ -22,11 +22,11 @@ from workers.algorithms.common.batches import SegmentBatch, TransitionBatch, con
 from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs import static_batch
 from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
-from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
-from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.stacked.stacked_ppo import StackedPPO
+from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
 from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.distributions import Heads
 from workers.policies.networks.recurrent import Kind
@@ -50,12 +50,12 @@ def moved(batch: Batch, device: torch.device) -> Batch:
 
 def all_as_one(members: Sequence[DQNUpdate | IQNUpdate]) -> list[GraphableUpdate]:
     """Stacked."""
-    return [GraphedQLearning(members)]
+    return [StackedQLearning(members)]
 
 
 def side_by_side(members: Sequence[DQNUpdate | IQNUpdate]) -> list[GraphableUpdate]:
     """Branches."""
-    return [GraphedQLearning([member]) for member in members]
+    return [StackedQLearning([member]) for member in members]
 
 
 @pytest.mark.parametrize("core", [None, *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("lstm", "gru"))])
@@ -64,10 +64,10 @@ def test_branches_are_equal_to_the_bit_to_graphs_in_turn_and_stacks_and_eager_up
 ) -> None:
     companies = [[there(update, cuda) for update in updates(Heads((3,)), core)] for _ in range(4)]
     eager, turns, sides, stacks = companies
-    in_turn = [Branches([GraphedPPO([update])], GraphCache(cuda)) for update in turns]
+    in_turn = [Branches([StackedPPO([update])], GraphCache(cuda)) for update in turns]
     recorder = GraphCache(cuda)
-    beside = Branches([GraphedPPO([update]) for update in sides], recorder)
-    stacked, noise = Branches([GraphedPPO(stacks)], GraphCache(cuda)), torch.Generator().manual_seed(0)
+    beside = Branches([StackedPPO([update]) for update in sides], recorder)
+    stacked, noise = Branches([StackedPPO(stacks)], GraphCache(cuda)), torch.Generator().manual_seed(0)
     state = {None: 0, "gru": U, "lstm": 2 * U}[core]
     for _ in range(ROUNDS):
         given = [moved(segments(noise, 0, state), cuda) for _ in range(K)]
@@ -91,9 +91,9 @@ def test_branches_with_memories_of_unlike_kinds_are_equal_to_the_bit_while_the_r
     monkeypatch.setattr(run_capacity, "_SPARE", 0)
     kinds: list[Kind | None] = ["lstm", "gru", None]
     alone, sides = ([there(updates(Heads((3,)), kind)[i], cuda) for i, kind in enumerate(kinds)] for _ in range(2))
-    in_turn = [Branches([GraphedPPO([update])], GraphCache(cuda)) for update in alone]
+    in_turn = [Branches([StackedPPO([update])], GraphCache(cuda)) for update in alone]
     recorder, noise = GraphCache(cuda), torch.Generator().manual_seed(0)
-    stacks = [GraphedPPO([update]) for update in sides]
+    stacks = [StackedPPO([update]) for update in sides]
     beside, sizes = Branches(stacks, recorder), []
     for chance in [0.0] * ROUNDS + [0.2] * 2 + [1.0] * ROUNDS:
         chances = [chance, 0.0, 0.1]
@@ -162,7 +162,7 @@ def test_who_fails_in_a_graph_stays_as_it_is_and_the_others_go_on(cuda: torch.de
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 def test_a_memory_is_one_call_of_cudnn_which_copies_no_weights(core: Kind) -> None:
     stack, noise = (
-        GraphedPPO([there(updates(Heads((3,)), core)[0], torch.device("cuda"))]),
+        StackedPPO([there(updates(Heads((3,)), core)[0], torch.device("cuda"))]),
         torch.Generator().manual_seed(0),
     )
     stack.load([moved(ending(noise, 0.1, STATE[core]), torch.device("cuda"))], [0.0])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.workers.algorithms.cuda_graphs.test_graphed_recurrent import ending
+from tests.workers.algorithms.stacked.test_fixed_recurrent import ending
 from tests.workers.algorithms.stacked.test_stacked_ppo import difference, updates
 from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs import static_batch
 from workers.algorithms.cuda_graphs.branches import Branches
-from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
 from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
+from workers.algorithms.stacked.stacked_ppo import StackedPPO
 from workers.policies.backends.cuda_graphs import GraphCache
 
 HOST = torch.device("cpu")
@@ -23,7 +23,7 @@ def test_the_side_table_grows_by_what_is_used_and_updates_are_those_of_the_polic
     """Of six entries a segment those in use are anywhere."""
     monkeypatch.setattr(static_batch, "_LEAST", 1)
     (alone, together), noise = (updates()[:1] for _ in range(2)), torch.Generator().manual_seed(4)
-    stack, entries, generations = GraphedPPO(together), [], []
+    stack, entries, generations = StackedPPO(together), [], []
     fixed = Branches([stack], GraphCache(HOST))
     for chance in (0.0, 0.6, 0.0, 1.0, 0.6):
         given = [ending(noise, chance, 0)]
@@ -39,7 +39,7 @@ def test_the_side_table_grows_by_what_is_used_and_updates_are_those_of_the_polic
 
 def test_what_is_compiled_has_room_for_all_at_once() -> None:
     """Each size would be compiled anew."""
-    stack, noise = GraphedPPO(updates()[:1], StepCompiler(wanted=False)), torch.Generator().manual_seed(4)
+    stack, noise = StackedPPO(updates()[:1], StepCompiler(wanted=False)), torch.Generator().manual_seed(4)
     stack.load([ending(noise, 0.0, 0)], [0.0])
     assert stack._held is not None
     assert stack._held.batch.final_observation.shape[1] == 6

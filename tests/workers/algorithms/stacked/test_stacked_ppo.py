@@ -8,8 +8,8 @@ import torch
 from protocol.config.run import PPO, PolicyConfig
 from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.update import Outcome, update_each
+from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.stacked.stacked_ppo import PPOStack
 from workers.policies.distributions import Heads
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.recurrent import Kind, RecurrentCore
@@ -94,7 +94,7 @@ def test_a_stack_is_what_its_policies_would_be_alone(
     rounds: int, heads: Heads, core: Kind | None, algorithm: dict[str, object]
 ) -> None:
     alone, together = updates(heads, core, **algorithm), updates(heads, core, **algorithm)
-    stack, noise = PPOStack(together), torch.Generator().manual_seed(0)
+    stack, noise = GroupUpdate(together), torch.Generator().manual_seed(0)
     state = {None: 0, "gru": U, "lstm": 2 * U}[core]
     for number in range(rounds):
         given = [segments(noise, heads.continuous, state) for _ in range(K)]
@@ -111,6 +111,6 @@ def test_members_of_a_stack_may_be_at_different_steps() -> None:
     update_each([alone[0], together[0]], [first, first], [0.0, 0.0])
     given = [segments(noise) for _ in range(K)]
     update_each(alone, given, [0.0] * K)
-    PPOStack(together).update(given, [0.0] * K)
+    GroupUpdate(together).update(given, [0.0] * K)
     assert [update.train_steps for update in together] == [4, 2, 2]
     assert difference(alone, together) < 1e-6

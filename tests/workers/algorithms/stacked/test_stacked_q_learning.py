@@ -12,8 +12,8 @@ from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.common.update import update_each
 from workers.algorithms.dqn import DQNUpdate
+from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.iqn import IQNUpdate
-from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
 from workers.policies.build import build
 from workers.policies.interface import Interface
 
@@ -91,7 +91,7 @@ def test_e1_a_stack_is_what_its_policies_would_be_alone(
     rounds: int, kind: type[DQN | IQN], algorithm: dict[str, object]
 ) -> None:
     alone, together = (updates(kind, **algorithm) for _ in range(2))  # type: ignore[arg-type] # mixed settings
-    stack, noise = StackedQLearning(together), torch.Generator().manual_seed(0)
+    stack, noise = GroupUpdate(together), torch.Generator().manual_seed(0)
     for number in range(rounds):
         given = [transitions(noise, number % 2 == 0, "priority_alpha" in algorithm) for _ in range(K)]
         progress = [number / rounds * (member + 1) / K for member in range(K)]
@@ -108,6 +108,6 @@ def test_members_of_a_stack_may_be_at_different_steps_and_away_for_a_while(kind:
     for members in ([0, 1, 2], [1, 2], [0, 1, 2]):
         given = [transitions(noise) for _ in members]
         update_each([alone[i] for i in members], given, [0.0] * len(members))
-        StackedQLearning([together[i] for i in members]).update(given, [0.0] * len(members))
+        GroupUpdate([together[i] for i in members]).update(given, [0.0] * len(members))
     assert [update.train_steps for update in together] == [3, 3, 3]
     assert difference(alone, together) < 1e-6

@@ -12,29 +12,28 @@ import torch
 
 from protocol.config.run import DQN, IQN
 from protocol.errors import TrainingFault
-from tests.workers.algorithms.cuda_graphs.test_graphed_ppo import HOST
 from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
+from tests.workers.algorithms.stacked.test_fixed_ppo import HOST
 from tests.workers.algorithms.stacked.test_stacked_ppo import alike
 from tests.workers.algorithms.stacked.test_stacked_q_learning import B, K, Updates, difference, transitions, updates
 from workers.algorithms.common.batches import concatenate
 from workers.algorithms.common.update import Update, update_each
 from workers.algorithms.cuda_graphs.branches import Branches
-from workers.algorithms.cuda_graphs.graphed_q_learning import GraphedQLearning
 from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
 from workers.policies.backends.cuda_graphs import GraphCache
 
-Way = Callable[[Updates], StackedQLearning | Branches]
+Way = Callable[[Updates], Branches]
 
 
 def stacked(members: Updates) -> Branches:
     """All as one."""
-    return Branches([GraphedQLearning(members)], GraphCache(HOST))
+    return Branches([StackedQLearning(members)], GraphCache(HOST))
 
 
 def branches(members: Updates) -> Branches:
     """Side by side."""
-    return Branches([GraphedQLearning([member]) for member in members], GraphCache(HOST))
+    return Branches([StackedQLearning([member]) for member in members], GraphCache(HOST))
 
 
 @pytest.mark.parametrize("way", [stacked, branches])
@@ -65,7 +64,7 @@ def test_fixed_updates_make_of_policies_what_they_would_be_alone(
     alike(expected, found)
 
 
-@pytest.mark.parametrize("way", [StackedQLearning, stacked, branches])
+@pytest.mark.parametrize("way", [stacked, branches])
 @pytest.mark.parametrize("kind", [IQN, DQN])
 def test_who_fails_stays_as_it_is_with_its_schedules_and_the_others_go_on(way: Way, kind: type[DQN | IQN]) -> None:
     alone, together = (updates(kind, target_update_freq=1, epsilon_decay_freq=1) for _ in range(2))

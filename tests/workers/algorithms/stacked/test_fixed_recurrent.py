@@ -15,8 +15,8 @@ from workers.algorithms.common import run_capacity
 from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs.branches import Branches
-from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
 from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
+from workers.algorithms.stacked.stacked_ppo import StackedPPO
 from workers.policies.backends import cuda_recurrent
 from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.distributions import Heads
@@ -57,7 +57,7 @@ def test_updates_are_those_of_the_policy_alone_while_room_grows_and_when_there_i
     monkeypatch.setattr(run_capacity, "_SPARE", 0)
     monkeypatch.setattr(run_capacity, "_SIZES", (2, 4))
     (alone, together), noise = ([updates(core=core)[0]] for _ in range(2)), torch.Generator().manual_seed(0)
-    stack = GraphedPPO(together)
+    stack = StackedPPO(together)
     fixed, sizes = Branches([stack], GraphCache(HOST)), []
     for chance in (0.0, 0.3, 1.0, 0.1):
         given = [ending(noise, chance, STATE[core])]
@@ -72,7 +72,7 @@ def test_updates_are_those_of_the_policy_alone_while_room_grows_and_when_there_i
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 def test_what_a_step_asks_of_a_device_does_not_depend_on_where_episodes_end_K6(core: Kind) -> None:
     """As a graph that was recorded with one batch is replayed with the next."""
-    stack, noise = GraphedPPO(updates(core=core)[:1]), torch.Generator().manual_seed(0)
+    stack, noise = StackedPPO(updates(core=core)[:1]), torch.Generator().manual_seed(0)
     asked = []
     for chance in (0.3, 0.0, 0.3, 0.1):
         stack.load([ending(noise, chance, STATE[core])], [0.0])
@@ -86,9 +86,9 @@ def test_what_a_step_asks_of_a_device_does_not_depend_on_where_episodes_end_K6(c
 
 def test_stacks_of_several_and_what_is_compiled_unroll_row_by_row(calls: list[int]) -> None:
     noise = torch.Generator().manual_seed(0)
-    ways: list[Callable[[], GraphedPPO]] = [
-        lambda: GraphedPPO(updates(core="lstm")),
-        lambda: GraphedPPO(updates(core="lstm")[:1], StepCompiler(wanted=False)),
+    ways: list[Callable[[], StackedPPO]] = [
+        lambda: StackedPPO(updates(core="lstm")),
+        lambda: StackedPPO(updates(core="lstm")[:1], StepCompiler(wanted=False)),
     ]
     for way in ways:
         stack = way()
@@ -102,7 +102,7 @@ def test_room_is_the_policys_in_whatever_company_and_who_was_away_while_it_grew_
 ) -> None:
     monkeypatch.setattr(run_capacity, "_SPARE", 0)
     member, noise = updates(core="lstm")[0], torch.Generator().manual_seed(0)
-    first, second = GraphedPPO([member]), GraphedPPO([member])
+    first, second = StackedPPO([member]), StackedPPO([member])
     keys, sizes = [], []
     for stack, chance in ((first, 0.0), (first, 0.0), (second, 0.3), (first, 0.0), (first, 0.0)):
         stack.load([ending(noise, chance, STATE["lstm"])], [0.0])
@@ -131,7 +131,7 @@ class Noted(GraphCache):
 def test_a_branch_that_gets_more_room_gets_graphs_of_its_own_and_the_old_ones_are_forgotten() -> None:
     members = [*updates(Heads((3,)), "lstm")[:1], *updates(epochs=2)[1:2]]
     noted, noise = Noted(), torch.Generator().manual_seed(0)
-    fixed = Branches([GraphedPPO([member]) for member in members], noted)
+    fixed = Branches([StackedPPO([member]) for member in members], noted)
     room_of = fixed.stacks[0]._room  # type: ignore[attr-defined] # FixedStack's
     for chance in (0.0, 0.0, 1.0):
         room_of.size = min(room_of.size or 2, 2)

@@ -13,26 +13,30 @@ from tests.workers.algorithms.stacked.test_stacked_ppo import B, K, T, U, alike,
 from workers.algorithms.common.batches import concatenate
 from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs.branches import Branches
-from workers.algorithms.cuda_graphs.graphed_ppo import GraphedPPO
 from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.ppo import PPOUpdate
-from workers.algorithms.stacked.stacked_ppo import PPOStack
+from workers.algorithms.stacked.stacked_ppo import StackedPPO
 from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.distributions import Heads
 from workers.policies.networks.recurrent import Kind
 
 HOST = torch.device("cpu")
-Way = Callable[[list[PPOUpdate]], PPOStack | Branches]
+Way = Callable[[list[PPOUpdate]], Branches]
 
 
 def stacked(members: list[PPOUpdate]) -> Branches:
     """All as one."""
-    return Branches([GraphedPPO(members)], GraphCache(HOST))
+    return Branches([StackedPPO(members)], GraphCache(HOST))
+
+
+def loose(members: list[PPOUpdate]) -> Branches:
+    """All as one, where nothing is recorded."""
+    return Branches([StackedPPO(members, fixed=False)], GraphCache(HOST))
 
 
 def branches(members: list[PPOUpdate]) -> Branches:
     """Side by side."""
-    return Branches([GraphedPPO([member]) for member in members], GraphCache(HOST))
+    return Branches([StackedPPO([member]) for member in members], GraphCache(HOST))
 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(1_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
@@ -82,7 +86,7 @@ def test_branches_may_differ_in_shape_steps_and_batches() -> None:
     assert difference(alone, together) < 1e-5
 
 
-@pytest.mark.parametrize("way", [PPOStack, stacked, branches])
+@pytest.mark.parametrize("way", [loose, stacked, branches])
 def test_who_fails_stops_where_it_would_alone_and_the_others_go_on(way: Way) -> None:
     alone, together = updates(epochs=2), updates(epochs=2)
     noise = torch.Generator().manual_seed(0)
@@ -96,7 +100,7 @@ def test_who_fails_stops_where_it_would_alone_and_the_others_go_on(way: Way) -> 
     assert difference(alone, together) < 1e-6
 
 
-@pytest.mark.parametrize("way", [PPOStack, stacked, branches])
+@pytest.mark.parametrize("way", [loose, stacked, branches])
 def test_batches_with_short_segments_are_trained_on_one_by_one_and_others_after_them_are_not(way: Way) -> None:
     alone, together = updates(), updates()
     fixed, noise = way(together), torch.Generator().manual_seed(0)
@@ -105,7 +109,7 @@ def test_batches_with_short_segments_are_trained_on_one_by_one_and_others_after_
         given[0] = replace(given[0], valid=torch.tensor(valid))
         update_each(alone, given, [0.0] * K)
         fixed.update(given, [0.0] * K)
-        assert difference(alone, together) <= (0 if way is PPOStack and 1 in valid else 1e-6)
+        assert difference(alone, together) <= (0 if way is loose and 1 in valid else 1e-6)
 
 
 def test_another_size_of_batch_gets_memory_of_its_own() -> None:
