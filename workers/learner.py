@@ -39,6 +39,7 @@ from workers.learning.device import choose_device
 from workers.learning.distributed.data_parallel_learner import DataParallelLearner
 from workers.learning.distributed.rendezvous import check_meeting, rendezvous, requested_name
 from workers.learning.league_publisher import LeaguePublisher
+from workers.learning.lockstep_learner import LockstepLearner
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
@@ -300,7 +301,8 @@ class Learner:
             )
             member: PolicyLearner = DataParallelLearner(*given, group=group, met=met)
         else:
-            member = PolicyLearner(*given, self._curiosity(plan, device), self._freezing(plan))
+            kind = LockstepLearner if run.lockstep else PolicyLearner
+            member = kind(*given, self._curiosity(plan, device), self._freezing(plan))
         member.refusals = self._life.vitals.refusals
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(

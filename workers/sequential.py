@@ -43,6 +43,7 @@ from workers.learning.curiosity import IntrinsicReward
 from workers.learning.datasets.replayed_run import ReplayedRun, load_replayed_run
 from workers.learning.datasets.source import load_dataset
 from workers.learning.device import choose_device
+from workers.learning.lockstep_learner import LockstepLearner
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
@@ -135,7 +136,8 @@ class Sequential:
             device = choose_device(run, len(self._members))
             curious = self._curious(each, auxiliaries, device)
             context = LearnerContext(run, 1, device, self._learner_page, self._publish, folder)
-            member = PolicyLearner(each, each.fraction_of_steps(world), source, context, curious=curious)
+            kind = LockstepLearner if run.lockstep else PolicyLearner
+            member = kind(each, each.fraction_of_steps(world), source, context, 0, curious)
             member.resume(None, Version(0, 0))
             self._members.append(member)
         for plan in self._plans.values() if run.actors and not run.replay else ():

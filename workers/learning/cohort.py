@@ -95,7 +95,7 @@ class Cohort:
         try:
             yield
         except TrainingFault as fault:
-            if len(self._members) == 1 or member.rounds is not None:  # lock-step knows no second try
+            if len(self._members) == 1 or not member.second_try:
                 raise
             self._start_again(member, fault)
 

@@ -29,7 +29,6 @@ from workers.algorithms.common.batches import Learnable, SegmentBatch
 from workers.algorithms.common.update import Outcome
 from workers.algorithms.off_policy import OffPolicyUpdate
 from workers.learning.buffers.build import build_buffer
-from workers.learning.buffers.lockstep_rounds import LockstepRounds, in_rounds
 from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.checkpoint_writer import CheckpointWriter
 from workers.learning.curiosity import IntrinsicReward
@@ -39,7 +38,6 @@ from workers.learning.diagnostics.finite import FiniteWeights
 from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.learning.league_publisher import LeaguePublisher
-from workers.learning.lockstep_state import LearnerCheckpoint, LearnerProgress
 from workers.learning.source import SegmentSource
 from workers.learning.training_log import TrainingLog
 from workers.metrics.step_time import StepClock
@@ -78,6 +76,10 @@ class PolicyLearner:
 
     hurries = False
     """Whether replay takes in everything at once, without the updates that are owed for it: the run is stopped."""
+    repeated = False
+    """Whether its updates are made again by another process, to the bit: in lock-step, and from a record."""
+    second_try = True
+    """Whether it may go back to what it was and learn on, where others share its process."""
 
     def __init__(
         self,
@@ -92,6 +94,7 @@ class PolicyLearner:
         run, counters, folder, incarnation = context.run, context.counters, context.folder, context.incarnation
         self.name, self.static, self.waits_for = plan.name, plan.static, "data"
         self._plan, self._run, self._counters, self._publish = plan, run, counters, context.publish
+        self.repeated = self.repeated or plan.recorded
         self._clock = StepClock(counters)
         self._rows_expected, self._rows_here = max(1.0, run.horizon * share), max(1.0, run.end * share)
         self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(context.device)
@@ -109,14 +112,10 @@ class PolicyLearner:
             place = begin(run, plan, incarnation, folder)
             source = self._recorder = SegmentRecorder(source, plan.name, plan.layout, place, incarnation, counters)
         self._order = open_update_log(plan, run, incarnation, folder)
-        self.rounds = in_rounds(source, plan, folder) if run.lockstep else None
-        """In lock-step, where all that is learned from comes in rounds."""
-        self._source, self._curious, self._freezing = self.rounds or source, curious, freezing
+        self._source, self._curious, self._freezing = self._ordered(source, context), curious, freezing
         self._published_step = self._steps_counted = 0
         self._batch: Learnable | None = None
         """Taken for an update that is not settled yet."""
-        self._refused = 0
-        """Whole segments of batches that no update took."""
         self._rows_before = rows_before
         self.refusals = RefusalLog()
         """Whose counts `/metrics` tells, in a process that has one."""
@@ -133,9 +132,6 @@ class PolicyLearner:
         self._segments = 0 if self._replay is not None else plan.batch_segments
         """Whole segments that an update uses up."""
         self._telling = TrainingLog(plan, run, folder, counters, self._buffer)
-        self._cut: LearnerCheckpoint | None = None
-        if context.cuts is not None and self.rounds is not None:
-            self._cut = LearnerCheckpoint(context.cuts, plan.name, self.policy, self.update, self._buffer, self.rounds)
         self._initial = _copied(self.weights) if freezing is not None and freezing.fresh else None
         parts = self.policy, self.update, self._replay
         self._checkpoints = None if folder is None else CheckpointWriter(plan, run, folder, *parts, counters, share)
@@ -162,11 +158,7 @@ class PolicyLearner:
     def resume(self, found: NDArray[np.uint8] | None, last: Version) -> None:
         """Continues from the newest checkpoint; without one from the last published weights `found`, with a fresh
         optimiser; without those from the initial ones. Versions go on after `last` in any case, and schedules where the
-        rows received by all incarnations put them. In lock-step everybody goes back to the last cut, or begins at the
-        beginning."""
-        if self.rounds is not None:
-            self._resume_lockstep(self.rounds)
-            return
+        rows received by all incarnations put them."""
         self.version = Version(self.version.incarnation, self._restored(found, last))
         self._begin_here()
 
@@ -186,23 +178,6 @@ class PolicyLearner:
             log.info("event=resumed policy=%s from=last_published version=%d", self.name, last.version)
         self._health.new = loaded is None and found is None
         return number
-
-    def _resume_lockstep(self, rounds: LockstepRounds) -> None:
-        """To the last cut, whose publication is made again; or to the beginning."""
-        there = None if self._cut is None else self._cut.load()
-        if there is not None:
-            self._rows_before = there.rows
-            self.version = Version(self.version.incarnation, there.version - 1)
-            log.info(
-                "event=resumed policy=%s from=lockstep_checkpoint round=%d version=%d",
-                self.name,
-                rounds.number - 1,
-                there.version,
-            )
-        elif rounds.log is not None:
-            rounds.log.begin()
-        self._health.new = there is None
-        self._begin_here()
 
     def restart(self, found: NDArray[np.uint8] | None) -> None:
         """Goes back to the newest checkpoint, or to the last published weights `found` with a fresh optimiser, as when
@@ -224,11 +199,6 @@ class PolicyLearner:
         self.freeze_if_due()
         self._published_step = self._steps_counted = self._telling.logged_step = self.update.train_steps
         self.publish()
-
-    @property
-    def repeated(self) -> bool:
-        """Whether its updates are made again by another process, to the bit: in lock-step, and from a record."""
-        return self.rounds is not None or self._plan.recorded
 
     def step(self) -> bool:
         """`learn`, and the publication that is due after it."""
@@ -264,28 +234,20 @@ class PolicyLearner:
             return False
         self._buffer.fill(self.version)
         self._batch = self._buffer.next_batch(self.version, self.progress)
-        if self.rounds is not None and self._counters[f"rejected.{self.name}"] > self._refused:
-            raise TrainingFault("lockstep_segment_refused", policy=self.name)
         if self._batch is None:
             self._health.on_no_data()
-            if self.rounds is not None and self.rounds.used:
-                self._end_round(self.rounds)
+            self._no_batch()
             return False
         self._clock.begin()
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
 
-    def _end_round(self, rounds: LockstepRounds) -> None:
-        """Nothing more can be learned before the next round; actors wait for what is published now."""
-        number = rounds.number
-        rounds.end()
-        self.publish()
-        if rounds.log is not None:
-            weights = self.published.source()
-            there = weights() if callable(weights) else weights
-            rounds.log.end(number, self.version.version, self.update.train_steps, there)
-        if self._cut is not None:
-            self._cut.write_if_due(number, LearnerProgress(self.version.version, self._rows))
+    def _ordered(self, source: SegmentSource, context: LearnerContext) -> SegmentSource:
+        """Where the buffer finds what it is to take in next."""
+        return source
+
+    def _no_batch(self) -> None:
+        """There is too little data for an update."""
 
     def prepare(self) -> None:
         """The next batch, as far as it can be made while the one that was taken is trained on."""
@@ -338,7 +300,7 @@ class PolicyLearner:
     def _withhold(self) -> None:
         self._withheld += 1
         self._health.find("weights_not_finite", f"train_step={self.update.train_steps}")
-        if self._withheld >= _FAULTS or self.rounds is not None:
+        if self._withheld >= _FAULTS or not self.second_try:
             raise TrainingFault("weights_not_finite", policy=self.name, step=self.update.train_steps)
 
     def freeze_if_due(self) -> None:
@@ -399,14 +361,11 @@ class PolicyLearner:
         """The last checkpoint is on disk, or was given time enough."""
         if self._checkpoints is not None:
             self._checkpoints.close(self._run.learner_timeout)
-        if self.rounds is not None and self.rounds.log is not None:
-            self.rounds.log.close()
         if self._order is not None:
             self._order.close()
 
     def _refuse(self, batch: Learnable, fault: TrainingFault) -> None:
         self._counters.add(f"rejected.{self.name}", self._segments)
-        self._refused += self._segments
         if self._health.refused(batch):
             self._telling.keep(batch, str(fault), self.update.train_steps, self.version)
         self._failed(fault)
@@ -428,9 +387,7 @@ class PolicyLearner:
             metrics = {**metrics, **self._curious.measured}
         if self.static:
             self._counters.set(f"rows_learned.{self.name}", self._rows)
-        self.measured.update(metrics)
-        if self.rounds is not None and self.rounds.log is not None:
-            self.rounds.log.learned(metrics)
+        self._told(metrics)
         due = self._telling.due(self.update.train_steps)
         if due or self._health.due:
             seen = {**self._health.analyse(batch, metrics), **self._telling.queue_metrics(self._source)}
@@ -438,11 +395,14 @@ class PolicyLearner:
             if due:
                 self._telling.log(before, self.update.train_steps, self.version, metrics, seen)
 
+    def _told(self, metrics: dict[str, float]) -> None:
+        """What an update said of itself."""
+        self.measured.update(metrics)
+
     @property
     def publication_due(self) -> bool:
-        """Whether so many updates were made that actors are to have them; in lock-step a round's end says so."""
-        steps = self.update.train_steps - self._published_step
-        return self.rounds is None and steps >= self._plan.config.publish_interval
+        """Whether so many updates were made that actors are to have them."""
+        return self.update.train_steps - self._published_step >= self._plan.config.publish_interval
 
     def _count_steps(self) -> None:
         steps = self.update.train_steps

@@ -34,6 +34,7 @@ from tests.waiting import until
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, run_of
 from workers.learning.buffers.segment_check import LARGEST
+from workers.learning.lockstep_learner import LockstepLearner
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.metrics.diagnostics import findings_of
@@ -134,7 +135,8 @@ class Scene:
         self.ledger = ReceiptLog(None)
         self.receiver.add_policy("one", self.plan.layout, self.ledger, 80, self.plan.check)
         context = LearnerContext(run, 1, torch.device("cpu"), self.counters, lambda *_: None)
-        self.member = PolicyLearner(self.plan, 1.0, self.receiver, context)
+        kind = LockstepLearner if run.lockstep else PolicyLearner
+        self.member = kind(self.plan, 1.0, self.receiver, context)
         self.member.resume(None, Version(0, 0))
 
     def actor(self, name: str, spoil: Spoil | None = None) -> Callable[[], None]:

@@ -41,6 +41,7 @@ class LockstepRounds:
         self._open: deque[Arrival] = deque()
         self._senders: dict[str, int] = {}
         """Incarnations of the actors."""
+        self._refused = False
 
     @property
     def open(self) -> bool:
@@ -54,6 +55,7 @@ class LockstepRounds:
 
     def arrivals(self, policy: str) -> deque[Arrival]:
         """What is left of the present round, a block an arrival."""
+        self._check()
         came = self._source.arrivals(policy)
         while came:
             self._sort(came.popleft())
@@ -68,6 +70,7 @@ class LockstepRounds:
 
     def end(self) -> None:
         """The present round is used: its senders may write over it, and the next one is waited for."""
+        self._check()
         for arrival in self._taken:
             self._source.acknowledge(self._policy, arrival, int(arrival.records["number"][-1]), len(arrival.records))
         self._source.flush_acks()
@@ -93,12 +96,17 @@ class LockstepRounds:
         self._source.release(policy, slots)
 
     def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
-        """As the source's."""
+        """As the source's; the round can never be whole then."""
         self._source.refuse(policy, actor, fault)
+        self._refused = True
 
     def flush_acks(self) -> None:
         """As the source's."""
         self._source.flush_acks()
+
+    def _check(self) -> None:
+        if self._refused:
+            raise TrainingFault("lockstep_segment_refused", policy=self._policy)
 
     def _sort(self, arrival: Arrival) -> None:
         """Puts segments to their rounds."""

@@ -1,0 +1,115 @@
+"""One policy in a learner in lock-step: it learns round by round, publishes when a round is used, and goes back to the
+last cut, which has all that it remembers between two rounds, when all workers of the run begin anew.
+
+round -> updates -> publish -> log -> cut (every so many rounds)
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from protocol.weights.version import Version
+from workers.learning.buffers.lockstep_rounds import LockstepRounds, in_rounds
+from workers.learning.curiosity import IntrinsicReward
+from workers.learning.league_publisher import LeaguePublisher
+from workers.learning.policy_learner import LearnerContext, PolicyLearner
+from workers.learning.source import SegmentSource
+from workers.planning.policy_plan import TrainingPlan
+from workers.policies.checkpoint import to_cpu
+from workers.runtime.state_capture import State, strip_prefix
+
+__all__ = ["LockstepLearner"]
+
+log = logging.getLogger(__name__)
+
+
+class LockstepLearner(PolicyLearner):
+    """All that it learns from comes in rounds, so that another process makes the same updates, to the bit."""
+
+    repeated, second_try = True, False
+    _rounds: LockstepRounds
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        share: float,
+        source: SegmentSource,
+        context: LearnerContext,
+        rows_before: int = 0,
+        curious: IntrinsicReward | None = None,
+        freezing: LeaguePublisher | None = None,
+    ) -> None:
+        super().__init__(plan, share, source, context, rows_before, curious, freezing)
+        self._cuts, self._part = context.cuts, f"policy-{plan.name}"
+
+    @property
+    def publication_due(self) -> bool:
+        """Never: the end of a round is what actors wait for."""
+        return False
+
+    def resume(self, found: NDArray[np.uint8] | None, last: Version) -> None:
+        """To the last cut, whose publication is made again; or to the beginning."""
+        self._health.new = self._cuts is None or self._cuts.newest is None
+        if self._cuts is not None and not self._health.new:
+            self._restore(self._cuts.read(self._part))
+        elif self._rounds.log is not None:
+            self._rounds.log.begin()
+        self._begin_here()
+
+    def close(self) -> None:
+        """With the log of its rounds."""
+        super().close()
+        if self._rounds.log is not None:
+            self._rounds.log.close()
+
+    def _ordered(self, source: SegmentSource, context: LearnerContext) -> SegmentSource:
+        self._rounds = in_rounds(source, self._plan, context.folder)
+        return self._rounds
+
+    def _told(self, metrics: dict[str, float]) -> None:
+        super()._told(metrics)
+        if self._rounds.log is not None:
+            self._rounds.log.learned(metrics)
+
+    def _no_batch(self) -> None:
+        """Nothing more can be learned before the next round; actors wait for what is published now."""
+        rounds, number = self._rounds, self._rounds.number
+        if not rounds.used:
+            return
+        rounds.end()
+        self.publish()
+        if rounds.log is not None:
+            weights = self.published.source()
+            there = weights() if callable(weights) else weights
+            rounds.log.end(number, self.version.version, self.update.train_steps, there)
+        if self._cuts is not None and self._cuts.due(number):
+            self._cuts.write(self._part, number, self._state())
+
+    def _state(self) -> State:
+        """All that is remembered between two rounds, as plain arrays, and the version and rows it stands at."""
+        weights, update = to_cpu(self.policy.state_dict()), to_cpu(self.update.state())
+        parts: dict[str, State] = {
+            "weights": {name: tensor.numpy() for name, tensor in weights.items()},
+            "update": {name: tensor.numpy() for name, tensor in update.items()},
+            "fed": self._buffer.get_state(),
+            "rounds": self._rounds.get_state(),
+        }
+        state = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
+        return {**state, "standing": np.array([self.version.version, self._rows], np.int64)}
+
+    def _restore(self, state: State) -> None:
+        tensors = {
+            name: torch.from_numpy(array) for name, array in state.items() if name.startswith(("weights.", "update."))
+        }
+        self.policy.load_state_dict(strip_prefix("weights.", tensors))
+        self.update.load_state(strip_prefix("update.", tensors))
+        self._buffer.set_state(strip_prefix("fed.", state))
+        self._rounds.set_state(strip_prefix("rounds.", state))
+        version, self._rows_before = state["standing"].tolist()
+        self.version = Version(self.version.incarnation, version - 1)
+        told = self.name, self._rounds.number - 1, version
+        log.info("event=resumed policy=%s from=lockstep_checkpoint round=%d version=%d", *told)
