@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.policies.networks.recurrent import RecurrentCore
-from workers.policies.tensors.kernels import sigmoid_
+from workers.policies.tensors.kernels import gru_cell_, lstm_cell_
 
 __all__ = ["NumpyRecurrentCore"]
 
@@ -54,38 +54,10 @@ class NumpyRecurrentCore:
         staying += self._staying_bias
         if self._lstm:
             gates += staying
-            self._lstm_step(gates, state[:, units:], after[:, units:], features)
+            lstm_cell_(gates, state[:, units:], after[:, units:], features, features)
         else:
-            self._gru_step(gates, staying, state, features)
+            gru_cell_(gates, staying, state, features)
         after[:, :units] = features
-
-    def _lstm_step(self, gates: Array, before: Array, cell: Array, output: Array) -> None:
-        """torch's order of gates: enter, forget, new, leave. `gates` are used up."""
-        units = self.size
-        enter, forget = gates[:, :units], gates[:, units : 2 * units]
-        new, leave = gates[:, 2 * units : 3 * units], gates[:, 3 * units :]
-        sigmoid_(gates[:, : 2 * units])
-        np.tanh(new, out=new)
-        sigmoid_(leave)
-        np.multiply(forget, before, out=cell)
-        enter *= new
-        cell += enter
-        np.tanh(cell, out=output)
-        output *= leave
-
-    def _gru_step(self, gates: Array, staying: Array, before: Array, output: Array) -> None:
-        """torch's order of gates: reset, update, new. Both products are used up."""
-        units = self.size
-        both = gates[:, : 2 * units]
-        both += staying[:, : 2 * units]
-        sigmoid_(both)
-        reset, update, new = both[:, :units], both[:, units:], gates[:, 2 * units :]
-        reset *= staying[:, 2 * units :]
-        new += reset
-        np.tanh(new, out=new)
-        np.subtract(before, new, out=output)
-        output *= update
-        output += new
 
     def _rooms(self, rows: int) -> tuple[Array, Array]:
         """[n, G] for each product, without content."""

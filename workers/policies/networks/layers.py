@@ -1,7 +1,8 @@
 """What all networks share: observations as input rows, orthogonal initial weights, perceptrons, and a linear
 layer that explores by noise in its weights, drawn anew for each row (Fortunato et al. 2018, section 3).
 
-Legend: `N` or `B` rows, `I` inputs, `O` outputs.
+Legend: `N` or `B` rows, `I` inputs, `O` outputs. With `K` policies in front of weights and rows, everything is of each
+of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from workers.policies.tensors.kernels import Activation, tanh, to_float32
 __all__ = [
     "NoisyLinear",
     "Perceptron",
+    "affine",
     "apply_head",
     "dueling",
     "factorised_noise",
@@ -33,6 +35,11 @@ HIDDEN_GAIN = sqrt(2.0)
 def flatten_inputs(observation: Tensor, shape: Sequence[int]) -> Tensor:
     """[..., *shape] of any dtype -> [N, I] float32, flat and in C order."""
     return observation.reshape(-1, prod(shape)).to(torch.float32)
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """[N, I] by weights [O, I] and biases [O] -> [N, O]; of K policies [K, N, I], [K, O, I] and [K, 1, O]."""
+    return linear(x, weight, bias) if weight.dim() == 2 else torch.baddbmm(bias, x, weight.mT)
 
 
 def dueling(heads: Tensor) -> Tensor:
@@ -67,7 +74,8 @@ class Perceptron(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[N, I] float32 -> [N, outputs]."""
         for layer in self.layers:
-            x = tanh(layer(x)) if self.activation == "tanh" else layer(x).relu()
+            x = affine(x, layer.weight, layer.bias)
+            x = tanh(x) if self.activation == "tanh" else x.relu()
         return x
 
 
@@ -93,13 +101,14 @@ class NoisyLinear(nn.Linear):
     def noisy(self, x: Tensor, noise: Tensor) -> Tensor:
         """Inputs [B, I] and normal numbers [B, I + O] -> [B, O]; without noise the layer is a plain one."""
         entering, leaving = factorised_noise(noise, self.in_features)
-        return self(x) + leaving * linear(x * entering, self.weight_scale, self.bias_scale)
+        spread = affine(x * entering, self.weight_scale, self.bias_scale)
+        return affine(x, self.weight, self.bias) + leaving * spread
 
 
 def apply_head(head: nn.Linear, x: Tensor, noise: Tensor | None) -> Tensor:
     """What `head` gives, with `noise` where there is some."""
     if noise is None:
-        return to_float32(head(x))
+        return to_float32(affine(x, head.weight, head.bias))
     assert isinstance(head, NoisyLinear)
     return to_float32(head.noisy(x, noise))
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from workers.policies.networks.recurrent_context import RecurrentContext
-from workers.policies.tensors.kernels import sigmoid_
+from workers.policies.tensors.kernels import gru_cell_, lstm_cell_
 
 __all__ = ["is_supported", "unroll"]
 
@@ -182,17 +182,10 @@ class _LSTM(_Memory):
         self._cell_before[:, here][self._ends.final] = self._cell[self._ends.behind]
 
     def _step(self, here: slice) -> None:
-        gates, units = self.gates[:, here], self._units
+        gates = self.gates[:, here]
         gates += self._stayed(here)
-        sigmoid_(gates[..., : 2 * units])
-        sigmoid_(gates[..., 3 * units :])
-        enter, forget, new, leave = self._gates(here)
-        np.tanh(new, out=new)
-        cell, bent = self._cell[:, here], self._bent[:, here]
-        np.multiply(forget, self._cell_before[:, here], out=cell)
-        cell += enter * new
-        np.tanh(cell, out=bent)
-        np.multiply(leave, bent, out=self.output[:, here])
+        made = self._cell[:, here], self._bent[:, here], self.output[:, here]
+        lstm_cell_(gates, self._cell_before[:, here], *made)
 
     def _step_back(self, here: slice, onto: Array, onto_cell: Array) -> tuple[Array, Array]:
         enter, forget, new, leave = self._gates(here)
@@ -223,18 +216,9 @@ class _GRU(_Memory):
         """[K, M, U]: what the output before says to what is new, then the gradient of that."""
 
     def _step(self, here: slice) -> None:
-        units, stayed = self._units, self._stayed(here)
-        both = self.gates[:, here, : 2 * units]
-        both += stayed[..., : 2 * units]
-        sigmoid_(both)
-        reset, update, new = self._gates(here)
-        self._held[:, here] = stayed[..., 2 * units :]
-        new += reset * self._held[:, here]
-        np.tanh(new, out=new)
-        output = self.output[:, here]
-        np.subtract(self._before[:, here], new, out=output)
-        output *= update
-        output += new
+        stayed = self._stayed(here)
+        self._held[:, here] = stayed[..., 2 * self._units :]
+        gru_cell_(self.gates[:, here], stayed, self._before[:, here], self.output[:, here])
 
     def _step_back(self, here: slice, onto: Array, onto_cell: Array) -> tuple[Array, Array]:
         reset, update, new = self._gates(here)

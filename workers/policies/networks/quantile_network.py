@@ -7,7 +7,8 @@ cosine embedding phi of the quantile fraction, and a linear head. Being linear b
 matrix for fractions common to all rows, and the mean over fractions is the head applied to psi times the mean of phi:
 learning and acting cost little more than a plain perceptron.
 
-Legend: `B` rows, `F` stacked frames, `N` quantile fractions, `A` actions, `H` units of the last layer.
+Legend: `B` rows, `F` stacked frames, `N` quantile fractions, `A` actions, `H` units of the last layer. With `K`
+policies in front of weights and rows, everything is of each of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,15 @@ from math import pi
 import torch
 from torch import Tensor, nn
 
-from workers.policies.networks.layers import NoisyLinear, Perceptron, apply_head, dueling, factorised_noise, head_of
+from workers.policies.networks.layers import (
+    NoisyLinear,
+    Perceptron,
+    affine,
+    apply_head,
+    dueling,
+    factorised_noise,
+    head_of,
+)
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
 from workers.policies.tensors.kernels import to_float32
 
@@ -37,22 +46,24 @@ class QuantileTower(QNetwork):
     def embed(self, fractions: Tensor) -> Tensor:
         """Quantile fractions [N] in (0, 1) -> phi [N, H] (equation 4 of the paper)."""
         frequencies = torch.arange(self.cosines, device=fractions.device, dtype=fractions.dtype) * pi
-        return self.embedding((fractions[:, None] * frequencies).cos()).relu()
+        waves = (fractions[..., None] * frequencies).cos()
+        return affine(waves, self.embedding.weight, self.embedding.bias).relu()
 
     def quantiles(self, psi: Tensor, fractions: Tensor, noise: Tensor | None = None) -> Tensor:
         """psi [B, H] and fractions [N] common to all rows -> quantiles of the returns [B, N, A]. `noise`: normal
         numbers for a noisy head, which is taken at its means without them."""
         head, phi = self.head, self.embed(fractions)
-        heads = _mixed(psi, phi, head.weight) + head.bias
+        heads = _mixed(psi, phi, head.weight) + head.bias[..., None, :]
         if noise is not None:
             assert isinstance(head, NoisyLinear)
             entering, leaving = factorised_noise(noise, head.in_features)
-            heads = heads + leaving[:, None] * (_mixed(psi * entering, phi, head.weight_scale) + head.bias_scale)
+            spread = _mixed(psi * entering, phi, head.weight_scale) + head.bias_scale[..., None, :]
+            heads = heads + leaving[..., None, :] * spread
         return self._combined(heads)
 
     def means(self, psi: Tensor, fractions: Tensor, noise: Tensor | None = None) -> Tensor:
         """psi [B, H] and fractions [N] -> mean returns [B, A] over these fractions; `noise` as for `quantiles`."""
-        return self._combined(apply_head(self.head, psi * self.embed(fractions).mean(0), noise))
+        return self._combined(apply_head(self.head, psi * self.embed(fractions).mean(-2, keepdim=True), noise))
 
     def _combined(self, heads: Tensor) -> Tensor:
         return dueling(heads) if self.dueling else heads
@@ -60,8 +71,8 @@ class QuantileTower(QNetwork):
 
 def _mixed(psi: Tensor, phi: Tensor, weight: Tensor) -> Tensor:
     """sum_h psi[b, h] * phi[n, h] * weight[a, h], [B, N, A]."""
-    mixed = (phi[:, None] * weight).flatten(0, 1)
-    return to_float32(psi @ mixed.T).view(len(psi), len(phi), -1)
+    mixed = (phi[..., None, :] * weight[..., None, :, :]).flatten(-3, -2)
+    return to_float32(psi @ mixed.mT).unflatten(-1, (phi.shape[-2], weight.shape[-2]))
 
 
 class IQNPolicy(QPolicy):

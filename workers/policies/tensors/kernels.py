@@ -14,9 +14,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Activation", "activate_", "activation_gradient_", "matmul", "sigmoid_", "tanh", "to_float32"]
+__all__ = [
+    "Activation",
+    "activate_",
+    "activation_gradient_",
+    "gru_cell_",
+    "lstm_cell_",
+    "matmul",
+    "sigmoid_",
+    "tanh",
+    "to_float32",
+]
 
 Activation = Literal["tanh", "relu"]
+Array = NDArray[np.float32]
 
 
 def matmul(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
@@ -51,6 +62,36 @@ def sigmoid_(x: NDArray[np.float32]) -> None:
     np.tanh(x, out=x)
     x *= 0.5
     x += 0.5
+
+
+def lstm_cell_(gates: Array, before: Array, cell: Array, bent: Array, output: Array) -> None:
+    """One step of an LSTM from the sums of its `gates` [..., 4U], in torch's order (enter, forget, new, leave), which
+    are bent in place, and the cell `before` [..., U]: writes the `cell`, its tanh, and the `output`, which may lie where
+    that does."""
+    units = before.shape[-1]
+    sigmoid_(gates[..., : 2 * units])
+    sigmoid_(gates[..., 3 * units :])
+    enter, forget, new, leave = (gates[..., i * units : (i + 1) * units] for i in range(4))
+    np.tanh(new, out=new)
+    np.multiply(forget, before, out=cell)
+    cell += enter * new
+    np.tanh(cell, out=bent)
+    np.multiply(leave, bent, out=output)
+
+
+def gru_cell_(gates: Array, staying: Array, before: Array, output: Array) -> None:
+    """One step of a GRU from what inputs say to its `gates` [..., 3U], in torch's order (reset, update, new), which are
+    bent in place, and what the output `before` [..., U] says to them, `staying` [..., 3U]: writes the `output`."""
+    units = before.shape[-1]
+    both = gates[..., : 2 * units]
+    both += staying[..., : 2 * units]
+    sigmoid_(both)
+    reset, update, new = (gates[..., i * units : (i + 1) * units] for i in range(3))
+    new += reset * staying[..., 2 * units :]
+    np.tanh(new, out=new)
+    np.subtract(before, new, out=output)
+    output *= update
+    output += new
 
 
 class _Tanh(torch.autograd.Function):
