@@ -133,13 +133,7 @@ class Sequential:
                 source = load_dataset(each, self._learner_page)
             else:
                 source = channels[each.name] = InProcessQueue(each, _NAME, self._actor_page, common)
-            device = choose_device(run, len(self._members))
-            curious = self._curious(each, auxiliaries, device)
-            context = LearnerContext(run, 1, device, self._learner_page, self._publish, folder)
-            kind = LockstepLearner if run.lockstep else PolicyLearner
-            member = kind(each, each.fraction_of_steps(world), source, context, 0, curious)
-            member.resume(None, Version(0, 0))
-            self._members.append(member)
+            self._add_member(each, source, auxiliaries)
         for plan in self._plans.values() if run.actors and not run.replay else ():
             performer = self._performers[plan.name] = ActingPolicy(plan.interface, plan.config)
             sender = with_auxiliaries(plan, self._plans, auxiliaries, channels, self._common)
@@ -315,6 +309,15 @@ class Sequential:
         clean = {_NAME, ("learner-0", 1)}
         missing = {"baselines": {}, "baselines_missing": "the run was stopped"}
         return self._books.summary(*pages, clean, {}, missing, complete) | {"evaluations": newest(self._folder)}
+
+    def _add_member(self, plan: TrainingPlan, source: SegmentSource, auxiliaries: Mapping[str, AuxiliaryPlan]) -> None:
+        run, device = self._run, choose_device(self._run, len(self._members))
+        context = LearnerContext(run, 1, device, self._learner_page, self._publish, self._folder)
+        kind = LockstepLearner if run.lockstep else PolicyLearner
+        share = plan.fraction_of_steps(self._environment.world)
+        member = kind(plan, share, source, context, 0, self._curious(plan, auxiliaries, device))
+        member.resume(None, Version(0, 0))
+        self._members.append(member)
 
     def _curious(
         self, plan: TrainingPlan, auxiliaries: Mapping[str, AuxiliaryPlan], device: torch.device

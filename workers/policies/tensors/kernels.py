@@ -66,8 +66,8 @@ def sigmoid_(x: NDArray[np.float32]) -> None:
 
 def lstm_cell_(gates: Array, before: Array, cell: Array, bent: Array, output: Array) -> None:
     """One step of an LSTM from the sums of its `gates` [..., 4U], in torch's order (enter, forget, new, leave), which
-    are bent in place, and the cell `before` [..., U]: writes the `cell`, its tanh, and the `output`, which may lie where
-    that does."""
+    are bent in place, and the cell `before` [..., U]: writes the `cell`, `bent` (its tanh) and the `output`, which may
+    lie where that does."""
     units = before.shape[-1]
     sigmoid_(gates[..., : 2 * units])
     sigmoid_(gates[..., 3 * units :])
