@@ -141,12 +141,13 @@ class Learner:
         drain: _Drain | None = None
         while drain is None or not drain.over(arrived or learned):
             arrived, learned = self._receiver.receive() > 0, False
-            for member in self._cohort.updates():
-                learned = True
-                if member.publication_due:
-                    with self._cohort.restarting(member):
-                        member.publish()
-                self._measure(member)
+            for member, outcome in self._cohort.turns():
+                with self._cohort.restarting(member):
+                    if member.learn(outcome):
+                        learned = True
+                        self._measure(member)
+                        if member.publication_due:
+                            member.publish()
             for member in self._members:
                 member.freeze_if_due()
                 member.save_if_due()

@@ -69,8 +69,8 @@ def fed_through_rings(size: Size, rounds: int, device: torch.device) -> dict[str
 
     def ours() -> None:
         feed.announce()
-        for member in cohort.updates():
-            if member.publication_due:
+        for member, outcome in cohort.turns():
+            if member.learn(outcome) and member.publication_due:
                 member.publish()
 
     def theirs() -> None:

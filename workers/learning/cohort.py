@@ -66,23 +66,22 @@ class Cohort:
         ways = [BRANCHES if group.stack == BRANCHES else "stacked" for group in several]
         return [(way, [member.name for member in group.members]) for way, group in zip(ways, several, strict=True)]
 
-    def updates(self) -> Iterator[PolicyLearner]:
-        """At most one update of each member that has the data for it: each member after its own."""
+    def turns(self) -> Iterator[tuple[PolicyLearner, Outcome | None]]:
+        """Who is to `learn` now, each in a block of `restarting`: a member that is computed alone whether or not it has
+        the data for it, others with what became of the update that was computed for them together."""
         for group in self._groups:
             self._tick()
             if group.is_single:
-                (member,), learned = group.members, False
-                with self.restarting(member):
-                    learned = member.learn()
-                if learned:
-                    yield member
+                yield group.members[0], None
             elif group.complete(self._ready(group)):
                 yield from self._update_group(group)
 
     def finish(self) -> None:
         """The last publication and checkpoint of each, also of one that fails in this."""
         for group in self._groups:
-            self._update_group(group)
+            for member, outcome in self._update_group(group):
+                with self.restarting(member):
+                    member.learn(outcome)
         for member in self._members:
             finished = False
             while not finished:
@@ -108,8 +107,8 @@ class Cohort:
                     ready.append(member)
         return ready
 
-    def _update_group(self, group: _Group) -> list[PolicyLearner]:
-        """One update of each of the group's members that have a batch."""
+    def _update_group(self, group: _Group) -> list[tuple[PolicyLearner, Outcome]]:
+        """One update of each of the group's members that have a batch, and what became of it."""
         started, ready = time.monotonic(), group.take()
         given: list[tuple[PolicyLearner, Given]] = []
         for member in ready:
@@ -118,12 +117,9 @@ class Cohort:
                 if batch is not None and not isinstance(batch, ObservationBatch):  # auxiliaries are of no kind
                     given.append((member, batch))
         outcomes = group.update(given)
-        for (member, _), outcome in zip(given, outcomes, strict=True):
-            with self.restarting(member):
-                member.finish_update(outcome)
         for member in ready:
             self._counters.add(f"busy.{member.name}", (time.monotonic() - started) / len(ready))
-        return ready
+        return [(member, outcome) for (member, _), outcome in zip(given, outcomes, strict=True)]
 
     def _start_again(self, member: PolicyLearner, fault: TrainingFault) -> None:
         """As if the member's process had been started again; raises `fault` when it was too often."""

@@ -207,14 +207,18 @@ class PolicyLearner:
             self.publish()
         return learned
 
-    def learn(self) -> bool:
-        """Takes in what has arrived and makes at most one update; False if there was too little data for one."""
+    def learn(self, outcome: Outcome | None = None) -> bool:
+        """Takes in what has arrived and makes at most one update; False if there was too little data for one. Of an
+        update that was computed together with others, of what `take` took and `checked_batch` gave, it is told the
+        `outcome`."""
+        if outcome is not None:
+            self.finish_update(outcome)
+            return True
         if not self.take():
             return False
         started = time.monotonic()
         batch = self.checked_batch()
         if batch is not None:
-            outcome: Outcome
             try:
                 outcome = self.update.update(batch, self.progress)  # type: ignore[arg-type] # made for this mode
             except TrainingFault as fault:

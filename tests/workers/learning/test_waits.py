@@ -43,9 +43,9 @@ def test_an_update_waits_a_few_times_and_finds_its_batch_on_the_device(
         for _ in range(16):
             feed.announce()
             before = machine.waited
-            for learned in cohort.updates():
-                if learned.publication_due:
-                    learned.publish()
+            for learner, outcome in cohort.turns():
+                if learner.learn(outcome) and learner.publication_due:
+                    learner.publish()
             waited.append(machine.waited - before)
             assert not feed.arrivals("one"), "the next batch is on its way"
     assert max(waited[-4:]) <= MOST[request.node.callspec.id]

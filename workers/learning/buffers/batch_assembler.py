@@ -9,7 +9,7 @@ continuous dimensions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -90,15 +90,18 @@ class _Assembler(Generic[_Batch]):
         return self.count == self._capacity
 
     def fill(self, now: Version) -> bool:
-        """Copies what has arrived until the batch is full, and settles it; True if it is. `now` is the policy's newest
-        version."""
+        """Copies what has arrived until the batch is full; True if it is. `now` is the policy's newest version."""
+        raise NotImplementedError
+
+    def _chunks(self) -> Iterator[tuple[Arrival, NDArray[np.void]]]:
+        """What has arrived, in parts that still fit in, each of which is settled once it was copied; until the batch is
+        full of what is fit, or nothing is left."""
         arrivals = self._source.arrivals(self._policy)
-        self._see(arrivals, now)
         while True:
             while arrivals and not self.full:
                 arrival = arrivals[0]
                 chunk = arrival.records[: self._capacity - self.count]
-                self._copy(arrival, chunk, now)
+                yield arrival, chunk
                 arrival.records = arrival.records[len(chunk) :]
                 if arrival.owned:
                     self._source.release(self._policy, chunk["slot"])
@@ -112,7 +115,6 @@ class _Assembler(Generic[_Batch]):
         self._counters.set(f"held.{self._policy}", self.count)
         if self.full:
             self._source.flush_acks()
-        return self.full
 
     def prepare(self, now: Version) -> None:
         """While the batch that was taken is trained on beside the host: the next one from what has arrived, on its way
@@ -147,14 +149,7 @@ class _Assembler(Generic[_Batch]):
         records, actors = self._taken or (self._records, self._actors)
         return [Origin.of(actor, record) for actor, record in zip(actors, records, strict=True)]
 
-    def _see(self, arrivals: Iterable[Arrival], now: Version) -> None:
-        """What has arrived, before any of it is copied."""
-
     def _made_of(self, tensors: Mapping[str, torch.Tensor]) -> _Batch:
-        raise NotImplementedError
-
-    def _copy(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> None:
-        """Enters segments that lie in the arrival's ring."""
         raise NotImplementedError
 
     def _whole(self, n: int, intact: NDArray[np.bool_]) -> int:
@@ -238,10 +233,11 @@ class BatchAssembler(_Assembler[SegmentBatch]):
         super().set_state(state)
         self._in_use = state["in_use"][0]
 
-    def _see(self, arrivals: Iterable[Arrival], now: Version) -> None:
+    def _see(self, now: Version) -> None:
+        """What has arrived, before any of it is copied."""
         self._newest = np.uint64(pack(now))
         if self._max_lag is not None:
-            seen = (one.records["version_max"] for one in arrivals)
+            seen = (one.records["version_max"] for one in self._source.arrivals(self._policy))
             self._in_use = max([self._in_use, *(one[one <= self._newest].max(initial=0) for one in seen)])
 
     def _forms(self, segments: int, length: int, fields: Mapping[str, Field]) -> _Forms:
@@ -276,44 +272,50 @@ class BatchAssembler(_Assembler[SegmentBatch]):
             **acted,
         )
 
-    def _copy(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> None:
-        records = self._made(arrival, records, now)
-        if self._max_lag is not None:
-            records = self._fresh(records, now, self._max_lag)
-        n, at = len(records), self.count
-        if n == 0:
-            return
-        self._carrier.wait()
-        source = place_of(records["slot"])
-        mixed = records["version_min"] != records["version_max"]  # whose rows have to be looked at
-        columns = arrival.ring.columns
-        with arrival.ring.reading():
-            for name in self._as_they_are:
-                if isinstance(source, slice) or name == "final_row":
-                    self._arrays[name][at : at + n] = columns[name][source]
-                else:
-                    np.take(columns[name], source, axis=0, out=self._arrays[name][at : at + n])
-            if self._shown.is_identity:  # the side table is as large as all rows, and of it little is in use
-                ended, entry = np.nonzero(self._arrays["final_row"][at : at + n] >= 0)
-                final = columns["final_observation"][records["slot"][ended], entry]
-                self._arrays["final_observation"][at + ended, entry] = final
-            versions = columns["version"][records["slot"][mixed], : self._length] if np.count_nonzero(mixed) else None
-            there = self._read(arrival, records, source, slice(at, at + n)) if self._needs_conversion else None
-            intact = arrival.ring.intact(records)
-        if there is not None:
-            intact &= there
-        if np.count_nonzero(intact) < n:
-            versions = None if versions is None else versions[intact[mixed]]
-            n = self._whole(n, intact)
-            records, mixed = records[intact], mixed[intact]
-        self._counters.add(f"received.{self._policy}", n)
-        faults = None if versions is None else self._check.row_versions(versions, records[mixed], now)
-        if faults:
-            made = ~self._check.refuse(_among(mixed, faults), records, [(arrival.actor, arrival.incarnation)] * n)
-            self._compact(n, made)
-            assert versions is not None
-            versions, records = versions[made[mixed]], records[made]
-        self._count_lag(records, self._enter(arrival, records), versions, now)
+    def fill(self, now: Version) -> bool:
+        """Copies what has arrived until the batch is full; True if it is. `now` is the policy's newest version."""
+        self._see(now)
+        for arrival, records in self._chunks():
+            records = self._made(arrival, records, now)
+            if self._max_lag is not None:
+                records = self._fresh(records, now, self._max_lag)
+            n, at = len(records), self.count
+            if n == 0:
+                continue
+            self._carrier.wait()
+            source = place_of(records["slot"])
+            mixed = records["version_min"] != records["version_max"]  # whose rows have to be looked at
+            columns = arrival.ring.columns
+            with arrival.ring.reading():
+                for name in self._as_they_are:
+                    if isinstance(source, slice) or name == "final_row":
+                        self._arrays[name][at : at + n] = columns[name][source]
+                    else:
+                        np.take(columns[name], source, axis=0, out=self._arrays[name][at : at + n])
+                if self._shown.is_identity:  # the side table is as large as all rows, and of it little is in use
+                    ended, entry = np.nonzero(self._arrays["final_row"][at : at + n] >= 0)
+                    final = columns["final_observation"][records["slot"][ended], entry]
+                    self._arrays["final_observation"][at + ended, entry] = final
+                versions = (
+                    columns["version"][records["slot"][mixed], : self._length] if np.count_nonzero(mixed) else None
+                )
+                there = self._read(arrival, records, source, slice(at, at + n)) if self._needs_conversion else None
+                intact = arrival.ring.intact(records)
+            if there is not None:
+                intact &= there
+            if np.count_nonzero(intact) < n:
+                versions = None if versions is None else versions[intact[mixed]]
+                n = self._whole(n, intact)
+                records, mixed = records[intact], mixed[intact]
+            self._counters.add(f"received.{self._policy}", n)
+            faults = None if versions is None else self._check.row_versions(versions, records[mixed], now)
+            if faults:
+                made = ~self._check.refuse(_among(mixed, faults), records, [(arrival.actor, arrival.incarnation)] * n)
+                self._compact(n, made)
+                assert versions is not None
+                versions, records = versions[made[mixed]], records[made]
+            self._count_lag(records, self._enter(arrival, records), versions, now)
+        return self.full
 
     def _made(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> NDArray[np.void]:
         """Those of segments [n] that weights can have made which are published; the others are received and refused."""
@@ -404,18 +406,21 @@ class ObservationAssembler(_Assembler[ObservationBatch]):
     def _made_of(self, tensors: Mapping[str, torch.Tensor]) -> ObservationBatch:
         return ObservationBatch(**tensors)
 
-    def _copy(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> None:
-        self._carrier.wait()
-        source, n = place_of(records["slot"]), len(records)
-        with arrival.ring.reading():
-            for name in _COLUMNS:
-                self._arrays[name][self.count : self.count + n] = arrival.ring.columns[name][source]
-            intact = arrival.ring.intact(records)
-        if not intact.all():
-            self._whole(n, intact)
-            records = records[intact]
-        self._counters.add(f"received.{self._policy}", len(records))
-        self._enter(arrival, records)
+    def fill(self, now: Version) -> bool:
+        """Copies what has arrived until the batch is full; True if it is."""
+        for arrival, records in self._chunks():
+            self._carrier.wait()
+            source, n = place_of(records["slot"]), len(records)
+            with arrival.ring.reading():
+                for name in _COLUMNS:
+                    self._arrays[name][self.count : self.count + n] = arrival.ring.columns[name][source]
+                intact = arrival.ring.intact(records)
+            if not intact.all():
+                self._whole(n, intact)
+                records = records[intact]
+            self._counters.add(f"received.{self._policy}", len(records))
+            self._enter(arrival, records)
+        return self.full
 
 
 def _keep(arrays: Iterable[NDArray], places: slice, kept: NDArray[np.bool_]) -> None:

@@ -80,7 +80,7 @@ class DataParallelLearner(PolicyLearner):
         self.version = Version(next(iter(self._met.values())), int(told[:, 0].max()))
         self._begin_here()
 
-    def learn(self) -> bool:
+    def learn(self, outcome: Outcome | None = None) -> bool:
         """Takes in what has arrived; makes an update as soon as all ranks can."""
         self._fill()
         if not self._group.poll_ready:
