@@ -18,7 +18,6 @@ from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, weighted
 from workers.policies.networks.q_network import DQNPolicy
 from workers.policies.networks.q_policy import greedy_action
-from workers.policies.stacked.stacked_q_networks import StackedValues
 
 __all__ = ["DQNEstimates", "DQNUpdate", "huber", "td_estimates", "td_loss"]
 
@@ -42,7 +41,7 @@ def huber(value: Tensor, target: Tensor, kappa: float | None) -> Tensor:
 
 
 def td_estimates(
-    policy: DQNPolicy | StackedValues, batch: TransitionBatch, *, double: bool, noise: NoiseTriple = PLAIN
+    policy: DQNPolicy, batch: TransitionBatch, *, double: bool, noise: NoiseTriple = PLAIN
 ) -> DQNEstimates:
     """Values of the actions taken, and their targets.
 
@@ -70,7 +69,7 @@ class DQNUpdate(OffPolicyUpdate[DQNPolicy, DQN]):
 
     kinds = (DQN,)
 
-    def ask(self, policy: DQNPolicy | StackedValues, transitions: TransitionBatch, drawn: Drawn) -> Loss:
+    def ask(self, policy: DQNPolicy, transitions: TransitionBatch, drawn: Drawn) -> Loss:
         now, after, chosen = drawn
         found = td_estimates(policy, transitions, double=self.algorithm.double, noise=(now, after, chosen))
         return td_loss(found.value, found.target, self.algorithm.kappa, transitions.weight)

@@ -19,7 +19,6 @@ from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, weighted
 from workers.policies.networks.q_policy import greedy_action
 from workers.policies.networks.quantile_network import IQNPolicy
-from workers.policies.stacked.stacked_q_networks import StackedQuantiles
 
 __all__ = ["IQNEstimates", "IQNUpdate", "estimates", "quantile_huber"]
 
@@ -45,7 +44,7 @@ def quantile_huber(quantiles: Tensor, target: Tensor, fractions: Tensor, kappa: 
 
 
 def estimates(
-    policy: IQNPolicy | StackedQuantiles,
+    policy: IQNPolicy,
     batch: TransitionBatch,
     fractions: Tensor,
     target_fractions: Tensor,
@@ -85,7 +84,7 @@ class IQNUpdate(OffPolicyUpdate[IQNPolicy, IQN]):
         """Quantile fractions for estimate and target, and the noise of one update of so many rows."""
         return *self._fractions(), *super().draw(rows)
 
-    def ask(self, policy: IQNPolicy | StackedQuantiles, transitions: TransitionBatch, drawn: Drawn) -> Loss:
+    def ask(self, policy: IQNPolicy, transitions: TransitionBatch, drawn: Drawn) -> Loss:
         here, there, now, after, chosen = drawn
         assert here is not None
         assert there is not None

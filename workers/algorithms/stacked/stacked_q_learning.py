@@ -11,6 +11,7 @@ Legend: `K` policies, `B` transitions of each.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,11 +23,9 @@ from workers.algorithms.cuda_graphs.host_scalars import HostScalars
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
-from workers.algorithms.off_policy import Drawn, Loss
+from workers.algorithms.off_policy import Drawn, OffPolicyUpdate
 from workers.algorithms.stacked.stacked_adam import StackedAdam, failed
-from workers.policies.networks.q_network import DQNPolicy
-from workers.policies.networks.quantile_network import IQNPolicy
-from workers.policies.stacked.stacked_q_networks import StackedQuantiles, StackedValues
+from workers.policies.stacked.stacked_q_networks import stack_policies
 
 __all__ = ["StackedQLearning"]
 
@@ -37,8 +36,10 @@ class StackedQLearning:
     def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate], compiler: StepCompiler = EAGER) -> None:
         self._compiler = compiler
         self.updates, self._arithmetic = updates, updates[0].arithmetic
-        self._policy = _stack_policies(updates)
-        weights = self._policy.weights
+        self._first: OffPolicyUpdate[Any, Any] = updates[0]
+        """Whose formula all have."""
+        self._policy, weights = stack_policies([update.policy for update in updates])
+        self._weights = weights
         self._adam = StackedAdam([update.optimizer for update in updates], weights, compiler)
         self._online, self._target = weights.span("online."), weights.span("target.")
         self._epsilon, self._device = weights.views["epsilon"], weights.parameters.device
@@ -72,7 +73,7 @@ class StackedQLearning:
         share, epsilon = self._given.upload([one.share for one in due], [one.epsilon for one in due])
         self._share.copy_(share[:, None])
         self._next_epsilon.copy_(epsilon)
-        self._policy.weights.load()
+        self._weights.load()
         self._adam.gather(self._rates, [update.config.max_grad_norm for update in self.updates])
         return 1
 
@@ -87,8 +88,8 @@ class StackedQLearning:
     def _step(self) -> None:
         assert self._held is not None
         with self._arithmetic.autocast(self._device):
-            asked = self._compiler.call(_loss, self.updates[0], self._policy, self._held, self._drawn)
-        parameters = self._policy.weights.parameters
+            asked = self._compiler.call(type(self._first).ask, self._first, self._policy, self._held, self._drawn)
+        parameters = self._weights.parameters
         before = parameters.clone()
         norm = self._adam.step(asked.loss)
         with torch.no_grad():
@@ -121,7 +122,7 @@ class StackedQLearning:
         made, losses, norms, *numbers = facts.tolist()  # here the device is waited for
         faults = failed(losses, norms)
         self._adam.scatter(made)
-        self._policy.weights.store(*(i for i in range(len(self.updates)) if i not in faults))
+        self._weights.store(*(i for i in range(len(self.updates)) if i not in faults))
         outcomes: list[Outcome] = []
         for member, (update, row) in enumerate(zip(self.updates, zip(*numbers, strict=True), strict=True)):
             if member in faults:
@@ -139,28 +140,9 @@ class StackedQLearning:
         self._epsilon.copy_(self._next_epsilon)
 
 
-def _stack_policies(updates: Sequence[DQNUpdate | IQNUpdate]) -> StackedValues | StackedQuantiles:
-    """The policies of `updates` of one kind as one."""
-    policies = [update.policy for update in updates]
-    values = [policy for policy in policies if isinstance(policy, DQNPolicy)]
-    quantiles = [policy for policy in policies if isinstance(policy, IQNPolicy)]
-    return StackedValues(values) if values else StackedQuantiles(quantiles)
-
-
 def _noise(updates: Sequence[DQNUpdate | IQNUpdate], rows: int) -> Drawn:
     """What each drew for an update of so many rows, [K, ...]."""
     return tuple(_stacked(column) for column in zip(*[update.draw(rows) for update in updates], strict=True))
-
-
-def _loss(
-    first: DQNUpdate | IQNUpdate, policy: StackedValues | StackedQuantiles, batch: TransitionBatch, drawn: Drawn
-) -> Loss:
-    """What `batch` asks of all policies at once, which have the formula of the `first`."""
-    if isinstance(first, IQNUpdate):
-        assert isinstance(policy, StackedQuantiles)
-        return first.ask(policy, batch, drawn)
-    assert isinstance(policy, StackedValues)
-    return first.ask(policy, batch, drawn)
 
 
 def _stacked(column: Sequence[Tensor | None]) -> Tensor | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workers.policies.distributions import Noise
-from workers.policies.networks.layers import flatten_inputs, noise_size
+from workers.policies.networks.layers import noise_size
 from workers.policies.tensors.kernels import Activation
 
 __all__ = ["QNetwork", "QNetworkSpec", "QPolicy", "choose", "greedy_action", "stacked_rows"]
@@ -42,13 +42,14 @@ class QNetworkSpec(NamedTuple):
 
 
 def stacked_rows(observation: Tensor, frames: int, shape: Sequence[int], device: torch.device) -> Tensor:
-    """[B, F, *shape] -> [B, F * I] float32 on `device`. Raises ValueError for another number of frames."""
-    if observation.shape[1] != frames:
+    """[..., B, F, *shape] -> [..., B, F * I] float32 on `device`. Raises ValueError for another number of frames."""
+    rows = observation.flatten(-1 - len(shape))
+    given = observation.shape[-1 - len(shape)]
+    if given != frames:
         raise ValueError(
-            f"the policy stacks {frames} frames but was given {observation.shape[1]}; "
-            "pass [B, F, *shape], newest frame last"
+            f"the policy stacks {frames} frames but was given {given}; pass [B, F, *shape], newest frame last"
         )
-    return flatten_inputs(observation, (frames, *shape)).to(device)
+    return rows.to(torch.float32).to(device)
 
 
 def greedy_action(means: Tensor, legal: Tensor | None) -> Tensor:

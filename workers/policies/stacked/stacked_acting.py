@@ -22,7 +22,7 @@ from workers.policies.networks.q_network import DQNPolicy
 from workers.policies.networks.q_policy import QPolicy, choose
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
-from workers.policies.stacked.stacked_q_networks import StackedQuantiles, StackedValues
+from workers.policies.stacked.stacked_q_networks import stack_policies
 from workers.policies.tensors.scratch import ScratchBuffers
 
 __all__ = ["StackedActors", "StackedQActors", "stackable"]
@@ -68,11 +68,7 @@ class StackedQActors:
     """Of policies that do what they value most, or at times anything."""
 
     def __init__(self, policies: Sequence[QPolicy]) -> None:
-        values = [policy for policy in policies if isinstance(policy, DQNPolicy)]
-        quantiles = [policy for policy in policies if isinstance(policy, IQNPolicy)]
-        self._policy = StackedValues(values) if values else StackedQuantiles(quantiles)
-        self._numbers = policies[0].numbers
-        self.weights = self._policy.weights
+        self._policy, self.weights = stack_policies(policies)
 
     @torch.inference_mode()
     def act(
@@ -80,11 +76,11 @@ class StackedQActors:
     ) -> dict[str, NDArray]:
         """`observation` [K, n, F, *shape] -> as `QPolicy.act`, [K * n] each."""
         assert state is None
-        (many, rows), views = observation.shape[:2], self.weights.views
+        many, rows = observation.shape[:2]
         drawn: Tensor | None = None
-        if self._numbers:
-            normal = noise.standard_normal((many * rows, self._numbers), np.float32)
+        if self._policy.numbers:
+            normal = noise.standard_normal((many * rows, self._policy.numbers), np.float32)
             drawn = torch.from_numpy(normal).to(self.weights.parameters.device).view(many, rows, -1)
         means = self._policy.means(self._policy.inputs(torch.from_numpy(observation)), drawn)
-        epsilon = views["epsilon"].cpu().numpy().repeat(rows)
+        epsilon = self._policy.epsilon.cpu().numpy().repeat(rows)
         return {"action": choose(means.flatten(0, 1), noise, epsilon, legal)}
