@@ -17,9 +17,10 @@ from torch.nn.functional import linear
 
 from workers.policies.build import Policy
 from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.actor_critic_mlp import two_towers
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.networks.normalization import RunningMoments
-from workers.policies.networks.recurrent import RecurrentCore
+from workers.policies.networks.recurrent import RecurrentCore, gru_cell, lstm_cell
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
 
 __all__ = ["NetworkOutput", "evaluate"]
@@ -56,10 +57,8 @@ def evaluate(policy: Policy, x: Tensor, state: Tensor | None) -> NetworkOutput:
 
 def _actor_critic(policy: ActorCritic, x: Tensor, state: Tensor | None) -> NetworkOutput:
     x, state = _remembered(x, policy.observations, policy.core, state)
-    p, v = _towers(policy, x)
-    outputs = p @ policy.get_parameter("policy_weight") + policy.get_parameter("policy_bias")
-    value = (v @ policy.value_weight + policy.value_bias)[:, 0]
-    return _chances(outputs, policy, policy.denormalize(value), state)
+    outputs, values = two_towers(x, policy.tower_parameters(), policy.activation)
+    return _chances(outputs.T, policy, policy.denormalize(values), state)
 
 
 def _central(policy: CentralActorCritic, x: Tensor, state: Tensor | None) -> NetworkOutput:
@@ -95,33 +94,13 @@ def _chances(
     )
 
 
-def _towers(policy: ActorCritic, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The last hidden layers of policy and value; twice the inputs, if there is none."""
-    activation = torch.tanh if policy.activation == "tanh" else torch.relu
-    weights = [t for name, t in policy.named_parameters(recurse=False) if name.startswith("layer_")]
-    p = v = x
-    for index, (weight, bias) in enumerate(zip(weights[::2], weights[1::2], strict=True)):
-        if index == 0:
-            p = v = activation(x @ weight + bias)
-            if not policy.share_layers:
-                p, v = p.chunk(2, 1)
-        else:
-            p = activation(p @ weight[0] + bias[0])
-            v = p if policy.share_layers else activation(v @ weight[1] + bias[1])
-    return p, v
-
-
 def _step(core: RecurrentCore, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """x [n, I] and states [n, S] -> features [n, U] and the states after it."""
     of = core.cell.get_parameter
-    a = linear(x, of("weight_ih_l0"), of("bias_ih_l0"))
-    b = linear(state[:, : core.size], of("weight_hh_l0"), of("bias_hh_l0"))
-    if core.kind == "lstm":
-        i, f, g, o = (a + b).chunk(4, 1)
-        cell = f.sigmoid() * state[:, core.size :] + i.sigmoid() * g.tanh()
-        output = o.sigmoid() * cell.tanh()
-        return output, torch.cat([output, cell], 1)
-    (ar, az, an), (br, bz, bn) = a.chunk(3, 1), b.chunk(3, 1)
-    r, z = (ar + br).sigmoid(), (az + bz).sigmoid()
-    output = (1 - z) * (an + r * bn).tanh() + z * state
-    return output, output
+    entering = linear(x, of("weight_ih_l0"), of("bias_ih_l0"))
+    staying = linear(state[:, : core.size], of("weight_hh_l0"), of("bias_hh_l0"))
+    if core.kind == "gru":
+        output = gru_cell(entering, staying, state)
+        return output, output
+    output, cell = lstm_cell(entering + staying, state[:, core.size :])
+    return output, torch.cat([output, cell], 1)

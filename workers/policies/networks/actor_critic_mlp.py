@@ -24,7 +24,7 @@ from torch import Tensor
 from workers.policies.tensors.kernels import Activation, activate_, activation_gradient_, matmul, tanh, to_float32
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["actor_critic_mlp", "evaluate", "hidden_layers"]
+__all__ = ["actor_critic_mlp", "evaluate", "hidden_layers", "two_towers"]
 
 
 def hidden_layers(
@@ -67,12 +67,13 @@ def actor_critic_mlp(
     `x` and `scratch` must stay untouched until the gradient is taken: one evaluation, one `backward`.
     """
     if torch.compiler.is_compiling() or torch.is_autocast_enabled(x.device.type):
-        return _recorded(x, parameters, activation)
+        return two_towers(x, parameters, activation)
     return _Towers.apply(x, activation, scratch, *parameters)
 
 
-def _recorded(x: Tensor, parameters: Sequence[Tensor], activation: Activation) -> tuple[Tensor, Tensor]:
-    """The same by torch's own operations, which autocast rounds and torch.compile understands."""
+def two_towers(x: Tensor, parameters: Sequence[Tensor], activation: Activation) -> tuple[Tensor, Tensor]:
+    """logits [A, N] and values [N]: the definition, by torch's own operations, which autocast rounds, torch.compile
+    understands and other programs repeat."""
     policy, policy_bias, value, value_bias = parameters[-4:]
     top, many = x.unsqueeze(-3), _many(parameters)
     for index in range(0, len(parameters) - 4, 2):

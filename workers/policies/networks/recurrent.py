@@ -20,15 +20,32 @@ from workers.policies.networks import numpy_unroll
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import to_float32
 
-__all__ = ["Kind", "RecurrentCore"]
+__all__ = ["Kind", "RecurrentCore", "gru_cell", "lstm_cell"]
 
 Kind = Literal["lstm", "gru"]
 
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
+def lstm_cell(gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """One step of an LSTM (Hochreiter & Schmidhuber 1997, with forget gates) as torch defines it: the sums of its gates
+    [..., n, 4U], in the order enter, forget, new, leave, and its cell [..., n, U] -> output and cell after the step."""
+    enter, forget, new, leave = to_float32(gates).chunk(4, -1)
+    cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
+    return leave.sigmoid() * cell.tanh(), cell
+
+
+def gru_cell(entering: Tensor, staying: Tensor, output: Tensor) -> Tensor:
+    """One step of a GRU (Cho et al. 2014) as torch defines it: what inputs and the output before say to its gates
+    [..., n, 3U], in the order reset, update, new, and that output [..., n, U] -> the output after it."""
+    reset, update, new = to_float32(entering).chunk(3, -1)
+    held_reset, held_update, held_new = to_float32(staying).chunk(3, -1)
+    fresh = (new + (reset + held_reset).sigmoid() * held_new).tanh()
+    return fresh + (update + held_update).sigmoid() * (output - fresh)
+
+
 class RecurrentCore(nn.Module):
-    """An LSTM (Hochreiter & Schmidhuber 1997, with forget gates) or GRU (Cho et al. 2014), as torch defines them."""
+    """An LSTM or a GRU."""
 
     def __init__(self, inputs: int, size: int, kind: Kind) -> None:
         super().__init__()

@@ -17,9 +17,8 @@ from torch import Tensor
 
 from workers.policies.backends import cuda_recurrent
 from workers.policies.networks import numpy_unroll
-from workers.policies.networks.recurrent import RecurrentCore
+from workers.policies.networks.recurrent import RecurrentCore, gru_cell, lstm_cell
 from workers.policies.networks.recurrent_context import RecurrentContext
-from workers.policies.tensors.kernels import to_float32
 
 __all__ = ["StackedCore"]
 
@@ -69,18 +68,11 @@ class StackedCore:
         return output, torch.cat([output, cell], 2) if self._lstm else output
 
     def _step(self, gates: Tensor, output: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """What goes into `gates` [K, n, G] and the state before it -> output [K, n, U] and cell after it, as torch
-        defines them."""
+        """What goes into `gates` [K, n, G] and the state before it -> output [K, n, U] and cell after it."""
         staying = torch.baddbmm(self._staying_bias[:, None], output, self._staying.mT)
         if self._lstm:
-            enter, forget, new, leave = to_float32(gates + staying).chunk(4, 2)
-            cell = forget.sigmoid() * cell + enter.sigmoid() * new.tanh()
-            return leave.sigmoid() * cell.tanh(), cell
-        reset, update, new = to_float32(gates).chunk(3, 2)
-        held_reset, held_update, held_new = to_float32(staying).chunk(3, 2)
-        share = (update + held_update).sigmoid()
-        fresh = (new + (reset + held_reset).sigmoid() * held_new).tanh()
-        return fresh + share * (output - fresh), cell
+            return lstm_cell(gates + staying, cell)
+        return gru_cell(gates, staying, output), cell
 
     def _padded(self, rows: Tensor, of: tuple[Tensor, Tensor], to: tuple[Tensor, Tensor], most: int) -> Tensor:
         """Rows `of` [k] of `rows` [K, ...] at places `to` of [K, most, ...]."""

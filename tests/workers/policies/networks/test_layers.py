@@ -12,7 +12,7 @@ from torch import Tensor
 
 from workers.policies.distributions import Heads
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.actor_critic_mlp import _recorded
+from workers.policies.networks.actor_critic_mlp import two_towers
 from workers.policies.networks.normalization import RunningMoments
 from workers.policies.tensors.kernels import Activation, tanh
 from workers.policies.tensors.scratch import ScratchBuffers
@@ -45,7 +45,7 @@ def test_towers_have_the_outputs_and_gradients_of_plain_torch(
     x = torch.randn(11, 6, requires_grad=True)
     weights = torch.randn(4, 11), torch.randn(11)
     found, gradients = [], []
-    recorded = partial(_recorded, parameters=policy.tower_parameters(), activation=activation)
+    recorded = partial(two_towers, parameters=policy.tower_parameters(), activation=activation)
     for evaluate in (policy.forward, recorded, partial(plain, policy)):
         logits, values = evaluate(x)
         found.append((logits.detach().clone(), values.detach().clone()))
