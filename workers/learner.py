@@ -294,16 +294,18 @@ class Learner:
         context = LearnerContext(
             run, welcome.incarnation, device, self._counters, self._publisher.publish, folder, self._cuts
         )
-        given = plan, plan.fraction_of_steps(self._world), source, context, rows_before
+        share = plan.fraction_of_steps(self._world)
+        member: PolicyLearner
         if ranked:
             place = self._addresses[_EXPERIENCE]
             group, met = rendezvous(
                 self._life, welcome, plan.name, plan.ranks, place, device, run.stall_timeout, self._counters
             )
-            member: PolicyLearner = DataParallelLearner(*given, group=group, met=met)
+            member = DataParallelLearner(plan, share, source, context, rows_before, group=group, met=met)
         else:
             kind = LockstepLearner if run.lockstep else PolicyLearner
-            member = kind(*given, self._curiosity(plan, device), self._freezing(plan))
+            curious, freezing = self._curiosity(plan, device), self._freezing(plan)
+            member = kind(plan, share, source, context, rows_before, curious, freezing)
         member.refusals = self._life.vitals.refusals
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(

@@ -12,6 +12,7 @@ import math
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from safetensors import SafetensorError
 
@@ -29,7 +30,7 @@ from workers.policies.checkpoint import Checkpoint, CheckpointManifest
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["CheckpointWriter"]
+__all__ = ["CheckpointWriter", "Trained"]
 
 log = logging.getLogger(__name__)
 
@@ -38,23 +39,23 @@ _PAUSE = 20
 costs is bounded, and a small one is on disk within a second."""
 
 
+class Trained(NamedTuple):
+    """What is kept of a member."""
+
+    policy: Policy | RNDNetworks
+    update: Update
+    replay: ReplayBuffer | None
+
+
 class CheckpointWriter:
-    """Of `policy`, whose part of the run's agent steps is `share`, under the run's `folder`. One that cannot be written
+    """Of a policy, whose part of the run's agent steps is `share`, under the run's `folder`. One that cannot be written
     is counted and said, and the run goes on."""
 
     def __init__(
-        self,
-        plan: TrainingPlan,
-        run: Run,
-        folder: Path,
-        policy: Policy | RNDNetworks,
-        update: Update,
-        replay: ReplayBuffer | None,
-        counters: Counters,
-        share: float = 1.0,
+        self, plan: TrainingPlan, run: Run, folder: Path, parts: Trained, counters: Counters, share: float = 1.0
     ) -> None:
         self._plan, self._run, self._folder = plan, run, folder / "checkpoints" / plan.name
-        self._parts = policy, update, replay
+        self._parts = parts
         self._counters = counters
         self._taken_at = -math.inf  # the first update is saved at once, so that a restart finds it
         self._every = None if run.checkpoint_steps is None else max(1.0, run.checkpoint_steps * share)

@@ -30,7 +30,7 @@ from workers.algorithms.common.update import Outcome
 from workers.algorithms.off_policy import OffPolicyUpdate
 from workers.learning.buffers.build import build_buffer
 from workers.learning.buffers.replay_buffer import ReplayBuffer
-from workers.learning.checkpoint_writer import CheckpointWriter
+from workers.learning.checkpoint_writer import CheckpointWriter, Trained
 from workers.learning.curiosity import IntrinsicReward
 from workers.learning.datasets.recorder import SegmentRecorder, begin
 from workers.learning.datasets.update_log import open_update_log
@@ -133,8 +133,8 @@ class PolicyLearner:
         """Whole segments that an update uses up."""
         self._telling = TrainingLog(plan, run, folder, counters, self._buffer)
         self._initial = _copied(self.weights) if freezing is not None and freezing.fresh else None
-        parts = self.policy, self.update, self._replay
-        self._checkpoints = None if folder is None else CheckpointWriter(plan, run, folder, *parts, counters, share)
+        kept = Trained(self.policy, self.update, self._replay)
+        self._checkpoints = None if folder is None else CheckpointWriter(plan, run, folder, kept, counters, share)
 
     @property
     def progress(self) -> float:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +25,9 @@ from workers.algorithms.common.update import Outcome, update_each
 from workers.algorithms.ppo import PPOUpdate
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.distributed.process_group import ProcessGroup, RankLost
-from workers.learning.policy_learner import PolicyLearner
+from workers.learning.policy_learner import LearnerContext, PolicyLearner
+from workers.learning.source import SegmentSource
+from workers.planning.policy_plan import TrainingPlan
 
 __all__ = ["DataParallelLearner"]
 
@@ -40,10 +41,20 @@ _HAS, _ROWS, _ENDS, _SUM = range(4)
 
 class DataParallelLearner(PolicyLearner):
     """`group`: all ranks of the policy, whose learners `met` as these incarnations. The others as for any
-    member; `folder` only for the first rank."""
+    member; the context has a folder only for the first rank."""
 
-    def __init__(self, *arguments: Any, group: ProcessGroup, met: Mapping[str, int]) -> None:
-        super().__init__(*arguments)
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        share: float,
+        source: SegmentSource,
+        context: LearnerContext,
+        rows_before: int = 0,
+        *,
+        group: ProcessGroup,
+        met: Mapping[str, int],
+    ) -> None:
+        super().__init__(plan, share, source, context, rows_before)
         assert isinstance(self.update, PPOUpdate)
         self.update.ranks = self._group = group
         self._given: SegmentBatch | None = None
