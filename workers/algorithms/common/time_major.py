@@ -11,6 +11,7 @@ that only learners see, `R` ranks. Actions are as workers/policies/action_encodi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import Collective
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["COLUMNS", "Minibatch", "TimeMajorBatch", "prepare_all", "rank_minibatch", "to_time_major"]
+__all__ = ["Minibatch", "TimeMajorBatch", "prepare_all", "rank_minibatch", "to_time_major"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +55,9 @@ class Minibatch:
     """[b, S], where the policy is recurrent"""
     value: Tensor | None
     """[T, b] of the behaviour, where that is known"""
-    privileged: Tensor | None
+    privileged: Tensor | None = None
     """[(T + 1) * b + k, P]: what a central critic sees besides `observation`"""
-    importance: Tensor | None
+    importance: Tensor | None = None
     """[b], where segments were drawn by priority"""
     members: int = 1
     """Policies of which these are, each as many segments as the next, side by side"""
@@ -129,21 +130,21 @@ class TimeMajorBatch:
 
         observation = seen("observation")
         assert observation is not None
-        return Minibatch(
-            observation,
-            final_row[segment, entry] * len(index) + segment,
-            **{name: getattr(self, name).index_select(1, index) for name in COLUMNS},
-            amount=_chosen(self.amount, 1, index),
-            legal=_chosen(self.legal, 1, index),
-            value=_chosen(self.value, 1, index),
-            state=_chosen(self.state, 0, index),
-            privileged=seen("privileged"),
-            importance=importance,
-            members=members,
-        )
+        more = {"privileged": seen("privileged"), "importance": importance}
+        return self.chosen(index, observation, final_row[segment, entry] * len(index) + segment, members, **more)
+
+    def chosen(
+        self, index: Tensor, observation: Tensor, final_place: Tensor, members: int, **more: Tensor | None
+    ) -> Minibatch:
+        """The segments `index` [b] int64, whose observations were gathered; `more` as in `Minibatch`."""
+        columns = {name: getattr(self, name) for name in _COLUMNS}
+        state = None if self.state is None else self.state.index_select(0, index)
+        chosen = {name: None if one is None else one.index_select(1, index) for name, one in columns.items()}
+        fields: dict[str, Any] = {**chosen, **more}
+        return Minibatch(observation, final_place, state=state, members=members, **fields)
 
 
-COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "cut", "mask")
+_COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "cut", "mask", "amount", "legal", "value")
 
 
 def to_time_major(segments: SegmentBatch) -> TimeMajorBatch:
@@ -243,10 +244,6 @@ def _zero_padding(segments: SegmentBatch, real: Tensor) -> SegmentBatch:
         privileged=None if segments.privileged is None else _filled(segments.privileged, ~shown, 0),
         state=None if segments.state is None else segments.state.masked_fill((segments.valid == 0)[:, None], 0.0),
     )
-
-
-def _chosen(column: Tensor | None, axis: int, index: Tensor) -> Tensor | None:
-    return None if column is None else column.index_select(axis, index)
 
 
 def _time_first(column: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.algorithms.common.time_major import COLUMNS, Minibatch, TimeMajorBatch
+from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch
 
 __all__ = ["StaticBatch"]
 
@@ -83,22 +83,5 @@ class StaticBatch:
         row = torch.where(row < 0, len(self._time) - 1, row)
         seen = batch.observation.flatten(0, 1).index_select(0, places)
         finals = batch.final_observation.index_select(0, index).flatten(0, 1)
-        chosen = {name: getattr(batch, name).index_select(1, index) for name in COLUMNS}
-        amount, legal, value = (
-            None if column is None else column.index_select(1, index)
-            for column in (batch.amount, batch.legal, batch.value)
-        )
-        return Minibatch(
-            torch.cat([seen, finals]),
-            (row * width + torch.arange(width, device=index.device)[:, None]).flatten(),
-            **chosen,
-            amount=amount,
-            legal=legal,
-            value=value,
-            state=None if batch.state is None else batch.state.index_select(0, index),
-            privileged=None,
-            importance=None,
-            members=self._members,
-            even=True,
-            runs=runs,
-        )
+        place = (row * width + torch.arange(width, device=index.device)[:, None]).flatten()
+        return replace(batch.chosen(index, torch.cat([seen, finals]), place, self._members), even=True, runs=runs)

@@ -74,6 +74,7 @@ class Perceptron(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[N, I] float32 -> [N, outputs]."""
         for layer in self.layers:
+            assert isinstance(layer, nn.Linear)
             x = affine(x, layer.weight, layer.bias)
             x = tanh(x) if self.activation == "tanh" else x.relu()
         return x
