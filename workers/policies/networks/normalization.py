@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective, merged_moments
 
-__all__ = ["CLIP", "PopArtValue", "RunningMoments", "return_moments"]
+__all__ = ["CLIP", "PopArtValue", "RunningMoments", "keep_values_", "return_moments"]
 
 CLIP = 10.0
 """Normalised observations beyond this many standard deviations are cut, as in common PPO practice."""
@@ -81,6 +81,14 @@ def return_moments() -> RunningMoments:
     return RunningMoments(memory=RETURN_MEMORY, floor=RETURN_FLOOR)
 
 
+def keep_values_(weight: Tensor, bias: Tensor, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> None:
+    """Rescales a linear head so that every value stays what it was when the mean and standard deviation of returns
+    `before` become those `after` (PopArt: van Hasselt et al. 2016, section 2.2)."""
+    (mean, std), (new_mean, new_std) = before, after
+    weight.mul_((std / new_std).float())
+    bias.copy_((bias * std + mean - new_mean) / new_std)
+
+
 class PopArtValue(nn.Module):
     """A policy with a value head and the moments of its returns."""
 
@@ -102,9 +110,7 @@ class PopArtValue(nn.Module):
     @torch.no_grad()
     def update_returns(self, targets: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds value targets [N] (unit of the reward) of all `ranks` to the return statistics and rescales the value
-        head so that every value stays what it was (PopArt: van Hasselt et al. 2016, section 2.2)."""
-        mean, std = self.returns.mean.clone(), self.returns.std
+        head so that every value stays what it was."""
+        before = self.returns.mean.clone(), self.returns.std
         self.returns.update(targets, ranks)
-        weight, bias = self.value_head
-        weight.mul_((std / self.returns.std).float())
-        bias.copy_((bias * std + mean - self.returns.mean) / self.returns.std)
+        keep_values_(*self.value_head, before, (self.returns.mean, self.returns.std))

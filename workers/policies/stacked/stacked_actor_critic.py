@@ -17,7 +17,7 @@ from torch import Tensor
 
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import actor_critic_mlp
-from workers.policies.networks.normalization import CLIP, RunningMoments
+from workers.policies.networks.normalization import CLIP, RunningMoments, keep_values_
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.stacked.stacked_recurrent import StackedCore
 from workers.policies.stacked.stacked_weights import StackedWeights
@@ -91,14 +91,13 @@ class StackedActorCritic:
     @torch.no_grad()
     def update_returns(self, targets: Tensor) -> None:
         """Adds value targets [R, K] as `PopArtValue.update_returns` does."""
-        mean, std = self.returns.mean.clone(), self.returns.std
+        before = self._spread()
         self.returns.update(targets)
-        weight, bias = self._views["value_weight"], self._views["value_bias"]
-        weight.mul_((std / self.returns.std).float()[:, None, None])
-        moved = (bias * std[:, None, None] + (mean - self.returns.mean)[:, None, None]) / self.returns.std[
-            :, None, None
-        ]
-        bias.copy_(moved)
+        keep_values_(self._views["value_weight"], self._views["value_bias"], before, self._spread())
+
+    def _spread(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of returns [K, 1, 1], of this moment."""
+        return self.returns.mean.clone()[:, None, None], self.returns.std[:, None, None]
 
     def _inputs(
         self, observation: Tensor, rows: int, segments: int, member: Tensor, even: bool
