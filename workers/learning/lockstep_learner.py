@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 
 from protocol.weights.version import Version
 from workers.learning.buffers.lockstep_rounds import LockstepRounds, in_rounds
-from workers.learning.curiosity import IntrinsicReward
-from workers.learning.league_publisher import LeaguePublisher
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.source import SegmentSource
-from workers.planning.policy_plan import TrainingPlan
 from workers.policies.checkpoint import to_cpu
+from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
 from workers.runtime.state_capture import State, strip_prefix
 
 __all__ = ["LockstepLearner"]
@@ -32,19 +30,7 @@ class LockstepLearner(PolicyLearner):
 
     repeated, second_try = True, False
     _rounds: LockstepRounds
-
-    def __init__(
-        self,
-        plan: TrainingPlan,
-        share: float,
-        source: SegmentSource,
-        context: LearnerContext,
-        rows_before: int = 0,
-        curious: IntrinsicReward | None = None,
-        freezing: LeaguePublisher | None = None,
-    ) -> None:
-        super().__init__(plan, share, source, context, rows_before, curious, freezing)
-        self._cuts, self._part = context.cuts, f"policy-{plan.name}"
+    _cuts: LockstepCheckpoints | None
 
     @property
     def publication_due(self) -> bool:
@@ -67,7 +53,8 @@ class LockstepLearner(PolicyLearner):
             self._rounds.log.close()
 
     def _ordered(self, source: SegmentSource, context: LearnerContext) -> SegmentSource:
-        self._rounds = in_rounds(source, self._plan, context.folder)
+        self._rounds, self._cuts = in_rounds(source, self._plan, context.folder), context.cuts
+        self._part = f"policy-{self.name}"
         return self._rounds
 
     def _told(self, metrics: dict[str, float]) -> None:
