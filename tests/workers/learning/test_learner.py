@@ -44,6 +44,7 @@ def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:
     life: Any = SimpleNamespace(
         context=context, options=options, client=SimpleNamespace(), report=lambda *_: None, vitals=vitals
     )
+    life.stopping = threading.Event()
     return Learner(life, welcome, run, plan_policies(run, scripted.WORLD), scripted.WORLD), context
 
 
@@ -77,7 +78,7 @@ def test_data_wake_a_starved_learner_at_once_E7() -> None:
 
         timer = threading.Timer(0.1, send)
         timer.start()
-        learner._wait_for_data()
+        learner._wait_for_data(run.starvation_sleep)
         delays.append(time.monotonic() - sent[0])
         timer.join()
         learner._receiver.receive()
@@ -87,6 +88,7 @@ def test_data_wake_a_starved_learner_at_once_E7() -> None:
     assert min(delays) < 0.01, delays
 
 
+@pytest.mark.usefixtures("memory_dir")
 @pytest.mark.parametrize(("command", "waits"), [("go", False), ("drain", True)])
 def test_told_to_end_in_a_run_that_goes_on_it_does_not_wait_for_actors_to_cease_sending(
     monkeypatch: pytest.MonkeyPatch, command: str, waits: bool
@@ -95,6 +97,7 @@ def test_told_to_end_in_a_run_that_goes_on_it_does_not_wait_for_actors_to_cease_
     run = run_of(STREAM).model_copy(update={"learner_timeout": 1.0 if waits else 600.0})
     learner, context = _learner(run)
     learner._life.client = SimpleNamespace(command=command, status=None)  # type: ignore[assignment] # what is asked of it
+    learner._life.stopping.set()
 
     def arriving() -> int:
         time.sleep(0.01)
@@ -102,7 +105,7 @@ def test_told_to_end_in_a_run_that_goes_on_it_does_not_wait_for_actors_to_cease_
 
     monkeypatch.setattr(learner._receiver, "receive", arriving)
     began = time.monotonic()
-    learner._drain()
+    learner.run()
     took = time.monotonic() - began
     learner.close()
     context.destroy(linger=0)
