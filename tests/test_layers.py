@@ -41,27 +41,19 @@ ROOMS = (
 """The folders of workers, each of which imports only what stands left of it; `roles` are its own files."""
 LINES = {
     "protocol": 11_180,
-    "workers/algorithms": 2_000,
+    "workers/algorithms": 1_800,
     "workers/coordination": 1_250,
     "workers/learning": 4_300,
-    "workers/policies": 3_400,
+    "workers/policies": 3_200,
     "workers/rollout": 1_660,
-    "": 46_160,
+    "": 45_800,
 }
 """Lines with a token of code, docstrings aside, that a room has at most, and the product: they only fall."""
 LONGEST = 60
-LONG = {
-    "workers/algorithms/ppo.py:objective": 62,
-}
+LONG: dict[str, int] = {}
 """Lines of the functions that are longer than all others."""
 WIDEST = 8
-WIDE = {
-    "protocol/simulator/client.py": 11,
-    "workers/learning/buffers/batch_assembler.py": 10,
-    "workers/learning/buffers/replay_buffer.py": 13,
-    "workers/policies/networks/categorical_network.py": 11,
-    "workers/policies/networks/quantile_network.py": 10,
-}
+WIDE = {"protocol/simulator/client.py": 11}
 """Parameters of the constructors that take more than all others."""
 BESIDE = ("__init__.py", "README.md", "py.typed")
 ENTRIES = 15
