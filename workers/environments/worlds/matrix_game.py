@@ -95,7 +95,7 @@ class MatrixGame(FixedLengthWorld):
         self.payoffs = payoffs(s)
         counts = self.payoffs.shape[:-1]
         size = sum(counts) if s.observe == "last" else 1
-        box = Box(shape=(size,), dtype="float32", low=0, high=1)
+        box = Box(shape=(size,), dtype="float32", low=int(s.observe == "nothing"), high=1)
         agents = tuple(Agent(name=f"player_{i}", observation=box, action=Discrete(n=n)) for i, n in enumerate(counts))
         payoff: Payoff = "cooperative" if (self.payoffs == self.payoffs[..., :1]).all() else "general"
         population = DictPopulation(agents=agents, payoff=payoff)

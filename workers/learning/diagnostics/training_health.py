@@ -237,10 +237,10 @@ class TrainingHealth:
         first, self._before = self._before, observation[0].clone()
         constant = bool((observation == (observation[0] if first is None else first)).all())
         zero = not observation.any()
-        leaves = self._interface.place.observed.leaves
-        meant = not any(_varies(leaf.space) for leaf in leaves if not leaf.evaluation_only)
-        holds = {"observation_zero": zero and not meant, "observation_constant": constant and not zero and not meant}
-        if seen.privileged.shape[1]:
+        varying = {leaf.evaluation_only for leaf in self._interface.place.observed.leaves if _varies(leaf.space)}
+        same = constant and not zero
+        holds = {"observation_zero": zero and False in varying, "observation_constant": same and False in varying}
+        if seen.privileged.shape[1] and True in varying:
             holds["privileged_constant"] = bool((seen.privileged == seen.privileged[0]).all())
         # once there was one, they are rare and no more
         if reward is not None and not self._streaks["reward_zero"].broken:
