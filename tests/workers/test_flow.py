@@ -8,6 +8,7 @@ on the stack then, from the role's loop down, has passed them on.
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -217,6 +218,13 @@ def calls() -> Iterator[dict[str, list[Call]]]:
         sweep("r")
 
 
+def told(what: str) -> set[str]:
+    """The functions that the guide says data pass through."""
+    text = (ROOT / "workers" / "README.md").read_text(encoding="utf-8")
+    way = text.split(f"### The way of {'a segment' if what == 'segment' else what}\n")[1].split("\n#")[0]
+    return set(re.findall(r"^\|[^|]*\| `([\w.]+)` \|", way, re.MULTILINE))
+
+
 @pytest.mark.parametrize(
     ("what", "places"),
     [
@@ -230,5 +238,6 @@ def test_what_passes_data_on_is_read_in_few_calls_and_files(
     found = dict.fromkeys(call for place in places for call in calls[place])
     files = {code.co_filename for call in found for code in call}
     way = "\n".join(f"{one.co_qualname} -> {other.co_qualname}" for one, other in found)
+    assert {code.co_qualname for call in found for code in call} == told(what), way
     assert len(found) <= MOST[what][0], f"calls:\n{way}"
     assert len(files) <= MOST[what][1], f"files:\n{way}"
