@@ -45,6 +45,8 @@ class StackedAdam:
         self.fault = torch.zeros(2, many, device=device)
         """[2, K]: loss and norm of the last step that was made, or, of who failed, of the one that was not."""
         self._given = HostScalars(3, many, device)
+        self._sees = device.type == "cpu" and compiler is EAGER
+        """Whether the host may look at a number; a pass over all gradients costs more."""
 
     def gather(self, rates: Sequence[float], most: Sequence[float]) -> None:
         """Moments and steps of this moment, the learning rates [K] and greatest gradient norms [K] of this update."""
@@ -83,7 +85,8 @@ class StackedAdam:
         self._alive.logical_and_(self.fault.isfinite().all(0))
         going = self._alive[:, None]
         gradient.mul_((self._most / (norm[:, None] + 1e-6)).clamp(max=1.0))
-        gradient.masked_fill_(~going, 0.0)
+        if not self._sees or not self._alive.all():
+            gradient.masked_fill_(~going, 0.0)
         self._steps.add_(going)
         one, two = self._betas
         rate = torch.where(going, self._rate / (1 - one**self._steps), 0.0).float()

@@ -135,8 +135,7 @@ class StackedQLearning:
 
     def _follow(self) -> None:
         """What `Schedules.after_step` does; what becomes of one that failed is not taken over in the end."""
-        moved = self._target.lerp(self._online, self._share)
-        self._target.copy_(torch.where(self._share > 0, moved, self._target))
+        self._target.lerp_(self._online, self._share)
         self._epsilon.copy_(self._next_epsilon)
 
 
