@@ -536,7 +536,7 @@ ATTACKS: dict[str, tuple[Callable[[Target], Sent], int]] = {
     "refusals": (refusals, 10_000),
     "hellos": (hellos, 20_000),
     "handshakes": (handshakes, 500),
-    "wrong_keys": (wrong_keys, 400),
+    "wrong_keys": (wrong_keys, 200),
     "http": (http, 1_000),
     "rings": (rings, 100),
 }
