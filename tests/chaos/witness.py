@@ -10,7 +10,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -33,24 +33,29 @@ def note(*facts: Any) -> None:
 
 
 def _after(owner: Any, name: str, tell: Callable[..., None]) -> None:
-    """`tell` is called with the arguments of `owner.name`, after it."""
+    """`tell` is called with the arguments of `owner.name`, after it, unless it says that nothing was done."""
     plain = getattr(owner, name)
 
     @functools.wraps(plain)
     def told(*given: Any, **named: Any) -> Any:
         answer = plain(*given, **named)
-        tell(*given)
+        if answer is not False:
+            tell(*given)
         return answer
 
     setattr(owner, name, told)
 
 
 def _stage(module: ModuleType) -> None:
-    def copied(stage: Any, arrival: Any, records: Any, _now: Any) -> None:
-        numbers = records["number"].tolist()
-        note("copied", os.getpid(), stage._policy, arrival.actor, arrival.incarnation, numbers)
+    plain = module.BatchAssembler._chunks
 
-    _after(module.BatchAssembler, "_copy", copied)
+    def chunks(stage: Any) -> Iterator[Any]:
+        for arrival, records in plain(stage):
+            yield arrival, records
+            numbers = records["number"].tolist()  # copied by now, and not settled yet
+            note("copied", os.getpid(), stage._policy, arrival.actor, arrival.incarnation, numbers)
+
+    module.BatchAssembler._chunks = chunks
 
 
 def _replay(module: ModuleType) -> None:
@@ -62,8 +67,8 @@ def _replay(module: ModuleType) -> None:
             note("copied", os.getpid(), self.policy, arrival.actor, arrival.incarnation, records["number"].tolist())
             return int(rows)
 
-    def told(replay: Any, policy: str, *_: Any) -> None:
-        replay._all.policy = policy
+    def told(replay: Any, context: Any, *_: Any) -> None:
+        replay._all.policy = context.policy
 
     module.SegmentIndex = Told  # type: ignore[attr-defined]
     _after(module.ReplayBuffer, "__init__", told)
@@ -84,10 +89,10 @@ def _member(module: ModuleType) -> None:
 
 
 def _performer(module: ModuleType) -> None:
-    def adopted(performer: Any, version: Any) -> None:
-        note("adopted", os.getpid(), id(performer), version.incarnation, version.version)
+    def adopted(performer: Any, _copy: Any) -> None:
+        note("adopted", os.getpid(), id(performer), performer.version.incarnation, performer.version.version)
 
-    _after(module.ActingPolicy, "swap", adopted)
+    _after(module.ActingPolicy, "adopt", adopted)
 
 
 _WATCHED = {
