@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Agent, Box, World
 from workers.environments.adapters.gymnasium_adapter import from_id
-from workers.environments.base import Environment, Turn
+from workers.environments.base import Turn
+from workers.environments.wrappers.wrapped_environment import WrappedEnvironment
 
 __all__ = ["BlindCartPole"]
 
@@ -21,28 +22,23 @@ _SEEN = [0, 2]
 """Where the cart is, and the pole's angle."""
 
 
-class BlindCartPole(Environment):
+class BlindCartPole(WrappedEnvironment):
     """`copies` of Gymnasium's CartPole-v1; `settings` are Gymnasium's."""
 
     def __init__(self, copies: int, **settings: Any) -> None:
-        self.copies = copies
-        self._whole = from_id("gymnasium:CartPole-v1", copies, settings)
-        world = self._whole.world
+        super().__init__(from_id("gymnasium:CartPole-v1", copies, settings))
+        world = self._inner.world
         (agent,) = world.agents
         seen = Agent(name=agent.name, observation=Box(shape=(2,)), action=agent.action)
         self.world = World(id="blind_cartpole", agents=(seen,), episode_steps=world.episode_steps)
 
     def reset(self, seed: int) -> Turn:
         """Starts new episodes."""
-        return _blind(self._whole.reset(seed))
+        return _blind(self._inner.reset(seed))
 
     def step(self, actions: Sequence[NDArray]) -> Turn:
         """Steps every copy."""
-        return _blind(self._whole.step(actions))
-
-    def close(self) -> None:
-        """Closes Gymnasium's environment."""
-        self._whole.close()
+        return _blind(self._inner.step(actions))
 
 
 def _blind(turn: Turn) -> Turn:

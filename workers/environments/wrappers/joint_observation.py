@@ -10,7 +10,7 @@ Legend: `E` copies, `A` agents, `n` rows, `m` truncated ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +21,9 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Dict, MultiBinary, Place, Tuple, World
 from protocol.spaces.row_format import field_of
 from protocol.spaces.tree import space_of
-from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn
 from workers.environments.wrappers.central_state import CENTRAL, field_name, with_central
+from workers.environments.wrappers.wrapped_environment import WrappedEnvironment
 
 __all__ = ["JointObservation"]
 
@@ -30,12 +31,11 @@ _Rows = slice | NDArray[np.int64]
 _THERE = f"{CENTRAL}.there"
 
 
-class JointObservation(Environment):
+class JointObservation(WrappedEnvironment):
     """`inner` with a joint observation; ConfigurationError where it has one agent, or templates of many."""
 
     def __init__(self, inner: Environment) -> None:
-        self._inner = inner
-        self.copies, self.groups = inner.copies, inner.groups
+        super().__init__(inner)
         self.world = _joint(inner.world)
         self._views = [_View(inner.world.places, agent, place) for agent, place in enumerate(self.world.places)]
         self._seen = [place.observed.zeros(inner.copies) for place in inner.world.places]
@@ -54,14 +54,6 @@ class JointObservation(Environment):
         """As the world's; all ends are told in the turn in which they come."""
         return self._augment(self._inner.step(actions))
 
-    def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
-        """Handed on."""
-        self._inner.set_curriculum(curriculum)
-
-    def take_episodes(self) -> Episodes:
-        """As the world's."""
-        return self._inner.take_episodes()
-
     def scripted(self) -> Player | None:
         """As the world's, which knows nothing of what others see."""
         player = self._inner.scripted()
@@ -72,22 +64,6 @@ class JointObservation(Environment):
             return player(replace(present, observation=self._views[present.agent].own(present.observation)))
 
         return choose
-
-    def render(self, copy: int = 0) -> str:
-        """As the environment's."""
-        return self._inner.render(copy)
-
-    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
-        """As the environment's."""
-        return self._inner.render_rgb(copy, scale)
-
-    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_] | None:
-        """As the environment's."""
-        return self._inner.agent_cells(copy)
-
-    def close(self) -> None:
-        """Closes the world."""
-        self._inner.close()
 
     def _augment(self, turn: Turn) -> Turn:
         self.restarts = self._inner.restarts

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.environment import Mates
@@ -19,11 +18,12 @@ from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.checks.closing import close_logged
 from workers.environments.wrappers.team_spaces import team_world
 from workers.environments.wrappers.team_turns import TeamTurns
+from workers.environments.wrappers.wrapped_environment import WrappedEnvironment
 
 __all__ = ["TeamEnvironment"]
 
 
-class TeamEnvironment(Environment):
+class TeamEnvironment(WrappedEnvironment):
     """`inner` with `teams`; `reward` says what becomes of the members' rewards.
 
     The members of a team act in the same turns of the same copies, and their episodes end together: terminated if one
@@ -31,10 +31,9 @@ class TeamEnvironment(Environment):
     """
 
     def __init__(self, inner: Environment, teams: Mapping[str, Mates], reward: Literal["sum", "mean"]) -> None:
-        self.copies, self.groups = inner.copies, inner.groups
         members = inner.world
         try:
-            self._inner = CheckedEnvironment(inner)
+            super().__init__(CheckedEnvironment(inner))
             self.world, made = team_world(members, teams)
         except BaseException:
             close_logged(members.id, inner.close)
@@ -62,10 +61,6 @@ class TeamEnvironment(Environment):
     def flush_ends(self) -> tuple[AgentOutcome, ...]:
         """As the environment's, teams for their members."""
         return self._outcomes(self._inner.flush_ends())
-
-    def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
-        """Handed on."""
-        self._inner.set_curriculum(curriculum)
 
     def take_episodes(self) -> Episodes:
         """As the environment's; a team's are those of its first member, with what all of them earned."""
@@ -95,23 +90,8 @@ class TeamEnvironment(Environment):
 
         return choose
 
-    def render(self, copy: int = 0) -> str:
-        """As the environment's."""
-        return self._inner.render(copy)
-
-    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
-        """As the environment's."""
-        return self._inner.render_rgb(copy, scale)
-
-    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_] | None:
-        """As the environment's."""
-        return self._inner.agent_cells(copy)
-
-    def close(self) -> None:
-        """Closes the environment."""
-        self._inner.close()
-
     def _turn(self, turn: Turn) -> Turn:
+        self.restarts = self._inner.restarts
         present = {one.agent: one for one in turn.present}
         told: list[AgentTimeStep] = []
         entries: dict[int, int] = {}
