@@ -51,8 +51,6 @@ _LOOK_EVERY = 0.5
 """Seconds between two looks for leases that have ended."""
 _LONGEST_LEASE = 3600.0
 _OF_EPISODES = (ObserveHeader, Observe, End)
-_ALIVE = 1.0
-"""Seconds since a simulator said something in which who claims its name is another program, and not itself again."""
 _AGAIN = ("identity", "full")
 """Codes of refusals after which it is right to ask again."""
 
@@ -254,7 +252,9 @@ class SimulatorServer:
         if namesake is not None and namesake.hello.token == hello.token:
             self.disconnect(namesake, "lost", "it connected anew")
         elif namesake is not None and self._answers(namesake):
-            alive = now - namesake.heard_at < _ALIVE
+            rival, asked = namesake.rival
+            namesake.rival = hello.token, now  # the first time it may be itself again: of its death is heard later
+            alive = rival == hello.token and namesake.heard_at > asked
             raise GuestFault("simulator_name_taken", "identity", alive, peer=hello.name, seconds=namesake.lease)
         if len(self.guests) == self._terms.copies:
             for guest in [*self.guests.values()]:

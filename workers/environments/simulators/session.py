@@ -91,6 +91,8 @@ class SimulatorSession:
     rows: list[tuple[int, int]] = field(default_factory=list)
     gone: bool = False
     """Whether nothing more is taken in of what it said."""
+    rival: tuple[str, float] = "", 0.0
+    """The token of who claimed its name last, and when."""
     reported: float = 0.0
     """Messages of the present second, and when that began."""
     second: float = 0.0
