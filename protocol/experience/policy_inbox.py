@@ -21,7 +21,7 @@ from protocol.errors import SharedMemoryError, WireError
 from protocol.experience.ack_publisher import AckSender, Key
 from protocol.experience.layout import Layout
 from protocol.experience.receipt_log import ReceiptLog
-from protocol.experience.ring_buffer import RECORD, Place, Ring, copied, place_of
+from protocol.experience.ring_buffer import RECORD, Place, Records, Ring, copied, place_of
 from protocol.experience.shared_obs import SharedObs
 from protocol.experience.validation import ActionCheck, check_final_rows, read_columns, read_records
 from protocol.memory.counters import Counters
@@ -50,7 +50,7 @@ class Arrival:
     actor: str
     incarnation: int
     ring: Ring
-    records: NDArray[np.void]
+    records: Records
     owned: bool
     common: SharedObs | None = None
 
@@ -68,7 +68,7 @@ class _Parcel:
     """Checked inline segments; `columns` are views on the frames that brought them."""
 
     key: Key
-    records: NDArray[np.void]
+    records: Records
     columns: dict[str, NDArray]
     common: SharedObs | None
     lease: Lease | None
@@ -138,7 +138,7 @@ class PolicyInbox:
         return self._admit(key, after, records, columns, common)
 
     def _admit(
-        self, key: Key, after: int, records: NDArray[np.void], columns: dict[str, NDArray], common: SharedObs | None
+        self, key: Key, after: int, records: Records, columns: dict[str, NDArray], common: SharedObs | None
     ) -> int | None:
         if sum(len(parcel.records) for parcel in self.waiting_for_room) > _PARKED * self.pool.slots:
             raise WireError("credit_exceeded", factor=_PARKED, limit=self.pool.slots)
@@ -172,12 +172,12 @@ class PolicyInbox:
             count += self._stored(parcel.key, stored, parcel.common, parcel.lease)
         return count
 
-    def _stored(self, key: Key, records: NDArray[np.void], common: SharedObs | None, lease: Lease | None) -> int:
+    def _stored(self, key: Key, records: Records, common: SharedObs | None, lease: Lease | None) -> int:
         if lease is not None:
             self.leases.update(dict.fromkeys(records["slot"].tolist(), lease))
         return self.queue(Arrival(*key, self.pool.ring, records, True, common))
 
-    def fresh(self, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
+    def fresh(self, key: Key, after: int, records: Records) -> Records:
         """The records (always the last ones) that were not announced before; from now on they are. None at all if
         something announced before them has not come: their actor will announce both again."""
         fresh = self._news(key, after, records)
@@ -185,7 +185,7 @@ class PolicyInbox:
             self.announced[key] = int(fresh["number"][-1])
         return fresh
 
-    def _news(self, key: Key, after: int, records: NDArray[np.void]) -> NDArray[np.void]:
+    def _news(self, key: Key, after: int, records: Records) -> Records:
         """`fresh`, which they are not yet taken for announced."""
         known, last = self.announced.get(key, 0), int(records["number"][-1])
         if last > self.most:  # whatever it dropped: all of its true ones would be taken for repeated
@@ -231,7 +231,7 @@ class PolicyInbox:
         self.rings[key] = ring
         return ring
 
-    def check_in_place(self, ring: Ring, records: NDArray[np.void], place: Place) -> None:
+    def check_in_place(self, ring: Ring, records: Records, place: Place) -> None:
         """The actions in an actor's own memory, in slots `place`, before they become indices."""
         if self.check is not None:
             columns = {name: ring.columns[name][place] for name in self.check.columns}

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import zmq
-from numpy.typing import NDArray
 
 from protocol.errors import RookeryError, SharedMemoryError, WireError
 from protocol.experience.ack_publisher import ack_topic
@@ -24,7 +23,7 @@ from protocol.experience.connections import ConnectionPool
 from protocol.experience.flow_control import Block, CreditWindow
 from protocol.experience.layout import Layout
 from protocol.experience.proof import ActorIdentity
-from protocol.experience.ring_buffer import FINISHED, Ring
+from protocol.experience.ring_buffer import FINISHED, Records, Ring
 from protocol.experience.sender import LARGEST_ACK, ExperienceSender
 from protocol.experience.shared_obs import COMMON, SharedObsWriter
 from protocol.experience.validation import check_final_rows, observed_rows, read_records
@@ -217,7 +216,7 @@ def rings_left_behind(
     return found
 
 
-def finished_beyond(ring: Ring, number: int, layout: Layout) -> NDArray[np.void]:
+def finished_beyond(ring: Ring, number: int, layout: Layout) -> Records:
     """Records of the whole segments in a dead actor's ring with numbers beyond `number`, in order, checked like all
     that arrives (WireError). SharedMemoryError where somebody made it shorter: its actor may have died of that."""
     ring.check_whole()

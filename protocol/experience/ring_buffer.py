@@ -64,6 +64,10 @@ how many episodes of the stream had ended before the segment's first row."""
 LUMP = np.dtype((np.void, RECORD.itemsize))
 """A record as a whole: as such numpy copies it several times as fast as field by field."""
 
+Records = Any
+"""An array of RECORD. No type of its fields is known before it runs, and a checker which is told of the array all the
+same tries every overload of numpy at each use: half a minute for the whole."""
+
 Place = slice | NDArray[np.int64]
 """An index of slots."""
 
@@ -95,7 +99,7 @@ class Ring:
         buffer = memory.buffer if isinstance(memory, SharedFile) else memoryview(memory)
         self.words: NDArray[np.uint64] = np.ndarray((_WORDS,), "<u8", buffer=buffer, offset=_PAGE - 8 * _WORDS)
         """Words at the header page's end that belong to the reader, to tell the writer how far it is."""
-        self.table: NDArray[np.void] = np.ndarray((slots,), RECORD, buffer=buffer, offset=_PAGE)
+        self.table: Records = np.ndarray((slots,), RECORD, buffer=buffer, offset=_PAGE)
         self.columns = layout.columns(buffer[_PAGE + _table_bytes(slots) :], slots)
         self.fields = {name: self.table[name] for name in RECORD.names or ()}
         """The columns of `table`, each [S]."""
@@ -227,7 +231,7 @@ class Ring:
             fields["sequence"][slots] += _ODD  # odd -> even
         return count
 
-    def segments(self, slots: slice) -> NDArray[np.void]:
+    def segments(self, slots: slice) -> Records:
         """A copy of the records of `slots` that hold a segment."""
         records = self.table[slots]
         return records[records["valid"] > 0]
@@ -244,15 +248,15 @@ class Ring:
             value = zlib.crc32(np.ascontiguousarray(column[slot]).view(np.uint8).reshape(-1).data, value)
         return value
 
-    def put(self, slots: slice, records: NDArray[np.void]) -> None:
+    def put(self, slots: slice, records: Records) -> None:
         """Sets the records of `slots`."""
         self.table.view(LUMP)[slots] = records.view(LUMP)
 
-    def current(self, records: NDArray[np.void]) -> NDArray[np.bool_]:
+    def current(self, records: Records) -> NDArray[np.bool_]:
         """[n]: whether no announced slot was begun again; says nothing of what was copied from it."""
         return np.asarray(self.fields["sequence"][place_of(records["slot"])] == records["sequence"])
 
-    def intact(self, records: NDArray[np.void]) -> NDArray[np.bool_]:
+    def intact(self, records: Records) -> NDArray[np.bool_]:
         """[n]: whether each announced slot still holds what its record announced; to be asked *after* copying.
 
         With checksums the memory must also still have the announced one. A copy can only be torn by what is there now:
@@ -304,7 +308,7 @@ def _state_of(valid: int | NDArray[np.int64]) -> Any:
     return np.where(valid > 0, FINISHED, FREE)
 
 
-def copied(*records: NDArray[np.void]) -> NDArray[np.void]:
+def copied(*records: Records) -> Records:
     """Records [n], [m], ... one behind the other, in memory of their own."""
     return np.frombuffer(bytearray(b"".join([part.tobytes() for part in records])), RECORD)
 

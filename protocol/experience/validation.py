@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import WireError
 from protocol.experience.layout import Field, Layout
-from protocol.experience.ring_buffer import FINISHED, RECORD
+from protocol.experience.ring_buffer import FINISHED, RECORD, Records
 from protocol.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Place
 
 __all__ = [
@@ -42,7 +42,7 @@ def largest_frame(layout: Layout, segments: int) -> int:
     return max(_LEAST_FRAME, largest + largest // 128 + 1024)
 
 
-def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
+def read_records(frame: Any, count: int, layout: Layout) -> Records:
     """[n] of RECORD, a copy: finished segments, numbers that grow, rows that the layout has."""
     buffer = _buffer(frame)
     if len(buffer) != count * RECORD.itemsize or count == 0:
@@ -57,7 +57,7 @@ def read_records(frame: Any, count: int, layout: Layout) -> NDArray[np.void]:
     return records
 
 
-def check_rows(records: NDArray[np.void], layout: Layout) -> None:
+def check_rows(records: Records, layout: Layout) -> None:
     """WireError unless every record has 1..T valid rows and no more history than `layout`."""
     valid, before = records["valid"], records["before"]
     if int((valid - _ONE).max()) >= layout.length or int(before.max()) > layout.before:  # 0 - 1 is the largest
@@ -104,7 +104,7 @@ def read_frame(frame: Any, expected: int, what: str) -> Any:
     return buffer
 
 
-def observed_rows(records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:
+def observed_rows(records: Records, layout: Layout) -> NDArray[np.bool_]:
     """[n, R]: the rows that hold an observation: history, valid ones and the one for bootstrapping."""
     row = np.arange(layout.rows) - layout.before
     return np.asarray((row >= -records["before"][:, None].astype(int)) & (row <= records["valid"][:, None]))
@@ -116,14 +116,14 @@ def check_final_rows(final_row: NDArray, layout: Layout) -> None:
         raise WireError("final_row_outside_layout", limit=layout.length - 1, field="final_row")
 
 
-def check_finite(columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> None:
+def check_finite(columns: Mapping[str, NDArray], records: Records, layout: Layout) -> None:
     """WireError if a real row of segments [n] has a number that is not finite; what is not a row may hold any."""
     for field, form in zip(layout.fields, layout.forms, strict=True):
         if form.real and not np.isfinite(columns[field.name][_real(field, columns, records, layout)]).all():
             raise WireError("segment_field_not_finite", field=field.name)
 
 
-def _real(field: Field, columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> NDArray[np.bool_]:
+def _real(field: Field, columns: Mapping[str, NDArray], records: Records, layout: Layout) -> NDArray[np.bool_]:
     """[n, ...]: which entries of a field mean something."""
     if field.name.startswith("final_"):
         return np.asarray(columns["final_row"] >= 0)
@@ -157,7 +157,7 @@ class ActionCheck:
                 self._masked.append((leaf.name, mask, low, sizes))
         self.columns = (*(name for name, *_ in self._ranges), *masks)
 
-    def __call__(self, columns: Mapping[str, NDArray], records: NDArray[np.void], layout: Layout) -> None:
+    def __call__(self, columns: Mapping[str, NDArray], records: Records, layout: Layout) -> None:
         """WireError unless every action in a valid row of segments [n] is one that there is, and was legal."""
         valid = records["valid"]
         real = None if int(valid.min()) == layout.length else np.arange(layout.length) < valid[:, None]

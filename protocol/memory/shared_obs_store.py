@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from protocol.errors import SharedMemoryError, WireError
 from protocol.experience.ack_publisher import Key
 from protocol.experience.layout import Layout
-from protocol.experience.ring_buffer import FINISHED, Ring
+from protocol.experience.ring_buffer import FINISHED, Records, Ring
 from protocol.experience.shared_obs import COMMON, SharedObs
 from protocol.experience.validation import observed_rows, read_frame
 from protocol.memory.shared_file import PREFIX, memory_dir
@@ -97,12 +97,12 @@ class SharedObsStore:
             self._far = _Store(self._layout, self._blocks, self._path)
         return self._far.put(key, told, frames)
 
-    def holds(self, key: Key, columns: dict[str, NDArray], records: NDArray[np.void], layout: Layout) -> bool:
+    def holds(self, key: Key, columns: dict[str, NDArray], records: Records, layout: Layout) -> bool:
         """Whether all moments have come that segments [n] refer to."""
         assert self._far is not None
         return self._far.rows(key, columns["moment"], records, layout) is not None
 
-    def lend(self, key: Key, columns: dict[str, NDArray], records: NDArray[np.void], layout: Layout) -> Lease:
+    def lend(self, key: Key, columns: dict[str, NDArray], records: Records, layout: Layout) -> Lease:
         """The blocks that segments refer to, all of which have come; they are kept from now on."""
         assert self._far is not None
         rows = self._far.rows(key, columns["moment"], records, layout)
@@ -193,7 +193,7 @@ class _Store:
             self._here[slot, row : row + count] = True
         return common
 
-    def rows(self, key: Key, moment: NDArray, records: NDArray[np.void], layout: Layout) -> NDArray[np.int64] | None:
+    def rows(self, key: Key, moment: NDArray, records: Records, layout: Layout) -> NDArray[np.int64] | None:
         """The rows [slots * M] that segments refer to; None if one of them has not come."""
         used = observed_rows(records, layout)
         place, there = self._commons[key].rows(moment, records["stream"])

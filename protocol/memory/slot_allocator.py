@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.experience.layout import Layout
-from protocol.experience.ring_buffer import FINISHED, Ring, copied
+from protocol.experience.ring_buffer import FINISHED, Records, Ring, copied
 
 __all__ = ["POOL", "SlotPool"]
 
@@ -50,7 +50,7 @@ class SlotPool:
         if self._ring is not None:
             self._ring.check_whole()
 
-    def store(self, records: NDArray[np.void], columns: Mapping[str, NDArray]) -> NDArray[np.void]:
+    def store(self, records: Records, columns: Mapping[str, NDArray]) -> Records:
         """Copies `columns` ([n, ...] by field) to free slots, of which there must be n; the records [n] as they lie
         there."""
         ring, at = self.ring, 0

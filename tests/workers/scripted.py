@@ -18,7 +18,7 @@ from protocol.config.run import IQN, PPO, PolicyConfig
 from protocol.errors import WireError
 from protocol.experience.layout import Layout, common_layout, segment_layout
 from protocol.experience.receiver import Arrival
-from protocol.experience.ring_buffer import Ring
+from protocol.experience.ring_buffer import Records, Ring
 from protocol.experience.shared_obs import SharedObs, SharedObsWriter
 from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
@@ -80,7 +80,7 @@ class Sender:
 
     def __init__(self, layout: Layout, block: int, blocks: int) -> None:
         self.ring = Ring.create(None, layout, block * blocks)
-        self.finished: list[NDArray[np.void]] = []
+        self.finished: list[Records] = []
         self._block, self._blocks, self._taken, self._number = block, blocks, 0, 1
 
     def take(self, on_wait: Callable[[], None]) -> slice:
@@ -140,7 +140,7 @@ class Source:
     def arrive(
         self,
         ring: Ring,
-        records: NDArray[np.void],
+        records: Records,
         owned: bool = False,
         actor: str = "actor-0",
         common: SharedObs | None = None,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import WireError
 from protocol.experience.ack_publisher import Key
+from protocol.experience.ring_buffer import Records
 from protocol.experience.validation import read_columns, read_records
 from protocol.memory.counters import Counters
 from protocol.memory.shared_obs_store import Lease, SharedObsStore
@@ -39,7 +40,7 @@ class _Parcel:
     """A checked message: how it will be announced; `columns` are views on the frames that brought it."""
 
     header: Segments
-    records: NDArray[np.void]
+    records: Records
     columns: dict[str, NDArray]
     lease: Lease | None
 
@@ -49,7 +50,7 @@ class _Block:
     """How segments are announced, where they lie, and the moments that they refer to."""
 
     header: Segments
-    records: NDArray[np.void]
+    records: Records
     lease: Lease | None
     at: float = 0.0
 

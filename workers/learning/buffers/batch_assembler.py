@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from protocol.experience.layout import Field
 from protocol.experience.receiver import Arrival
-from protocol.experience.ring_buffer import LUMP, RECORD, Place, place_of
+from protocol.experience.ring_buffer import LUMP, RECORD, Place, Records, place_of
 from protocol.experience.validation import observed_rows
 from protocol.weights.version import Version, lag, pack
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch
@@ -65,7 +65,7 @@ class _Assembler(Generic[_Batch]):
         """Where the memory that fills up is what an update reads, its views are made once."""
         self._sent: dict[str, torch.Tensor] | None = None
         """A full batch that is on its way to the device."""
-        self._taken: tuple[NDArray[np.void], list[tuple[str, int]]] | None = None
+        self._taken: tuple[Records, list[tuple[str, int]]] | None = None
         """Records and actors of the batch that was taken, where the next one is assembled meanwhile."""
         self.count = self._judged = 0
         """Segments there are, and how many of them are known to be fit."""
@@ -93,7 +93,7 @@ class _Assembler(Generic[_Batch]):
         """Copies what has arrived until the batch is full; True if it is. `now` is the policy's newest version."""
         raise NotImplementedError
 
-    def _chunks(self) -> Iterator[tuple[Arrival, NDArray[np.void]]]:
+    def _chunks(self) -> Iterator[tuple[Arrival, Records]]:
         """What has arrived, in parts that still fit in, each of which is settled once it was copied; until the batch is
         full of what is fit, or nothing is left."""
         arrivals = self._source.arrivals(self._policy)
@@ -164,7 +164,7 @@ class _Assembler(Generic[_Batch]):
     def _compact(self, n: int, kept: NDArray[np.bool_]) -> None:
         _keep(self._arrays.values(), slice(self.count, self.count + n), kept)
 
-    def _enter(self, arrival: Arrival, records: NDArray[np.void]) -> NDArray[np.int64]:
+    def _enter(self, arrival: Arrival, records: Records) -> NDArray[np.int64]:
         """Notes the segments whose columns were copied; their rows [n]."""
         places = slice(self.count, self.count + len(records))
         valid = self._valid[places]
@@ -317,7 +317,7 @@ class BatchAssembler(_Assembler[SegmentBatch]):
             self._count_lag(records, self._enter(arrival, records), versions, now)
         return self.full
 
-    def _made(self, arrival: Arrival, records: NDArray[np.void], now: Version) -> NDArray[np.void]:
+    def _made(self, arrival: Arrival, records: Records, now: Version) -> Records:
         """Those of segments [n] that weights can have made which are published; the others are received and refused."""
         if not np.count_nonzero(records["version_max"] > self._newest):
             return records
@@ -326,14 +326,14 @@ class BatchAssembler(_Assembler[SegmentBatch]):
         self._counters.add(f"received.{self._policy}", int(unfit.sum()))
         return records[~unfit]
 
-    def _fresh(self, records: NDArray[np.void], now: Version, most: int) -> NDArray[np.void]:
+    def _fresh(self, records: Records, now: Version, most: int) -> Records:
         """Those of segments [n] whose oldest row is at most `most` versions old, or whose newest was made with the
         newest weights in use, by all that has arrived: were these refused too, nothing might ever be accepted again."""
         fresh = (lag(now, records["version_min"]) <= most) | (records["version_max"] >= self._in_use)
         self._counters.add(f"dropped.stale.{self._policy}", len(records) - int(fresh.sum()))
         return records[fresh]
 
-    def _read(self, arrival: Arrival, records: NDArray[np.void], source: Place, to: slice) -> NDArray[np.bool_]:
+    def _read(self, arrival: Arrival, records: Records, source: Place, to: slice) -> NDArray[np.bool_]:
         """Fills places `to` of what is made of several columns; [n]: whether all common observations were there."""
         columns = arrival.ring.columns
         arrays = {name: array[to] for name, array in self._arrays.items()}
@@ -370,7 +370,7 @@ class BatchAssembler(_Assembler[SegmentBatch]):
 
     def _count_lag(
         self,
-        records: NDArray[np.void],
+        records: Records,
         valid: NDArray[np.int64],
         mixed: NDArray[np.uint64] | None,
         now: Version,

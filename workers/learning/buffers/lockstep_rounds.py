@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import TrainingFault, WireError
 from protocol.experience.receiver import Arrival
+from protocol.experience.ring_buffer import Records
 from workers.learning.buffers.lockstep_log import RoundLog
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
@@ -145,5 +146,5 @@ def in_rounds(source: SegmentSource, plan: TrainingPlan, folder: Path | None) ->
     return LockstepRounds(source, plan.name, plan.streams, plan.block, plan.layout.length, log)
 
 
-def _part(arrival: Arrival, records: NDArray[np.void]) -> Arrival:
+def _part(arrival: Arrival, records: Records) -> Arrival:
     return Arrival(arrival.actor, arrival.incarnation, arrival.ring, records, arrival.owned, arrival.common)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import BC, Sampled
 from protocol.experience.layout import Layout
-from protocol.experience.ring_buffer import Ring
+from protocol.experience.ring_buffer import Records, Ring
 from protocol.experience.shared_obs import SharedObs
 from workers.learning.buffers.segment_index import SegmentIndex
 from workers.policies.interface import Interface
@@ -65,7 +65,7 @@ def gather(
     ring: Ring,
     interface: Interface,
     layout: Layout,
-    records: NDArray[np.void],
+    records: Records,
     row: NDArray[np.int64],
     config: Sampled,
     common: SharedObs | None = None,

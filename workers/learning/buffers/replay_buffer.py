@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import Sampled
 from protocol.experience.receiver import Arrival
-from protocol.experience.ring_buffer import RECORD, Ring, place_of
+from protocol.experience.ring_buffer import RECORD, Records, Ring, place_of
 from protocol.weights.version import Version, lag
 from workers.algorithms.common.batches import TransitionBatch
 from workers.learning.buffers.device_transfer import DeviceTransfer
@@ -49,7 +49,7 @@ _NEVER = np.uint64(2**64 - 1)
 """A sequence word that no slot has: its record is never drawn again."""
 
 
-_Whence = tuple[list[tuple[str, int]], NDArray[np.void], NDArray[np.int64], list[int]]
+_Whence = tuple[list[tuple[str, int]], Records, NDArray[np.int64], list[int]]
 """Actors, records, rows and ends before them [b] of a batch."""
 
 
@@ -293,7 +293,7 @@ class ReplayBuffer:
         """Whether anything of `ring` may still be sampled."""
         return self._all.uses(ring)
 
-    def _faults(self, ring: Ring, records: NDArray[np.void], now: Version | None) -> list[Fault]:
+    def _faults(self, ring: Ring, records: Records, now: Version | None) -> list[Fault]:
         """What is wrong with segments [n] of `ring`."""
         place = place_of(records["slot"])
         columns = {name: ring.columns[name][place] for name in self._judged}
@@ -304,7 +304,7 @@ class ReplayBuffer:
             faults += self._check.row_versions(columns["version"][:, rows], records, now)
         return faults
 
-    def _refuse(self, faults: Sequence[Fault], arrival: Arrival, records: NDArray[np.void]) -> NDArray[np.bool_]:
+    def _refuse(self, faults: Sequence[Fault], arrival: Arrival, records: Records) -> NDArray[np.bool_]:
         """[n]: which segments of `arrival` are not admitted."""
         unfit = self._check.refuse(faults, records, [(arrival.actor, arrival.incarnation)] * len(records))
         self._counters.add(f"received.{self._policy}", int(unfit.sum()))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, WireError
 from protocol.experience.layout import Layout
-from protocol.experience.ring_buffer import RECORD, Ring
+from protocol.experience.ring_buffer import RECORD, Records, Ring
 from protocol.experience.validation import ActionCheck, check_final_rows, check_finite, check_rows
 from protocol.spaces import Place
 from workers.learning.buffers.ring_table import RingTable
@@ -40,7 +40,7 @@ class SavedSegments(NamedTuple):
 
     first: int
     """How many were admitted before them, ever."""
-    records: NDArray[np.void]
+    records: Records
     ring: NDArray[np.int32]
     """Numbers of the rings they lay in, from 0 without a gap."""
     actor: NDArray[np.int32]

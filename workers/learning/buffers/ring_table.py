@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.experience.receiver import Arrival
-from protocol.experience.ring_buffer import Ring
+from protocol.experience.ring_buffer import Records, Ring
 from protocol.experience.shared_obs import SharedObs
 
 __all__ = ["RingTable"]
@@ -78,15 +78,13 @@ class RingTable:
         """[n]: whether the slots of rings `number` [n] are a pool's, to be given back."""
         return np.array([self._known[i].pooled for i in number], np.bool_)
 
-    def usable(
-        self, number: NDArray[np.int32], ordinal: NDArray[np.int64], records: NDArray[np.void]
-    ) -> NDArray[np.bool_]:
+    def usable(self, number: NDArray[np.int32], ordinal: NDArray[np.int64], records: Records) -> NDArray[np.bool_]:
         """[n]: whether the slots of `records` [n] were not begun again since they were admitted, and will not be
         written next: a pool's never are."""
         first = [0 if known.pooled else known.blocks - self._kept for known in self._known]
         return self._current(number, records) & (ordinal >= np.array(first)[number])
 
-    def _current(self, number: NDArray[np.int32], records: NDArray[np.void]) -> NDArray[np.bool_]:
+    def _current(self, number: NDArray[np.int32], records: Records) -> NDArray[np.bool_]:
         if len(self._known) == 1:
             return self._known[0].ring.current(records)
         whole = np.empty(len(records), np.bool_)

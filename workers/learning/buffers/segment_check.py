@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import WireError
 from protocol.experience.layout import Layout
+from protocol.experience.ring_buffer import Records
 from protocol.experience.validation import observed_rows
 from protocol.memory.counters import Counters
 from protocol.refusal_log import RefusalLog
@@ -60,7 +61,7 @@ class SegmentCheck:
         self._rows = slice(self._layout.before, self._layout.before + self._layout.length)
         self._log = RefusalLog()
 
-    def numbers(self, columns: Mapping[str, NDArray], records: NDArray[np.void]) -> list[Fault]:
+    def numbers(self, columns: Mapping[str, NDArray], records: Records) -> list[Fault]:
         """What is wrong with the content of segments [n], by `columns` [n, ...], which nobody else may write to.
 
         The sum of the squares of a segment's numbers tells that all are small enough; only where it does not are they
@@ -90,12 +91,12 @@ class SegmentCheck:
 
         return fit
 
-    def versions(self, records: NDArray[np.void], now: Version) -> list[Fault]:
+    def versions(self, records: Records, now: Version) -> list[Fault]:
         """Those of segments [n] that say that they were made by weights beyond `now`, the newest of their policy."""
         future = np.asarray(records["version_max"] > np.uint64(pack(now)))
         return [(_unpublished(now, records["version_max"]), future)] if future.any() else []
 
-    def row_versions(self, versions: NDArray[np.uint64], records: NDArray[np.void], now: Version) -> list[Fault]:
+    def row_versions(self, versions: NDArray[np.uint64], records: Records, now: Version) -> list[Fault]:
         """The same of their rows [n, T], and those whose oldest version is beyond their newest."""
         future = ((versions > np.uint64(pack(now))) & self._valid(records)).any(1)
         reversed_ = records["version_min"] > records["version_max"]
@@ -105,9 +106,7 @@ class SegmentCheck:
         )
         return [(fault, np.asarray(which)) for fault, which in wrong if which.any()]
 
-    def refuse(
-        self, faults: Sequence[Fault], records: NDArray[np.void], actors: Sequence[tuple[str, int]]
-    ) -> NDArray[np.bool_]:
+    def refuse(self, faults: Sequence[Fault], records: Records, actors: Sequence[tuple[str, int]]) -> NDArray[np.bool_]:
         """[n]: which of the segments of `actors` [n] have faults; they are counted as rejected, and the log says whose
         they were."""
         unfit = np.zeros(len(records), np.bool_)
@@ -127,7 +126,7 @@ class SegmentCheck:
         self._counters.add(counter("segments_refused", self._policy), count)
         return unfit
 
-    def _large(self, columns: Mapping[str, NDArray], records: NDArray[np.void]) -> Iterator[Fault]:
+    def _large(self, columns: Mapping[str, NDArray], records: Records) -> Iterator[Fault]:
         for name, column in columns.items():
             if column.dtype.kind != "f" or name.startswith("final_"):
                 continue
@@ -178,7 +177,7 @@ class SegmentCheck:
             if wrong.any():
                 yield fault, np.isin(np.arange(n), segment[wrong])
 
-    def _cut_blindly(self, columns: Mapping[str, NDArray], records: NDArray[np.void]) -> list[Fault]:
+    def _cut_blindly(self, columns: Mapping[str, NDArray], records: Records) -> list[Fault]:
         """Each truncated row needs what was seen last: its value is what is learned from."""
         if "truncated" not in columns or not np.count_nonzero(columns["truncated"][:, self._rows]):
             return []
@@ -188,7 +187,7 @@ class SegmentCheck:
         cut[segment, final_row[segment, entry]] = False
         return [(WireError("segment_last_observation_missing"), np.asarray(cut.any(1)))] if cut.any() else []
 
-    def _valid(self, records: NDArray[np.void]) -> NDArray[np.bool_]:
+    def _valid(self, records: Records) -> NDArray[np.bool_]:
         """[n, T]: rows that are real."""
         return np.asarray(np.arange(self._layout.length) < records["valid"][:, None])
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.experience.receiver import Arrival
-from protocol.experience.ring_buffer import RECORD, Ring
+from protocol.experience.ring_buffer import RECORD, Records, Ring
 from workers.learning.buffers.replay_checkpoint import SavedSegments
 from workers.learning.buffers.ring_table import RingTable
 
@@ -56,7 +56,7 @@ class SegmentIndex:
         """Rows of all records."""
         return int(self.ends[self.tail - 1]) - self.forgotten if self.tail > self.head else 0
 
-    def append(self, records: NDArray[np.void], arrival: Arrival) -> int:
+    def append(self, records: Records, arrival: Arrival) -> int:
         """Adds the segments `records` [n] of `arrival`; returns how many rows they have."""
         n = len(records)
         if n == 0:

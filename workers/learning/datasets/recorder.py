@@ -22,7 +22,7 @@ from protocol.config.run import Run
 from protocol.errors import ConfigurationError, WireError
 from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
-from protocol.experience.ring_buffer import place_of
+from protocol.experience.ring_buffer import Records, place_of
 from protocol.memory.counters import Counters
 from workers.learning.datasets.dataset_manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, DatasetManifest
 from workers.learning.source import SegmentSource
@@ -120,7 +120,7 @@ class SegmentRecorder:
         finally:
             self._thread.shutdown()
 
-    def _note(self, arrival: Arrival, records: NDArray[np.void]) -> None:
+    def _note(self, arrival: Arrival, records: Records) -> None:
         """Copies segments [n] that are whole; those that were overwritten nobody can have."""
         while len(records):
             chunk = records[: self._room - self._count]

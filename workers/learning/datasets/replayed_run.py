@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from protocol.config.run import Replayed, Run
 from protocol.errors import ConfigurationError, WireError
 from protocol.experience.receiver import Arrival
-from protocol.experience.ring_buffer import Ring
+from protocol.experience.ring_buffer import Records, Ring
 from workers.learning.datasets.dataset_manifest import ACTOR, FILES, MANIFEST, read_manifest
 from workers.learning.datasets.reader import SegmentFile, read_segments
 from workers.learning.datasets.update_log import ORDER, read_order
@@ -102,9 +102,7 @@ def _arrivals(parts: list[SegmentFile], plan: TrainingPlan) -> deque[Arrival]:
     return arrivals
 
 
-def _ring(
-    number: int, parts: list[SegmentFile], of: list[NDArray], plan: TrainingPlan
-) -> tuple[Ring, NDArray[np.void]]:
+def _ring(number: int, parts: list[SegmentFile], of: list[NDArray], plan: TrainingPlan) -> tuple[Ring, Records]:
     """A ring with all segments of actor `number`, and their records."""
     chosen = [mine == number for mine in of]
     slots = slice(0, sum(int(mine.sum()) for mine in chosen))
@@ -122,5 +120,5 @@ def _ring(
     return ring, ring.segments(slots)
 
 
-def _part(arrival: Arrival, records: NDArray[np.void]) -> Arrival:
+def _part(arrival: Arrival, records: Records) -> Arrival:
     return Arrival(arrival.actor, arrival.incarnation, arrival.ring, records, arrival.owned, arrival.common)

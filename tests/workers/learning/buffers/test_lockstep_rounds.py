@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from protocol.config.run import PPO
 from protocol.errors import TrainingFault
-from protocol.experience.ring_buffer import Ring
+from protocol.experience.ring_buffer import Records, Ring
 from tests.faults import raises
 from tests.workers import scripted
 from workers.learning.buffers.lockstep_rounds import LockstepRounds
@@ -23,7 +22,7 @@ def ring() -> Ring:
     return scripted.acted(scripted.config(PPO(), LENGTH), 3, copies=BLOCK).ring
 
 
-def records_of(ring: Ring, number: int, first: int = 0, **changes: Any) -> NDArray[np.void]:
+def records_of(ring: Ring, number: int, first: int = 0, **changes: Any) -> Records:
     """Round `number` of the streams from `first` on."""
     records = ring.segments(slice(0, ring.slots))
     records = records[records["stream_sequence"] == number].copy()

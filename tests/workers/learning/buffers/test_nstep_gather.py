@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from protocol.config.run import IQN
-from protocol.experience.ring_buffer import Ring, poison
+from protocol.experience.ring_buffer import Records, Ring, poison
 from tests.workers import scripted
 from workers.learning.buffers.nstep_gather import gather
 
@@ -73,7 +73,7 @@ def test_gather_equals_the_step_by_step_reference_and_reads_no_poison_B4_B5_D5_U
             _equal({name: array[row] for name, array in found.items()}, stream, t, stop, config)
 
 
-def _cut_short(ring: Ring, records: NDArray[np.void], valid: int) -> None:
+def _cut_short(ring: Ring, records: Records, valid: int) -> None:
     last, layout = records[-1:], ring.layout
     last["valid"] = valid
     slot = int(last["slot"][0])
@@ -84,7 +84,7 @@ def _cut_short(ring: Ring, records: NDArray[np.void], valid: int) -> None:
             poison(column[slot, layout.before + valid + spared :])
 
 
-def _spoil_history(ring: Ring, records: NDArray[np.void]) -> None:
+def _spoil_history(ring: Ring, records: Records) -> None:
     """Rows of history that are not valid look like rows of an episode that goes on."""
     for record in records:
         rows = slice(0, ring.layout.before - int(record["before"]))

@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from protocol.config.run import IQN
 from protocol.experience.receiver import Arrival
+from protocol.experience.ring_buffer import Records
 from protocol.memory.counters import Counters
 from protocol.weights.version import Version
 from tests.workers import scripted
@@ -301,7 +301,7 @@ def test_the_capacity_forgets_the_oldest_and_gives_pool_slots_back_B2() -> None:
     assert {t for _ in range(100) for t in steps_of(replay.next_batch(NOW))} == set(range(3 * LENGTH, 5 * LENGTH))
 
 
-def _of_one_row(records: NDArray[np.void]) -> NDArray[np.void]:
+def _of_one_row(records: Records) -> Records:
     short = records.copy()
     short["valid"] = 1
     return short

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import IQN, PPO, parse_run
 from protocol.errors import Timeout
-from protocol.experience.ring_buffer import Ring
+from protocol.experience.ring_buffer import Records, Ring
 from protocol.memory import shared_file
 from protocol.memory.counters import Counters
 from protocol.spaces import World
@@ -199,7 +199,7 @@ def test_in_a_locked_ring_no_slot_is_taken_while_it_is_copied(policy: Any, monke
             real = b.read.intact
             tried: list[str] = []
 
-            def intact(records: NDArray[np.void], b: Bench = b, real: Any = real, tried: list[str] = tried) -> NDArray:
+            def intact(records: Records, b: Bench = b, real: Any = real, tried: list[str] = tried) -> NDArray:
                 try:
                     b.written.begin(slice(0, 8))
                     tried.append("taken")
