@@ -14,6 +14,7 @@ import numpy as np
 from protocol.conformance.probe import Talk
 from protocol.messages.codec import encode
 from protocol.messages.simulator import End, Observe, Ping, Pong
+from protocol.spaces import dtype_of
 
 __all__ = ["InvalidMessage", "wrongs"]
 
@@ -62,7 +63,7 @@ def _observations(talk: Talk) -> Iterator[InvalidMessage]:
     yield one("an observe with a reward too many", "reward", rewards=[1.0, 1.0])
     first = talk.place.observed.leaves[0].space
     if first.dtype.startswith("float") and np.prod(first.shape):
-        nan = np.array(np.nan, np.dtype(first.dtype).newbyteorder("<")).tobytes()
+        nan = np.array(np.nan, dtype_of(first).newbyteorder("<")).tobytes()
         yield one("an observe with a number that is not finite", "value", lambda arrays: [nan + arrays[len(nan) :]])
     message, arrays = talk.observe()
     old = Observe(**{**message.model_dump(), "number": 1})

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from protocol.spaces import Box, Discrete, Leaf, MultiDiscrete, Place, RowFormat, Text
+from protocol.spaces import Box, Discrete, Leaf, MultiDiscrete, Place, RowFormat, Text, dtype_of
 
 __all__ = ["Masks", "drawn", "drawn_masks", "flaw", "forbidden", "mask_flaw", "masks_of", "nbytes", "split"]
 
@@ -102,7 +102,7 @@ def forbidden(place: Place, masks: Masks, row: bytes) -> str:
 
 
 def _dtype(leaf: Leaf) -> np.dtype[np.generic]:
-    return np.dtype(leaf.space.dtype).newbyteorder("<")
+    return dtype_of(leaf.space).newbyteorder("<")
 
 
 def _size(leaf: Leaf) -> int:

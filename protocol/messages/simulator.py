@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from protocol import OLDEST_SCHEMA, SCHEMA
@@ -25,7 +24,7 @@ from protocol.messages.core import (
     Seconds,
     Text,
 )
-from protocol.spaces import Action, Place, RowFormat
+from protocol.spaces import Action, Place, RowFormat, dtype_of
 
 __all__ = [
     "Act",
@@ -228,6 +227,6 @@ def facts_of(place: Place) -> PlaceFacts:
 
 def _columns(record: RowFormat) -> list[Column]:
     return [
-        Column(name=leaf.name, dtype=np.dtype(leaf.space.dtype).newbyteorder("<").str, shape=list(leaf.space.shape))
+        Column(name=leaf.name, dtype=dtype_of(leaf.space).newbyteorder("<").str, shape=list(leaf.space.shape))
         for leaf in record.leaves
     ]

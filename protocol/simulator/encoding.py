@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from protocol.spaces import Agent, Box, Dict, Discrete, Leaf, Place, World, nest, space_of
+from protocol.spaces import Agent, Box, Dict, Discrete, Leaf, Place, World, dtype_of, nest, space_of
 
 __all__ = ["SpaceCodec", "Values"]
 
@@ -69,7 +69,7 @@ class Values:
             return np.frombuffer(frame, self._choice, 1, at)[0], at + self._choice.itemsize
         arrays = {}
         for leaf in self.acted(elements):
-            dtype, count = np.dtype(leaf.space.dtype).newbyteorder("<"), math.prod(leaf.space.shape)
+            dtype, count = dtype_of(leaf.space).newbyteorder("<"), math.prod(leaf.space.shape)
             arrays[leaf.name] = np.frombuffer(frame, dtype, count, at).reshape(leaf.space.shape).copy()
             at += dtype.itemsize * count
         return self.nest(arrays, elements), at
@@ -113,10 +113,10 @@ def _float32_of(leaf: Leaf | None) -> np.dtype[Any] | None:
 def _choice_of(place: Place) -> np.dtype[Any] | None:
     """What an action that is one choice is made of."""
     space = space_of(place.agent.action)
-    return np.dtype(space.dtype).newbyteorder("<") if isinstance(space, Discrete) else None
+    return dtype_of(space).newbyteorder("<") if isinstance(space, Discrete) else None
 
 
 def _bytes(leaf: Leaf, array: Any) -> bytes:
     if isinstance(leaf.space, Box) and array.dtype.kind == "f" and not np.isfinite(array).all():
         raise EnvironmentFault("simulator_value_not_finite", agent=leaf.owner, field=leaf.name)
-    return np.ascontiguousarray(array, np.dtype(leaf.space.dtype).newbyteorder("<")).tobytes()
+    return np.ascontiguousarray(array, dtype_of(leaf.space).newbyteorder("<")).tobytes()

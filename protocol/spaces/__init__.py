@@ -11,7 +11,7 @@ from protocol.spaces.composite import Dict, Element, LeafSpace, Space, Tuple, el
 from protocol.spaces.leaf import Leaf
 from protocol.spaces.model import Label
 from protocol.spaces.policy_map import policy_map, symmetries
-from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text
+from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text, dtype_of
 from protocol.spaces.rewards import Payoffs
 from protocol.spaces.row_format import RowFormat
 from protocol.spaces.tree import (
@@ -52,6 +52,7 @@ __all__ = [
     "Text",
     "Tuple",
     "World",
+    "dtype_of",
     "elements",
     "flatten",
     "nest",

@@ -14,7 +14,7 @@ from protocol.errors import ConfigurationError
 from protocol.spaces.arrays import limits
 from protocol.spaces.composite import Dict, Space, Tuple
 from protocol.spaces.model import fault_of
-from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text
+from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text, dtype_of
 from protocol.spaces.tree import Agent, space_of
 from protocol.spaces.world import World
 
@@ -76,13 +76,13 @@ def to_gymnasium(space: Space) -> gymnasium.Space[Any]:
     match space:
         case Box():
             low, high = _filled(space, space.low, "low"), _filled(space, space.high, "high")
-            return spaces.Box(low, high, space.shape, np.dtype(space.dtype).type)
+            return spaces.Box(low, high, space.shape, dtype_of(space).type)
         case Discrete():
-            return spaces.Discrete(space.n, start=space.start, dtype=np.dtype(space.dtype).type)
+            return spaces.Discrete(space.n, start=space.start, dtype=dtype_of(space).type)
         case MultiDiscrete():
             start = np.broadcast_to(np.array(space.start, space.dtype).ravel(), len(space.nvec))
             nvec = np.array(space.nvec, space.dtype).reshape(space.shape)
-            return spaces.MultiDiscrete(nvec, np.dtype(space.dtype).type, start=start.reshape(space.shape))
+            return spaces.MultiDiscrete(nvec, dtype_of(space).type, start=start.reshape(space.shape))
         case MultiBinary():
             return spaces.MultiBinary(space.shape[0] if len(space.shape) == 1 else space.shape)
         case Text():

@@ -19,7 +19,7 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.arrays import array_of, holds, limits, within
 from protocol.spaces.model import ELEMENTS, Node
 
-__all__ = ["Bounds", "Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text"]
+__all__ = ["Bounds", "Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text", "dtype_of"]
 
 MOST = 65_536
 """Numbers that are given one by one."""
@@ -250,6 +250,11 @@ class Text(Node):
     def decode(self, array: NDArray[Any]) -> str:
         """The text that was encoded."""
         return "".join(self.charset[place - 1] for place in array[array > 0].tolist())
+
+
+def dtype_of(space: Box | Discrete | MultiDiscrete | MultiBinary | Text) -> np.dtype[Any]:
+    """Of its arrays. The name is one of many literals, and a type checker would try numpy's overloads for each."""
+    return np.dtype(str(space.dtype))
 
 
 def _few(shape: tuple[int, ...]) -> None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.spaces.primitive import dtype_of
+
 if TYPE_CHECKING:
     from protocol.spaces.leaf import Leaf
 
@@ -48,7 +50,7 @@ class RowFormat:
     def dtype(self) -> np.dtype[Any]:
         """Of the array."""
         if not self.nested:
-            return np.dtype(self.leaves[0].space.dtype)
+            return dtype_of(self.leaves[0].space)
         return np.dtype([(field_of(leaf), leaf.space.dtype, tuple(leaf.space.shape)) for leaf in self.leaves])
 
     def zeros(self, rows: int) -> NDArray[Any]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from protocol.config.run import AuxiliaryConfig, Run
 from protocol.errors import ConfigurationError
 from protocol.experience.layout import Field, Layout
@@ -115,7 +113,7 @@ def _layout(watched: list[PolicyPlan]) -> Layout:
     """What those who are watched are shown, each row as one vector whatever it was made of: `observation` in every row,
     and the true last ones of truncated episodes in the side table, as in a policy's segments."""
     shown = watched[0].interface.observation_encoding
-    dtype = np.dtype(shown.dtype).newbyteorder("<").str
+    dtype = shown.dtype.newbyteorder("<").str
     length = max(policy.layout.length for policy in watched)
     ends = max(field.shape[0] for policy in watched for field in policy.layout.fields if field.name == "final_row")
     return Layout(

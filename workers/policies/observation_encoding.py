@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
-from protocol.spaces import Box, Leaf, Place
+from protocol.spaces import Box, Leaf, Place, dtype_of
 from protocol.spaces.primitive import Discrete, MultiDiscrete, Text
 
 __all__ = ["EncodedField", "ObservationEncoding"]
@@ -79,7 +79,7 @@ class ObservationEncoding:
         self.is_identity = own and not place.observed.nested and isinstance(leaf.space, Box)
         """Whether the one column `observation` is shown as it is."""
         self.shape: tuple[int, ...] = leaf.space.shape if self.is_identity else (width,)
-        self.dtype = np.dtype(leaf.space.dtype) if self.is_identity else np.dtype(np.float32)
+        self.dtype = dtype_of(leaf.space) if self.is_identity else np.dtype(np.float32)
 
     def encode(self, pick: Pick, lead: tuple[int, ...]) -> NDArray:
         """Rows [*lead, *shape] of what `pick` gives for each column (`common` among them)."""

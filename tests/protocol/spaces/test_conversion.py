@@ -28,6 +28,7 @@ from protocol.spaces import (
     Text,
     Tuple,
     World,
+    dtype_of,
     elements,
     flatten,
     unflatten,
@@ -68,7 +69,7 @@ def test_what_is_sampled_from_a_space_is_in_it_and_comes_back_from_its_leaves(sp
     assert list(arrays) == [leaf.name for leaf in leaves]
     for leaf in leaves:
         array = arrays[leaf.name]
-        assert (array.shape, array.dtype) == (leaf.space.shape, np.dtype(leaf.space.dtype))
+        assert (array.shape, array.dtype) == (leaf.space.shape, dtype_of(leaf.space))
         assert np.array_equal(array, leaf.space.encode(leaf.pick(sample), ""))
     again = unflatten(space, arrays, "observation")
     assert foreign.contains(again)

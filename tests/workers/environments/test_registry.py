@@ -13,6 +13,7 @@ import pytest
 
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.spaces import dtype_of
 from tests.faults import raises
 from tests.tools import ROOT
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
@@ -269,7 +270,7 @@ def test_all_worlds_speak_one_interface() -> None:
             for present in turn.present:
                 space = environment.world.agents[present.agent].observation
                 assert present.observation.shape == (3, *space.shape)
-                assert present.observation.dtype == np.dtype(space.dtype)
+                assert present.observation.dtype == dtype_of(space)
                 assert present.reward.dtype == np.float32
             turn = environment.step([np.zeros(3, np.int64) for _ in turn.present])
             steps += turn.env_steps

@@ -31,6 +31,7 @@ from protocol.spaces import (
     Text,
     Tuple,
     World,
+    dtype_of,
     elements,
     flatten,
     nest,
@@ -319,7 +320,7 @@ def column_of(leaf: Leaf, value: Any, copies: int, where: str) -> NDArray[Any]:
             raise EnvironmentFault("dict_entry_missing", where=where, field=leaf.name, entry=key) from None
     if isinstance(leaf.space, Text):
         return np.stack([leaf.space.encode(text, f"{where}: {leaf.name}") for text in value])
-    dtype, shape = np.dtype(leaf.space.dtype), (copies, *leaf.space.shape)
+    dtype, shape = dtype_of(leaf.space), (copies, *leaf.space.shape)
     try:
         array = np.asarray(value)
     except ValueError:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.spaces import Box, Place, World
+from protocol.spaces import Box, Place, World, dtype_of
 from workers.environments.base import Turn
 from workers.environments.checks.row_checks import range_of
 
@@ -78,7 +78,7 @@ def _bounded(place: Place) -> list[tuple[str, Any, Any]]:
         low, high = range_of(leaf) if isinstance(leaf.space, Box) else (None, None)
         if low is None or high is None:
             continue
-        dtype = np.dtype(leaf.space.dtype)
+        dtype = dtype_of(leaf.space)
         info = np.iinfo(dtype) if dtype.kind in "iu" else None
         if info is None or not (np.all(low <= info.min) and np.all(high >= info.max)):
             least, most = (np.asarray(one, dtype if info is None else None) for one in (low, high))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from protocol.errors import EnvironmentFault
 from protocol.errors.origin import blame, is_users
 from protocol.experience.layout import common_of
-from protocol.spaces import Place
+from protocol.spaces import Place, dtype_of
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
 from workers.environments.checks.closing import close_logged
 from workers.environments.checks.fast_path import FastCheck
@@ -48,7 +48,7 @@ class CheckedEnvironment(Environment):
         self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
         self._glances = [FastCheck(place, inner.copies // inner.groups) for place in inner.world.places]
         common = common_of(inner.world)
-        self._common = None if common is None else (tuple(common.shape), np.dtype(common.dtype))
+        self._common = None if common is None else (tuple(common.shape), dtype_of(common))
         bound = range(inner.groups) if declares_payoffs(inner.world) else ()
         self._fairness = [PayoffCheck(inner.world, inner.copies // inner.groups) for _ in bound]
         """By group, where the world declares payoffs."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, RowFormat, Text
+from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, RowFormat, Text, dtype_of
 
 __all__ = ["ActionRows", "MaskRows", "Mismatch", "RowCheck", "flaw_of_numbers", "flaw_of_shape", "range_of"]
 
@@ -32,7 +32,7 @@ class RowCheck:
         self._record = record
         self._shape, self._dtype = record.shape, record.dtype
         self._leaves = [(leaf.name.partition(".")[2], leaf) for leaf in record.leaves]
-        self._floats = [name for name, leaf in self._leaves if np.dtype(leaf.space.dtype).kind == "f"]
+        self._floats = [name for name, leaf in self._leaves if dtype_of(leaf.space).kind == "f"]
 
     def flaw(self, field: str, got: Any, n: int) -> Mismatch | None:
         """Of rows that are called `field`: another form, or a number that is not finite."""
@@ -53,7 +53,7 @@ class RowCheck:
         found = got.dtype.fields or {}
         if found:
             for name, leaf in self._leaves:
-                kind, shape = np.dtype(leaf.space.dtype), list(leaf.space.shape)
+                kind, shape = dtype_of(leaf.space), list(leaf.space.shape)
                 if name not in found:
                     return Mismatch(f"{field}.{name}", f"{kind}{shape} in each row", "missing")
                 base, inner = found[name][0].base, list(found[name][0].shape)

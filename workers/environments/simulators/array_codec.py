@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.spaces import Action, Box, Dict, Leaf, Place, RowFormat, Text
+from protocol.spaces import Action, Box, Dict, Leaf, Place, RowFormat, Text, dtype_of
 from workers.environments.checks.row_checks import MaskRows, range_of
 from workers.environments.simulators.session import GuestFault
 
@@ -124,7 +124,7 @@ def _check(leaf: Leaf) -> Check | None:
         if space.dtype == "bool":
             return lambda part: bool((np.ascontiguousarray(part).view(np.uint8) <= 1).all())
         # one NaN or infinity makes the product NaN or infinite; one that merely overflowed is looked at in full
-        if np.dtype(space.dtype).kind == "f":
+        if dtype_of(space).kind == "f":
             return lambda part: math.isfinite(np.vdot(part, part)) or bool(np.isfinite(part).all())
         return None
     low, high = range_of(leaf)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig
 from protocol.experience.layout import common_of
-from protocol.spaces import Place, World
+from protocol.spaces import Place, World, dtype_of
 
 __all__ = ["ENTRY", "OUTCOME", "PRESENT", "Columns", "Partition", "SharedTurns"]
 
@@ -125,7 +125,7 @@ def _places(world: World, division: Partition) -> Iterator[tuple[np.dtype, tuple
         (np.dtype(np.int64), (division.groups, division.processes, sheet))
     ]
     box = common_of(world)
-    common = (np.dtype(box.dtype), tuple(box.shape)) if box else _NOTHING
+    common = (dtype_of(box), tuple(box.shape)) if box else _NOTHING
     arrays.append((common[0], (division.groups, division.rows, *common[1])))
     for place in world.places:
         arrays += [(dtype, (division.groups, *shape)) for dtype, shape in _fields(place, division.rows, common)]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from protocol.spaces import Leaf
+from protocol.spaces import Leaf, dtype_of
 from workers.policies.build import Policy
 from workers.policies.export.export_manifest import ArraySpec
 from workers.policies.export.reference_forward import NetworkOutput, evaluate
@@ -178,7 +178,7 @@ def _values(part: EncodedField) -> tuple[Tensor, Tensor]:
 
 
 def _port(name: str, leaf: Leaf, stacked: tuple[int, ...] = ()) -> ArraySpec:
-    return ArraySpec(name=name, dtype=np.dtype(leaf.space.dtype).str, shape=(*stacked, *leaf.space.shape))
+    return ArraySpec(name=name, dtype=dtype_of(leaf.space).str, shape=(*stacked, *leaf.space.shape))
 
 
 def _told(name: str, column: Tensor) -> ArraySpec:
