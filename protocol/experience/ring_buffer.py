@@ -65,8 +65,8 @@ LUMP = np.dtype((np.void, RECORD.itemsize))
 """A record as a whole: as such numpy copies it several times as fast as field by field."""
 
 Records = Any
-"""An array of RECORD. No type of its fields is known before it runs, and a checker which is told of the array all the
-same tries every overload of numpy at each use: half a minute for the whole."""
+"""An array of RECORD. The types of its fields are not known statically: a type checker that was told only that it is an
+array would try numpy's overloads at every use of a field and learn nothing."""
 
 Place = slice | NDArray[np.int64]
 """An index of slots."""
