@@ -60,7 +60,9 @@ __all__ = ["Learner", "main"]
 log = logging.getLogger(__name__)
 
 _EXPERIENCE, _WEIGHTS, _ACKS = 1, 2, 3
-_DRAIN_QUIET, _DRAIN_LOOK = 0.2, 0.02
+_DRAIN_QUIET = 0.2
+_DRAIN_LOOK = 20
+"""Milliseconds."""
 _LAST_SECONDS = 1.0
 """Of draining, when a signal says so and the run goes on."""
 
@@ -156,8 +158,11 @@ class Learner:
             self._follow_status()
             if drain is None and self._told_to_stop:
                 self._report.state, drain = "draining", self._drain()
+                arrived = True  # what came with the order is followed in one more turn
+            elif drain is not None and not learned:
+                poll(self._receiver.sockets, _DRAIN_LOOK)
             elif not learned:
-                self._wait_for_data(self._run.starvation_sleep if drain is None else _DRAIN_LOOK)
+                self._wait_for_data()
         self._life.vitals.idle()
         self._cohort.finish()
 
@@ -191,11 +196,11 @@ class Learner:
         if not self._rank:
             self._report.metrics.update({f"{member.name}.{k}": v for k, v in member.measured.items()})
 
-    def _wait_for_data(self, seconds: float) -> None:
-        """Sleeps until a message comes, `seconds` at most; data wake it at once."""
+    def _wait_for_data(self) -> None:
+        """Sleeps until a message comes, `starvation_sleep` at most; data wake it at once."""
         started = time.monotonic()
         together = any(member.waits_for == "ranks" for member in self._members)
-        poll(self._receiver.sockets, 1 if together else max(1, int(seconds * 1000)))
+        poll(self._receiver.sockets, 1 if together else max(1, int(self._run.starvation_sleep * 1000)))
         waited = time.monotonic() - started
         for member in self._members:
             if member.done:

@@ -81,8 +81,8 @@ def resend_predecessor(
             )
             continue
         settled = _settled(context, route, before, seconds, on_wait)
-        blocks = _blocks(ring, settled or 0, layout, block)
         try:
+            blocks = _blocks(ring, settled or 0, layout, block)
             moments = None if common is None else _moments(before, common, ring, blocks, block)
         except RookeryError as fault:
             log.warning(

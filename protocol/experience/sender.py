@@ -165,6 +165,7 @@ class ExperienceSender:
         unacknowledged is announced again."""
         if self._route is not None and _way(self._route) == _way(route) and self._inline == inline:
             return
+        self._check_whole()
         self.disconnect()
         self._route, self._inline = route, inline
         self._held.travel(inline)

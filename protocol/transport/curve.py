@@ -15,6 +15,7 @@ import stat
 import struct
 import tempfile
 import threading
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,6 +42,8 @@ RIGHTS: dict[str, frozenset[str]] = {
 the learner's (or a relay's) is ever listened to."""
 _ZAP = "inproc://zeromq.zap.01"
 """Where ZeroMQ asks, by RFC 27."""
+_READ_AGAIN = 1.0
+"""Seconds after which keys are read again although their files are the same: one may not have been readable."""
 _Z85_KEY, _RAW_KEY = 40, 32
 _OWN, _RENEWABLE = "run-keys", ("simulator",)
 """Where a run's own keys lie in its folder, and those of which its processes, which read them once, need no new one."""
@@ -95,11 +98,14 @@ class Keys:
             raise ConfigurationError("connect_string_malformed") from None
         return cls("simulator", public, secret, {"actor": server, "simulator": public})
 
-    def files(self) -> list[tuple[str, int, int, int]]:
-        """What is another once a key is, and is had much sooner than the keys."""
-        with suppress(OSError), os.scandir(self.folder or "") as found:  # one may go meanwhile
-            return [(one.name, one.stat().st_ino, one.stat().st_ctime_ns, one.stat().st_size) for one in found]
-        return []
+    def files(self) -> dict[str, tuple[int, int, int]]:
+        """By role, what is another once its key is, and is had much sooner than the key."""
+        found = {}
+        for role in ROLES if self.folder is not None else ():
+            with suppress(OSError):  # it has none
+                one = os.stat(f"{self.folder}/{role}.public")
+                found[role] = one.st_ino, one.st_ctime_ns, one.st_size
+        return found
 
     def known_now(self, before: Mapping[str, bytes], refusals: RefusalLog) -> Mapping[str, bytes]:
         """By role, as the folder says now: who has no file is known no more, who has one that cannot be read, or is
@@ -176,6 +182,7 @@ class _Authenticator(threading.Thread):
         super().__init__(name="authenticator", daemon=True)
         self._keys, self._refusals, self._known = keys, refusals, keys.known
         self._files: object = None
+        self._read_at = 0.0
         self._questions, self._end = context.socket(zmq.REP), context.socket(zmq.REQ)
         self._questions.bind(_ZAP)
         self._end.connect(_ZAP)
@@ -195,9 +202,10 @@ class _Authenticator(threading.Thread):
     def _answer(self, version: bytes, request: bytes, domain: bytes, host: bytes, *shown: bytes) -> list[bytes]:
         """To one question. Whose key is refused is told nothing: after a 400 ZeroMQ never comes again, after a 300 it
         does when the handshake's time has ended."""
-        files = self._keys.files()
-        if files != self._files:
-            self._files, self._known = files, self._keys.known_now(self._known, self._refusals)
+        files, now = self._keys.files(), time.monotonic()
+        if files != self._files or now > self._read_at + _READ_AGAIN:
+            self._files, self._read_at = files, now
+            self._known = self._keys.known_now(self._known, self._refusals)
         key, port = z85.encode(shown[-1]), domain.decode()
         role = next((role for role, known in self._known.items() if known == key), "")
         if role in RIGHTS.get(port, ()):

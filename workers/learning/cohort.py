@@ -108,7 +108,8 @@ class Cohort:
         return ready
 
     def _update_group(self, group: _Group) -> list[tuple[PolicyLearner, Outcome]]:
-        """One update of each of the group's members that have a batch, and what became of it."""
+        """One update of each of the group's members that have a batch, and what became of it: nothing where the batch
+        was refused."""
         started, ready = time.monotonic(), group.take()
         given: list[tuple[PolicyLearner, Given]] = []
         for member in ready:
@@ -116,10 +117,10 @@ class Cohort:
                 batch = member.checked_batch()
                 if batch is not None and not isinstance(batch, ObservationBatch):  # auxiliaries are of no kind
                     given.append((member, batch))
-        outcomes = group.update(given)
+        outcomes = dict(zip([member for member, _ in given], group.update(given), strict=True))
         for member in ready:
             self._counters.add(f"busy.{member.name}", (time.monotonic() - started) / len(ready))
-        return [(member, outcome) for (member, _), outcome in zip(given, outcomes, strict=True)]
+        return [(member, outcomes.get(member, {})) for member in ready]
 
     def _start_again(self, member: PolicyLearner, fault: TrainingFault) -> None:
         """As if the member's process had been started again; raises `fault` when it was too often."""

@@ -210,19 +210,16 @@ class PolicyLearner:
     def learn(self, outcome: Outcome | None = None) -> bool:
         """Takes in what has arrived and makes at most one update; False if there was too little data for one. Of an
         update that was computed together with others, of what `take` took and `checked_batch` gave, it is told the
-        `outcome`."""
-        if outcome is not None:
-            self.finish_update(outcome)
-            return True
-        if not self.take():
+        `outcome`, which is empty where no batch was given."""
+        if outcome is None and not self.take():
             return False
         started = time.monotonic()
-        batch = self.checked_batch()
-        if batch is not None:
+        if outcome is None and (batch := self.checked_batch()) is not None:
             try:
                 outcome = self.update.update(batch, self.progress)  # type: ignore[arg-type] # made for this mode
             except TrainingFault as fault:
                 outcome = fault
+        if outcome is not None and self._batch is not None:
             self.finish_update(outcome)
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
@@ -292,6 +289,7 @@ class PolicyLearner:
     def publish(self) -> None:
         """The present weights become the next version. If they are not finite the last ones stay; TrainingFault when
         that goes on."""
+        started = time.monotonic()
         if not self._finite():
             self._withhold()
             return
@@ -300,6 +298,7 @@ class PolicyLearner:
         self._publish(self.name, self.published.source(), self.version)
         self._published_step = self.update.train_steps
         self._counters.set(f"version.{self.name}", self.version.version)
+        self._counters.add(f"busy.{self.name}", time.monotonic() - started)
 
     def _withhold(self) -> None:
         self._withheld += 1

@@ -18,7 +18,7 @@ from protocol.experience.ack_publisher import ack_topic
 from protocol.experience.flow_control import Block
 from protocol.experience.layout import Field, Layout
 from protocol.experience.receipt_log import ReceiptLog
-from protocol.experience.ring_buffer import FINISHED, RECORD, WRITING, Ring
+from protocol.experience.ring_buffer import FINISHED, FREE, RECORD, WRITING, Ring
 from protocol.experience.validation import ActionCheck
 from protocol.memory.shared_file import files
 from protocol.messages.codec import encode
@@ -419,6 +419,28 @@ def test_what_a_dead_actor_left_is_checked_like_everything_else(memory_dir: Path
         assert learner.use() == 0
         assert learner.counters["recovered"] == 0
         assert learner.counters["quarantined_messages"] == 1
+
+
+@PATHS
+def test_slots_without_a_row_are_no_segments_and_a_block_of_them_is_free_again(memory_dir: Path, inline: bool) -> None:
+    learner, actor = Learner(), Actor(memory_dir / RING)
+    with closing(learner, actor):
+        actor.sender.route(learner.route, inline)
+        table = actor.ring.table
+        for name, value in content(LAYOUT, 1).items():
+            actor.ring.columns[name][:] = value
+        for valid in (np.zeros(BLOCK, np.int64), 0):
+            slots = actor.sender.take(lambda: None)
+            assert (table["state"][slots] == WRITING).all()
+            actor.sender.finish(slots, valid, 0)
+            assert (table["state"] == FREE).all()
+        for valid in (np.array([0, 3]), np.array([2, 0])):
+            slots = actor.sender.take(lambda: None)
+            actor.sender.finish(slots, valid, 0)
+            assert (table["state"][slots] == np.where(valid > 0, FINISHED, FREE)).all()
+        actor.write()
+        _deliver(learner, actor)
+        assert _numbers(learner) == [1, 2, 3, 4]
 
 
 def test_no_credit_makes_a_blocking_actor_wait_audibly_and_interruptibly(memory_dir: Path) -> None:

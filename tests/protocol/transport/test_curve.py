@@ -252,8 +252,11 @@ def test_a_stranger_and_a_peer_without_keys_do_not_get_in(guarded, context, fold
 def test_a_revoked_key_opens_nothing_more_and_its_successor_does(context, tmp_path):
     """In a learner that lives on; other roles' keys are as good as before, and each refusal is counted."""
     new_keys(tmp_path / "keys")
+    (tmp_path / "keys" / ".#actor.public").symlink_to("somebody.edits.it")
     guarded = CurveContext.make(Keys.load(tmp_path / "keys", "learner"))
     try:
+        first = Keys.load(tmp_path / "keys", "actor")
+        assert says(guarded, context, "experience", lambda client: first.join(client, "learner"), 10_000) == "actor"
         copied, other = (Keys.load(tmp_path / "keys", role) for role in ("actor", "relay"))
         written = revoke(tmp_path / "keys", "actor")
         assert [stat.S_IMODE(path.stat().st_mode) for path in written] == [0o644, 0o600]

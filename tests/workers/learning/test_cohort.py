@@ -195,3 +195,20 @@ def test_the_loop_beats_before_the_update_of_each_member_as_all_of_them_may_take
     company = Company(3)
     company.step()
     assert company.heartbeats == 3
+
+
+def test_a_batch_of_a_stack_that_is_refused_is_a_turn_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    company = Company(2, stack="all")
+    first, second = company.benches
+    first.feed(2)
+    second.feed(2)
+
+    def refuse(_: object) -> None:
+        raise TrainingFault("shape_differs_from_layout", field="reward", value=[1], expected=[2])
+
+    monkeypatch.setattr(first.member._health, "check", refuse)
+    while not (done := company.step()):
+        pass
+    assert done == [first.member, second.member]
+    assert first.counters["rejected.one"] == COPIES
+    assert [first.member.update.train_steps, second.member.update.train_steps] == [0, 2]

@@ -78,7 +78,7 @@ def test_data_wake_a_starved_learner_at_once_E7() -> None:
 
         timer = threading.Timer(0.1, send)
         timer.start()
-        learner._wait_for_data(run.starvation_sleep)
+        learner._wait_for_data()
         delays.append(time.monotonic() - sent[0])
         timer.join()
         learner._receiver.receive()

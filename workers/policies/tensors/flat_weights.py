@@ -46,6 +46,9 @@ class FlatWeights:
         self._trainable = trainable
         self._side: torch.cuda.Stream | None = None
 
+    def __deepcopy__(self, _: object) -> None:
+        """A copy of the module lies elsewhere, until `flatten_` makes it flat."""
+
     @property
     def nbytes(self) -> int:
         """Bytes of the whole, padding included."""

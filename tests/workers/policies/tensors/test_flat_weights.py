@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -167,3 +168,12 @@ def test_half_precision_is_rounded_as_torch_rounds_it() -> None:
     expected = torch.from_numpy(bits.view(np.float32).copy()).bfloat16().float()
     assert torch.equal(back.isnan(), expected.isnan())
     assert torch.equal(back[~back.isnan()], expected[~expected.isnan()])
+
+
+def test_a_copy_of_a_module_is_flat_by_itself() -> None:
+    policy = make(PPO())
+    weights = flatten_(policy)
+    copied = copy.deepcopy(policy)
+    theirs = flatten_(copied)
+    assert theirs.storage.data_ptr() != weights.storage.data_ptr()
+    assert theirs.bytes_view().tobytes() == weights.bytes_view().tobytes()
