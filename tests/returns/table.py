@@ -51,11 +51,11 @@ def read() -> list[dict[str, Any]]:
 
 
 def table() -> str:
-    """All that is known, in Markdown."""
-    lines = {line["name"]: line for line in read()}
+    """All that is known of the cells as they are now, in Markdown; not what was measured with other defaults."""
+    lines = {(line["name"], line["digest"]): line for line in read()}
     wanted = pairs()
     rows = [row for pair in wanted for form in pair.forms if (row := _row(pair, form, lines))]
-    missing = sum(cell.name not in lines for pair in wanted for cell in pair.cells())
+    missing = sum((cell.name, cell.digest) not in lines for pair in wanted for cell in pair.cells())
     found = {pair.published["found"] for pair in wanted if pair.published}
     sources = "".join(f"* {where}\n" for where in sorted(found | {pair.source for pair in wanted}))
     return f"{_HEAD}{''.join(rows)}\n{missing} cells are still to be measured. Sources:\n\n{sources}"
@@ -66,12 +66,13 @@ def way(values: Iterable[float], random: float, reference: float) -> list[float]
     return [(value - random) / (reference - random) for value in values]
 
 
-def _row(pair: Pair, form: str, lines: Mapping[str, Mapping[str, Any]]) -> str:
+def _row(pair: Pair, form: str, lines: Mapping[tuple[str, str], Mapping[str, Any]]) -> str:
     """Of one pair in one form; nothing where no seed was measured."""
-    known = [lines[cell.name] for cell in pair.cells() if cell.form == form and cell.name in lines]
+    names = [(cell.name, cell.digest) for cell in pair.cells() if cell.form == form]
+    known = [lines[name] for name in names if name in lines]
     if not known:
         return ""
-    chance = lines[pair.task.random]["exploitability" if pair.by == "exploitability" else "return"]
+    chance = lines[pair.task.random, pair.task.digest]["exploitability" if pair.by == "exploitability" else "return"]
     gone = way([line[pair.by] for line in known], chance, pair.reference)
     sure = interval(np.array(gone))
     high = float(sure.high) if len(gone) > 1 else gone[0]
