@@ -111,14 +111,12 @@ class Snapshot:
 
 
 def _processes(before: frozenset[int], mark: str) -> Iterator[psutil.Process]:
-    new = [number for number in psutil.pids() if number not in before]
-    children = {child.pid for child in psutil.Process().children(recursive=True)} if new else set()
-    for number in new:
+    for number in [number for number in psutil.pids() if number not in before]:
         with suppress(psutil.Error, OSError):
             process = psutil.Process(number)
             if process.status() == psutil.STATUS_ZOMBIE or "multiprocessing.resource_tracker" in _command(process):
                 continue
-            if number in children or _marked(process, mark):
+            if _marked(process, mark) or os.getpid() in [parent.pid for parent in process.parents()]:
                 yield process
 
 

@@ -12,6 +12,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 __all__ = ["REQUIREMENTS", "main", "numbers", "scan"]
@@ -168,6 +169,7 @@ def numbers(text: str) -> set[str]:
     return found & REQUIREMENTS.keys()
 
 
+@cache
 def scan(folder: Path) -> dict[str, list[str]]:
     """Requirement -> the tests (`file::function`) that name it."""
     covered: dict[str, list[str]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from protocol.config.run import parse_run
 from protocol.experience.ring_buffer import Ring
@@ -13,6 +14,7 @@ from workers.tools.bench.actor_loop import ActorLoop
 SETTINGS = {"many": 3, "observation": 8, "actions": 4, "episode_steps": 10, "desynchronize": True}
 
 
+@pytest.mark.slow
 def test_K1_K4_every_agent_of_a_herd_fills_a_segment_of_one_collection_within_six_gibibytes() -> None:
     """2720 copies of 3 in two groups: 4080 agents a turn, and 128 turns (and one a group to close them) fill 8160."""
     figures = many_agents()

@@ -10,9 +10,8 @@ from launch.config_loader import preset_names
 from tests.flows.sequence import sequence
 
 
-@pytest.mark.parametrize("preset", ["cartpole", "treasure-hunt"])
-def test_a_run_is_interrupted_gone_on_with_evaluated_watched_and_exported(tmp_path: Path, preset: str) -> None:
-    sequence(preset, tmp_path, 5_000, "environment.copies=4")
+def test_a_run_is_interrupted_gone_on_with_evaluated_watched_and_exported(tmp_path: Path) -> None:
+    sequence("treasure-hunt", tmp_path, 5_000, "environment.copies=4")
 
 
 @pytest.mark.slow

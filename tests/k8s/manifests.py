@@ -37,7 +37,7 @@ def build(overlay: Path) -> list[Document]:
     """The documents that `kubectl apply -k` would send."""
     made = subprocess.run([_kubectl(), "kustomize", str(overlay)], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
-    return [document for document in yaml.safe_load_all(made.stdout) if document]
+    return [document for document in yaml.load_all(made.stdout, yaml.CSafeLoader) if document]
 
 
 @cache

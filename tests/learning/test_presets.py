@@ -63,12 +63,14 @@ def finished(preset: str, folder: Path) -> tuple[list[dict[str, Any]], list[floa
     return runs, [greedy_returns(folder / str(seed))["agent"] for seed in SEEDS]
 
 
+@pytest.mark.slow
 def test_treasure_hunt_by_ppo_soon_leaves_random_behind(run_dir: Path, trial: Trial) -> None:
     """E10: both policies learn, each in a learner of its own."""
     summary = train("treasure-hunt", run_dir, trial.seed, steps=trial.steps(1_200_000), set=trial.keys)
     trial.reaches(min(way_to_scripted(summary)), 0.25)
 
 
+@pytest.mark.slow
 def test_treasure_hunt_by_iqn_soon_leaves_random_behind(run_dir: Path, trial: Trial) -> None:
     """E10 for the replay mode."""
     summary = train("treasure-hunt-iqn", run_dir, trial.seed, steps=trial.steps(150_000), set=trial.keys)
