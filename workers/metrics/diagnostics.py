@@ -51,240 +51,170 @@ class Diagnostic:
     remedy: str
 
 
-def _table(*findings: Diagnostic) -> dict[str, Diagnostic]:
-    return {finding.name: finding for finding in findings}
+_FOUND: dict[tuple[str, Literal["note", "fault"]], dict[str, tuple[str, str]]] = {
+    ("data", "fault"): {
+        "not_finite": (
+            "a batch has observations, rewards or other numbers that are not finite",
+            "look at what the world's step returns (the segments are kept in the run's folder under refused/)",
+        ),
+        "observation_zero": (
+            "every observation is all zeros",
+            "look at what the world's reset and step return; where there is nothing to be seen, show the number 1",
+        ),
+        "action_constant": (
+            "the same action in every row, though others were legal",
+            "look at what the actor does with the policy's outputs, at masks and at epsilon or entropy_coefficient",
+        ),
+        "never_a_batch": (
+            "rows came, but never enough of them at once for one update",
+            "give the run more steps, or ask for less: algorithm.segments, batch_size or learning_starts; on replay, "
+            "where segments are short, raise buffer_capacity",
+        ),
+    },
+    ("data", "note"): {
+        "segments_refused": (
+            "segments that nothing can be learned from were refused; the others are trained on",
+            "look in the learner's log which actor sent them, and why (event=segments_refused), and mend that actor",
+        ),
+        "observation_constant": (
+            "every observation is the same",
+            "if that is not how the world is meant, look at what its step returns",
+        ),
+        "privileged_constant": (
+            "what only the critic sees is the same in every row",
+            "look at the world's evaluation-only observations, or leave central_critic out",
+        ),
+        "reward_zero": (
+            "no reward but 0 so far",
+            "if the world's rewards are not that rare, look at what its step returns",
+        ),
+        "limit_before_horizon": (
+            "a time limit cuts episodes off long before gamma stops counting what comes: most of a value is a guess at "
+            "what nobody ever sees, which nothing corrects, and policies learn to please the guess",
+            "lower algorithm.gamma to 1 - 1/steps of an episode or less, or, if the task really ends with its time, "
+            "let the world say terminated and show the time that is left",
+        ),
+        OUTSIDE: (
+            "an observation lies outside the space that the world declares",
+            "correct the bounds, or scale or clip what is seen; the actor's log names field and bounds "
+            "(event=observation_outside)",
+        ),
+        "picture_as_vector": (
+            "an observation holds a picture, and the network takes each of its numbers for an input of its own: it "
+            "sees no shapes, and is slow",
+            "shrink it in a function of your own (environment.id: module:function), or see to numbers instead (Atari: "
+            "environment.settings: {obs_type: ram}); a part of an observation is left out by environment.observe",
+        ),
+        "buffer_smaller": (
+            "replay keeps fewer rows than buffer_capacity asks for, as each actor keeps whole blocks",
+            "lower segment_length, environment.copies or actors, or raise buffer_capacity",
+        ),
+    },
+    ("sharing", "fault"): {
+        "memory_disagrees": (
+            "what lies in memory was not made by the weights that its announcement names: the learner reads other "
+            "memory than the actor writes",
+            "attach both to one file (same run, same ROOKERY_MEMORY, same /dev/shm), or set transport: tcp",
+        ),
+        "batch_repeated": (
+            "one batch after the other has the same bytes",
+            "look whether the actor writes to the memory that the learner reads, and whether what was used is given "
+            "back",
+        ),
+        "nothing_whole": (
+            "segments were announced, but none was there when it was read",
+            "attach both to one file (same run, same ROOKERY_MEMORY), raise credits, or set transport: tcp",
+        ),
+    },
+    ("shape", "fault"): {
+        "wrong_shape": (
+            "a batch has another shape than its layout",
+            "give each row the shape that the space declares; nothing is broadcast or reshaped on the way",
+        ),
+    },
+    ("computation", "fault"): {
+        "not_tensors": (
+            "a batch holds something else than tensors",
+            "convert it with torch.from_numpy, to the learner's device",
+        ),
+        "loss_not_finite": (
+            "finite data gave a loss or gradient that is not finite; the update was skipped",
+            "lower learning_rate, scale rewards and observations down, or set normalize_observation",
+        ),
+    },
+    ("gradient", "fault"): {
+        "gradient_zero": (
+            "the gradient is exactly zero",
+            "look whether the loss depends on the parameters: units that are all off, detached outputs, coefficients "
+            "of 0",
+        ),
+    },
+    ("update", "fault"): {
+        "weights_unmoved": (
+            "the weights do not move although the gradient is not zero",
+            "raise learning_rate, and look whether the optimiser holds the parameters that compute the loss",
+        ),
+        "weights_not_finite": (
+            "the weights are not finite and were not published",
+            "lower learning_rate or max_grad_norm, and scale observations and rewards down",
+        ),
+    },
+    ("learning", "note"): {
+        "exploration_stays": (
+            "by the end of the run most actions will still be random",
+            "let epsilon fall over a part of the run (exploration_fraction, without epsilon_decay), or give it more "
+            "steps",
+        ),
+        "gradient_grew": (
+            "the gradient is a thousand times as steep as in the first batches with a reward",
+            "lower learning_rate or max_grad_norm, and scale rewards down",
+        ),
+        "reward_scale": (
+            "errors are far beyond what the loss can take: values do not get to where rewards are",
+            "scale rewards down, let values be told in units of returns (normalize_return), or raise kappa or "
+            "max_grad_norm",
+        ),
+        "critic_explains_nothing": (
+            "values tell nothing of what is earned (explained variance), and no policy earns more than a random player",
+            "lower learning_rate, raise value_coefficient, or show the critic what rewards depend on (central_critic)",
+        ),
+        "no_better_than_random": (
+            "after half of the run no policy earns more than a random player",
+            "give the run more steps, explore more (epsilon, entropy_coefficient, curiosity), or begin with a smaller "
+            "world, in which chance finds a reward",
+        ),
+        "entropy_collapsed": (
+            "the policy does nearly always the same, and earns no more than a random player",
+            "raise entropy_coefficient, lower learning_rate, or scale rewards down",
+        ),
+        "forgotten": (
+            "most of what had been learned is lost again",
+            "lower learning_rate or let it fall (anneal_learning_rate), and keep more rows (buffer_capacity, "
+            "segments); `--checkpoint best` has what was best",
+        ),
+    },
+    ("learning", "fault"): {
+        "target_never_updated": (
+            "the target network is to be updated after more train steps than the run will make",
+            "lower target_update_freq, raise replay_ratio, or give the run more steps",
+        ),
+        "values_impossible": (
+            "values are far beyond what the rewards seen and gamma allow: the estimate feeds on itself",
+            "update the target network less often (target_update_freq), lower learning_rate, and train less for each "
+            "row (replay_ratio, epochs)",
+        ),
+        "values_at_the_end": (
+            "values, counted from the middle of v_min and v_max, lie at the end of what can be told, and returns "
+            "beyond it",
+            "let v_min and v_max span the discounted returns, or scale rewards",
+        ),
+    },
 
-
-FINDINGS = _table(
-    Diagnostic(
-        "not_finite",
-        "data",
-        "fault",
-        "a batch has observations, rewards or other numbers that are not finite",
-        "look at what the world's step returns (the segments are kept in the run's folder under refused/)",
-    ),
-    Diagnostic(
-        "segments_refused",
-        "data",
-        "note",
-        "segments that nothing can be learned from were refused; the others are trained on",
-        "look in the learner's log which actor sent them, and why (event=segments_refused), and mend that actor",
-    ),
-    Diagnostic(
-        "observation_zero",
-        "data",
-        "fault",
-        "every observation is all zeros",
-        "look at what the world's reset and step return; where there is nothing to be seen, show the number 1",
-    ),
-    Diagnostic(
-        "action_constant",
-        "data",
-        "fault",
-        "the same action in every row, though others were legal",
-        "look at what the actor does with the policy's outputs, at masks and at epsilon or entropy_coefficient",
-    ),
-    Diagnostic(
-        "observation_constant",
-        "data",
-        "note",
-        "every observation is the same",
-        "if that is not how the world is meant, look at what its step returns",
-    ),
-    Diagnostic(
-        "privileged_constant",
-        "data",
-        "note",
-        "what only the critic sees is the same in every row",
-        "look at the world's evaluation-only observations, or leave central_critic out",
-    ),
-    Diagnostic(
-        "reward_zero",
-        "data",
-        "note",
-        "no reward but 0 so far",
-        "if the world's rewards are not that rare, look at what its step returns",
-    ),
-    Diagnostic(
-        "limit_before_horizon",
-        "data",
-        "note",
-        "a time limit cuts episodes off long before gamma stops counting what comes: most of a value is a guess at "
-        "what nobody ever sees, which nothing corrects, and policies learn to please the guess",
-        "lower algorithm.gamma to 1 - 1/steps of an episode or less, or, if the task really ends with its time, let "
-        "the world say terminated and show the time that is left",
-    ),
-    Diagnostic(
-        OUTSIDE,
-        "data",
-        "note",
-        "an observation lies outside the space that the world declares",
-        "correct the bounds, or scale or clip what is seen; the actor's log names field and bounds "
-        "(event=observation_outside)",
-    ),
-    Diagnostic(
-        "picture_as_vector",
-        "data",
-        "note",
-        "an observation holds a picture, and the network takes each of its numbers for an input of its own: it sees no "
-        "shapes, and is slow",
-        "shrink it in a function of your own (environment.id: module:function), or see to numbers instead (Atari: "
-        "environment.settings: {obs_type: ram}); a part of an observation is left out by environment.observe",
-    ),
-    Diagnostic(
-        "never_a_batch",
-        "data",
-        "fault",
-        "rows came, but never enough of them at once for one update",
-        "give the run more steps, or ask for less: algorithm.segments, batch_size or learning_starts; on replay, where "
-        "segments are short, raise buffer_capacity",
-    ),
-    Diagnostic(
-        "buffer_smaller",
-        "data",
-        "note",
-        "replay keeps fewer rows than buffer_capacity asks for, as each actor keeps whole blocks",
-        "lower segment_length, environment.copies or actors, or raise buffer_capacity",
-    ),
-    Diagnostic(
-        "memory_disagrees",
-        "sharing",
-        "fault",
-        "what lies in memory was not made by the weights that its announcement names: the learner reads other memory "
-        "than the actor writes",
-        "attach both to one file (same run, same ROOKERY_MEMORY, same /dev/shm), or set transport: tcp",
-    ),
-    Diagnostic(
-        "batch_repeated",
-        "sharing",
-        "fault",
-        "one batch after the other has the same bytes",
-        "look whether the actor writes to the memory that the learner reads, and whether what was used is given back",
-    ),
-    Diagnostic(
-        "nothing_whole",
-        "sharing",
-        "fault",
-        "segments were announced, but none was there when it was read",
-        "attach both to one file (same run, same ROOKERY_MEMORY), raise credits, or set transport: tcp",
-    ),
-    Diagnostic(
-        "wrong_shape",
-        "shape",
-        "fault",
-        "a batch has another shape than its layout",
-        "give each row the shape that the space declares; nothing is broadcast or reshaped on the way",
-    ),
-    Diagnostic(
-        "not_tensors",
-        "computation",
-        "fault",
-        "a batch holds something else than tensors",
-        "convert it with torch.from_numpy, to the learner's device",
-    ),
-    Diagnostic(
-        "loss_not_finite",
-        "computation",
-        "fault",
-        "finite data gave a loss or gradient that is not finite; the update was skipped",
-        "lower learning_rate, scale rewards and observations down, or set normalize_observation",
-    ),
-    Diagnostic(
-        "gradient_zero",
-        "gradient",
-        "fault",
-        "the gradient is exactly zero",
-        "look whether the loss depends on the parameters: units that are all off, detached outputs, coefficients of 0",
-    ),
-    Diagnostic(
-        "weights_unmoved",
-        "update",
-        "fault",
-        "the weights do not move although the gradient is not zero",
-        "raise learning_rate, and look whether the optimiser holds the parameters that compute the loss",
-    ),
-    Diagnostic(
-        "weights_not_finite",
-        "update",
-        "fault",
-        "the weights are not finite and were not published",
-        "lower learning_rate or max_grad_norm, and scale observations and rewards down",
-    ),
-    Diagnostic(
-        "exploration_stays",
-        "learning",
-        "note",
-        "by the end of the run most actions will still be random",
-        "let epsilon fall over a part of the run (exploration_fraction, without epsilon_decay), or give it more steps",
-    ),
-    Diagnostic(
-        "target_never_updated",
-        "learning",
-        "fault",
-        "the target network is to be updated after more train steps than the run will make",
-        "lower target_update_freq, raise replay_ratio, or give the run more steps",
-    ),
-    Diagnostic(
-        "values_impossible",
-        "learning",
-        "fault",
-        "values are far beyond what the rewards seen and gamma allow: the estimate feeds on itself",
-        "update the target network less often (target_update_freq), lower learning_rate, and train less for each row "
-        "(replay_ratio, epochs)",
-    ),
-    Diagnostic(
-        "values_at_the_end",
-        "learning",
-        "fault",
-        "values, counted from the middle of v_min and v_max, lie at the end of what can be told, and returns beyond it",
-        "let v_min and v_max span the discounted returns, or scale rewards",
-    ),
-    Diagnostic(
-        "gradient_grew",
-        "learning",
-        "note",
-        "the gradient is a thousand times as steep as in the first batches with a reward",
-        "lower learning_rate or max_grad_norm, and scale rewards down",
-    ),
-    Diagnostic(
-        "reward_scale",
-        "learning",
-        "note",
-        "errors are far beyond what the loss can take: values do not get to where rewards are",
-        "scale rewards down, let values be told in units of returns (normalize_return), or raise kappa or "
-        "max_grad_norm",
-    ),
-    Diagnostic(
-        "critic_explains_nothing",
-        "learning",
-        "note",
-        "values tell nothing of what is earned (explained variance), and no policy earns more than a random player",
-        "lower learning_rate, raise value_coefficient, or show the critic what rewards depend on (central_critic)",
-    ),
-    Diagnostic(
-        "no_better_than_random",
-        "learning",
-        "note",
-        "after half of the run no policy earns more than a random player",
-        "give the run more steps, explore more (epsilon, entropy_coefficient, curiosity), or begin with a smaller "
-        "world, in which chance finds a reward",
-    ),
-    Diagnostic(
-        "entropy_collapsed",
-        "learning",
-        "note",
-        "the policy does nearly always the same, and earns no more than a random player",
-        "raise entropy_coefficient, lower learning_rate, or scale rewards down",
-    ),
-    Diagnostic(
-        "forgotten",
-        "learning",
-        "note",
-        "most of what had been learned is lost again",
-        "lower learning_rate or let it fall (anneal_learning_rate), and keep more rows (buffer_capacity, segments); "
-        "`--checkpoint best` has what was best",
-    ),
-)
+}
+"""Layer and level -> finding -> what it says, and its remedy."""
+FINDINGS = {
+    name: Diagnostic(name, *place, *told) for place, found in _FOUND.items() for name, told in found.items()
+}
 BOUNDED = ("values_impossible", "values_at_the_end", "gradient_grew", "reward_scale")
 """Those whose number and bound a learner tells."""
 OF_RUNS = (
