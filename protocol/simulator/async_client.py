@@ -9,11 +9,12 @@ Each has a thread of its own, in which its connection is waited for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from protocol.simulator.client import Simulator
 from protocol.spaces import World
@@ -22,6 +23,18 @@ __all__ = ["AsyncSimulator"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+def _awaited(
+    verb: Callable[Concatenate[Simulator, _P], _T],
+) -> Callable[Concatenate[AsyncSimulator, _P], Coroutine[Any, Any, _T]]:
+    """A verb of `Simulator`, in the thread of its own."""
+
+    @wraps(verb)
+    async def awaited(self: AsyncSimulator, *given: _P.args, **named: _P.kwargs) -> _T:
+        return await self._run(verb, self._sim, *given, **named)
+
+    return awaited
 
 
 class AsyncSimulator:
@@ -53,56 +66,12 @@ class AsyncSimulator:
         """The agents and spaces of the run."""
         return self._sim.world
 
-    async def act(
-        self,
-        observation: Any,
-        reward: float = 0.0,
-        *,
-        mask: Any = None,
-        agent: str = "",
-        elements: Sequence[str] = (),
-        clock: float = 0.0,
-    ) -> Any:
-        """See `Simulator.act`."""
-        given = {"mask": mask, "agent": agent, "elements": elements, "clock": clock}
-        return await self._run(lambda: self._sim.act(observation, reward, **given))
-
-    async def act_all(
-        self,
-        observations: Mapping[str, Any],
-        rewards: Mapping[str, float] | None = None,
-        masks: Mapping[str, Any] | None = None,
-        *,
-        elements: Sequence[str] = (),
-        clock: float = 0.0,
-    ) -> dict[str, Any] | None:
-        """See `Simulator.act_all`."""
-        return await self._run(self._sim.act_all, observations, rewards, masks, elements=elements, clock=clock)
-
-    async def end_episode(
-        self, reward: float = 0.0, *, truncated: bool = False, observation: Any = None, agent: str = ""
-    ) -> None:
-        """See `Simulator.end_episode`."""
-        await self._run(self._sim.end_episode, reward, truncated=truncated, observation=observation, agent=agent)
-
-    async def end_all(
-        self,
-        rewards: Mapping[str, float],
-        *,
-        truncated: bool = False,
-        observations: Mapping[str, Any] | None = None,
-        over: bool = True,
-    ) -> None:
-        """See `Simulator.end_all`."""
-        await self._run(self._sim.end_all, rewards, truncated=truncated, observations=observations, over=over)
-
-    async def begin(self) -> int:
-        """See `Simulator.begin`."""
-        return await self._run(self._sim.begin)
-
-    async def ping(self) -> str:
-        """See `Simulator.ping`."""
-        return await self._run(self._sim.ping)
+    act = _awaited(Simulator.act)
+    act_all = _awaited(Simulator.act_all)
+    end_episode = _awaited(Simulator.end_episode)
+    end_all = _awaited(Simulator.end_all)
+    begin = _awaited(Simulator.begin)
+    ping = _awaited(Simulator.ping)
 
     async def _run(self, verb: Callable[_P, _T], *given: _P.args, **named: _P.kwargs) -> _T:
         loop = asyncio.get_running_loop()
