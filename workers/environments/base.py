@@ -32,6 +32,7 @@ __all__ = [
     "Rows",
     "Told",
     "Turn",
+    "WrappedEnvironment",
     "select_rows",
     "with_rows",
 ]
@@ -220,3 +221,52 @@ class Environment(ABC):
 
     def close(self) -> None:
         """Frees what the environment holds."""
+
+
+class WrappedEnvironment(Environment):
+    """An environment around `inner`: all that subclasses do not change is as `inner` has it."""
+
+    def __init__(self, inner: Environment) -> None:
+        self._inner = inner
+        self.world = inner.world
+        self.copies, self.groups, self.counters = inner.copies, inner.groups, inner.counters
+
+    def _run(self, verb: str, *arguments: Any) -> Any:
+        """What method `verb` of the environment returns."""
+        return getattr(self._inner, verb)(*arguments)
+
+    def take_episodes(self) -> Episodes:
+        """As the environment's."""
+        return self._run("take_episodes")
+
+    def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
+        """Handed on."""
+        self._run("set_curriculum", curriculum)
+
+    def poll(self) -> None:
+        """Handed on."""
+        self._run("poll")
+
+    def metrics(self) -> dict[str, float]:
+        """As the environment's."""
+        return self._run("metrics")
+
+    def scripted(self) -> Player | None:
+        """As the environment's."""
+        return self._run("scripted")
+
+    def render(self, copy: int = 0) -> str:
+        """As the environment's."""
+        return self._run("render", copy)
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """As the environment's."""
+        return self._run("render_rgb", copy, scale)
+
+    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_] | None:
+        """As the environment's."""
+        return self._run("agent_cells", copy)
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self._run("close")

@@ -6,7 +6,7 @@ the same turns, or an EnvironmentFault.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from protocol.errors import EnvironmentFault
 from protocol.errors.origin import blame, is_users
 from protocol.experience.layout import common_of
 from protocol.spaces import Place, dtype_of
-from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn, WrappedEnvironment
 from workers.environments.checks.closing import close_logged
 from workers.environments.checks.fast_path import FastCheck
 from workers.environments.checks.payoff_check import PayoffCheck, declares_payoffs
@@ -37,13 +37,11 @@ _COPIES, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.b
 _CLOCK = np.dtype(np.float64)
 
 
-class CheckedEnvironment(Environment):
+class CheckedEnvironment(WrappedEnvironment):
     """Passes every turn of `inner` on after checking it; costs a few microseconds an agent."""
 
     def __init__(self, inner: Environment) -> None:
-        self._inner = inner
-        self.world = inner.world
-        self.copies, self.groups, self.counters = inner.copies, inner.groups, inner.counters
+        super().__init__(inner)
         self.has_state, self.wants_preview = inner.has_state, inner.wants_preview
         self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
         self._glances = [FastCheck(place, inner.copies // inner.groups) for place in inner.world.places]
@@ -114,44 +112,6 @@ class CheckedEnvironment(Environment):
             self._check(outcome)
         return outcomes
 
-    def take_episodes(self) -> Episodes:
-        """As the environment's."""
-        episodes: Episodes = self._run("take_episodes")
-        return episodes
-
-    def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
-        """Handed on."""
-        self._run("set_curriculum", curriculum)
-
-    def poll(self) -> None:
-        """As the environment's; EnvironmentFault naming environment and cause if it raises."""
-        self._run("poll")
-
-    def metrics(self) -> dict[str, float]:
-        """As the environment's."""
-        measured: dict[str, float] = self._run("metrics")
-        return measured
-
-    def scripted(self) -> Player | None:
-        """As the environment's."""
-        player: Player | None = self._run("scripted")
-        return player
-
-    def render(self, copy: int = 0) -> str:
-        """As the environment's."""
-        text: str = self._run("render", copy)
-        return text
-
-    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
-        """As the environment's."""
-        picture: NDArray[np.uint8] | None = self._run("render_rgb", copy, scale)
-        return picture
-
-    def agent_cells(self, copy: int = 0) -> NDArray[np.bool_] | None:
-        """As the environment's."""
-        cells: NDArray[np.bool_] | None = self._run("agent_cells", copy)
-        return cells
-
     def close(self) -> None:
         """Closes the environment. What that raises is logged with its place: a run has lost nothing by it."""
         close_logged(self.world.id, self._inner.close)
@@ -200,7 +160,7 @@ class CheckedEnvironment(Environment):
     def _run(self, verb: str, *arguments: Any) -> Any:
         """What method `verb` of the environment returns."""
         try:
-            return getattr(self._inner, verb)(*arguments)
+            return super()._run(verb, *arguments)
         except BaseException as fault:
             self._blame(verb, fault)
             raise

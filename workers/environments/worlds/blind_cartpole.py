@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Agent, Box, World
 from workers.environments.adapters.gymnasium_adapter import from_id
-from workers.environments.base import Turn
-from workers.environments.wrappers.wrapped_environment import WrappedEnvironment
+from workers.environments.base import Turn, WrappedEnvironment
 
 __all__ = ["BlindCartPole"]
 

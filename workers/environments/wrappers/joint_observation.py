@@ -21,9 +21,8 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Dict, MultiBinary, Place, Tuple, World
 from protocol.spaces.row_format import field_of
 from protocol.spaces.tree import space_of
-from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn, WrappedEnvironment
 from workers.environments.wrappers.central_state import CENTRAL, field_name, with_central
-from workers.environments.wrappers.wrapped_environment import WrappedEnvironment
 
 __all__ = ["JointObservation"]
 

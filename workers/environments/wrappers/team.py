@@ -13,12 +13,19 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from protocol.config.environment import Mates
-from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
+from workers.environments.base import (
+    AgentOutcome,
+    AgentTimeStep,
+    Environment,
+    Episodes,
+    Player,
+    Turn,
+    WrappedEnvironment,
+)
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.checks.closing import close_logged
 from workers.environments.wrappers.team_spaces import team_world
 from workers.environments.wrappers.team_turns import TeamTurns
-from workers.environments.wrappers.wrapped_environment import WrappedEnvironment
 
 __all__ = ["TeamEnvironment"]
 
