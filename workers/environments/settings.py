@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["check_grid_size", "parse_settings"]
+__all__ = ["WorldSettings", "parse_settings", "refuse_sequential"]
 
-_Model = TypeVar("_Model", bound=BaseModel)
+class WorldSettings(BaseModel):
+    """What may be set under `environment.settings` of a world; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+_Model = TypeVar("_Model", bound=WorldSettings)
 
 
 def parse_settings(id: str, model: type[_Model], settings: Mapping[str, Any]) -> _Model:
@@ -48,9 +54,14 @@ def parse_settings(id: str, model: type[_Model], settings: Mapping[str, Any]) ->
     )
 
 
-def check_grid_size(agents: int, height: int, width: int) -> None:
-    """ConfigurationError, for a model's validator, if a field of that size in cells, the outer wall included, is
-    too small."""
-    cells = (height - 2) * (width - 2)
-    if agents > cells:
-        raise ConfigurationError("agents_exceed_cells_within_wall", agents=agents, limit=cells, field="agents")
+def refuse_sequential(id: str, turn_mode: str | None) -> None:
+    """ConfigurationError if the agents of the world `id`, which act all at once, are to act one after another."""
+    if turn_mode == "sequential":
+        raise ConfigurationError(
+            "turn_mode_not_supported",
+            value=turn_mode,
+            environment=id,
+            how="all at once",
+            expected="simultaneous",
+            key="environment.turn_mode",
+        )

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from protocol.config.run import EnvironmentConfig, Run
 from protocol.errors import ConfigurationError, WireError
 from protocol.messages.simulator import Fallback
 from protocol.spaces import World, parse_world
 from workers.environments.checks.payoff_check import declares_payoffs
-from workers.environments.settings import parse_settings
+from workers.environments.settings import WorldSettings, parse_settings
 from workers.environments.simulators import EXTERNAL
 
 __all__ = ["SimulatorSettings", "environment_for_actor", "settings_of", "world_of"]
@@ -26,10 +26,8 @@ __all__ = ["SimulatorSettings", "environment_for_actor", "settings_of", "world_o
 _WORLD = "environment.settings.world"
 
 
-class SimulatorSettings(BaseModel):
+class SimulatorSettings(WorldSettings):
     """What may be set."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     world: str | dict[str, Any]
     """The tree of agents and spaces: a file of JSON or YAML, the tree itself, or the id of an environment like which

@@ -9,9 +9,10 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from protocol.errors import ConfigurationError
+from workers.environments.settings import WorldSettings
 
 __all__ = ["CleanupSettings", "beams", "regions"]
 
@@ -19,10 +20,8 @@ _HEADINGS = np.array([[(-1, 0), (0, 1)], [(1, 0), (0, -1)], [(0, -1), (-1, 0)], 
 """(rows, columns) ahead and to the right of an agent that faces up, down, left, right."""
 
 
-class CleanupSettings(BaseModel):
+class CleanupSettings(WorldSettings):
     """What may be set under `environment.settings`; sizes in cells, the outer wall included."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     height: int = Field(default=21, ge=6, le=1_000)
     width: int = Field(default=31, ge=5, le=1_000)

@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import AgentTimeStep, Environment, Turn
-from workers.environments.settings import parse_settings
+from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
 from workers.environments.worlds.base.fixed_length import TurnMode
 
 __all__ = ["LOAD", "Foraging", "ForagingSettings"]
@@ -34,10 +33,8 @@ _Cells = NDArray[np.int64]
 """[n, (row, column)]"""
 
 
-class ForagingSettings(BaseModel):
+class ForagingSettings(WorldSettings):
     """What may be set under `environment.settings`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     size: int = Field(default=8, ge=6, le=1_000)
     """Rows and columns of cells; in a smaller field there may be no room for the second food."""
@@ -58,15 +55,7 @@ class Foraging(Environment):
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
         s = self.settings = parse_settings("foraging", ForagingSettings, settings)
-        if turn_mode == "sequential":
-            raise ConfigurationError(
-                "turn_mode_not_supported",
-                value="sequential",
-                environment="foraging",
-                how="all at once",
-                expected="simultaneous",
-                key="environment.turn_mode",
-            )
+        refuse_sequential("foraging", turn_mode)
         box = Box(shape=(12,), low=-1, high=max(s.size - 1, 4))
         agents = tuple(
             Agent(name=f"agent_{i}", observation=box, action=Discrete(n=len(_MOVES)), action_mask=True)

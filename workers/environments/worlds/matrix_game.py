@@ -11,12 +11,12 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, Payoff, World
 from workers.environments.base import AgentTimeStep, Player
-from workers.environments.settings import parse_settings
+from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 __all__ = ["MatrixGame", "MatrixGameSettings", "payoffs"]
@@ -34,10 +34,8 @@ _MOST = 100_000
 """Numbers in a table of payoffs, at most."""
 
 
-class MatrixGameSettings(BaseModel):
+class MatrixGameSettings(WorldSettings):
     """What may be set under `environment.settings`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     game: Literal["penalty", "climbing", "prisoners_dilemma", "chicken", "stag_hunt", "own"] = "climbing"
     k: float = Field(default=0.0, le=0, allow_inf_nan=False)
@@ -83,15 +81,7 @@ class MatrixGame(FixedLengthWorld):
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
         s = self.settings = parse_settings("matrix_game", MatrixGameSettings, settings)
-        if turn_mode == "sequential":
-            raise ConfigurationError(
-                "turn_mode_not_supported",
-                value="sequential",
-                environment="matrix_game",
-                how="all at once",
-                expected="simultaneous",
-                key="environment.turn_mode",
-            )
+        refuse_sequential("matrix_game", turn_mode)
         self.payoffs = payoffs(s)
         counts = self.payoffs.shape[:-1]
         size = sum(counts) if s.observe == "last" else 1

@@ -12,20 +12,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.environments.base import AgentTimeStep, Player
-from workers.environments.settings import parse_settings
+from workers.environments.settings import WorldSettings, parse_settings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 __all__ = ["MemoryTask", "MemoryTaskSettings"]
 
 
-class MemoryTaskSettings(BaseModel):
+class MemoryTaskSettings(WorldSettings):
     """What may be set under `environment.settings`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     cues: int = Field(default=4, ge=2, le=1_000)
     """Different cues, and as many actions."""

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.environments.base import Player
-from workers.environments.settings import parse_settings
+from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
 from workers.environments.worlds.base.fixed_length import TurnMode
 from workers.environments.worlds.base.plane import PlaneWorld
 from workers.environments.worlds.scripted.rendezvous_player import RendezvousPlayer
@@ -34,10 +33,8 @@ _RING = 0.3
 """How far from the meeting point the places are."""
 
 
-class RendezvousSettings(BaseModel):
+class RendezvousSettings(WorldSettings):
     """What may be set under `environment.settings`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     agents: int = Field(default=3, ge=2, le=8)
     turns: int = Field(default=50, ge=1)
@@ -59,15 +56,7 @@ class Rendezvous(PlaneWorld):
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
         s = self.settings = parse_settings("rendezvous", RendezvousSettings, settings)
-        if turn_mode == "sequential":
-            raise ConfigurationError(
-                "turn_mode_not_supported",
-                value="sequential",
-                environment="rendezvous",
-                how="all at once",
-                expected="simultaneous",
-                key="environment.turn_mode",
-            )
+        refuse_sequential("rendezvous", turn_mode)
         sees, thrust = Box(shape=(4 * s.agents,)), Box(shape=(2,), low=-1, high=1)
         agents = tuple(Agent(name=f"agent_{i}", observation=sees, action=thrust) for i in range(s.agents))
         population = DictPopulation(agents=agents, payoff="cooperative")

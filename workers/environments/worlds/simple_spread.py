@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
 from workers.environments.base import Player
-from workers.environments.settings import parse_settings
+from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
 from workers.environments.worlds.base.fixed_length import TurnMode
 from workers.environments.worlds.base.plane import PlaneWorld
 from workers.environments.worlds.scripted.spread_player import SpreadPlayer
@@ -36,10 +35,8 @@ _MARGIN, _STIFF = 1e-3, 1e2
 """How soft a touch is, and how hard it pushes back."""
 
 
-class SpreadSettings(BaseModel):
+class SpreadSettings(WorldSettings):
     """What may be set under `environment.settings`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     agents: int = Field(default=3, ge=1, le=16)
     turns: int = Field(default=25, ge=1)
@@ -62,15 +59,7 @@ class Spread(PlaneWorld):
 
     def __init__(self, copies: int = 64, turn_mode: TurnMode | None = None, **settings: Any) -> None:
         s = self.settings = parse_settings("spread", SpreadSettings, settings)
-        if turn_mode == "sequential":
-            raise ConfigurationError(
-                "turn_mode_not_supported",
-                value="sequential",
-                environment="spread",
-                how="all at once",
-                expected="simultaneous",
-                key="environment.turn_mode",
-            )
+        refuse_sequential("spread", turn_mode)
         sees, move = Box(shape=(6 * s.agents,)), Discrete(n=len(MOVES))
         agents = tuple(Agent(name=f"agent_{i}", observation=sees, action=move) for i in range(s.agents))
         population = DictPopulation(agents=agents, payoff="general" if s.local_ratio else "cooperative")

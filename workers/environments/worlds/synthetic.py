@@ -14,12 +14,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, Payoff, World
 from workers.environments.base import AgentTimeStep, Environment, Player, Turn
-from workers.environments.settings import parse_settings
+from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
 
 __all__ = ["PERIOD", "SHOWN", "Synthetic", "SyntheticSettings"]
 
@@ -29,10 +29,8 @@ SHOWN = 2
 """Numbers of an observation before the random ones: the last action (0 at first), and the step of the episode."""
 
 
-class SyntheticSettings(BaseModel):
+class SyntheticSettings(WorldSettings):
     """What may be set under `environment.settings`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     agents: int = Field(default=3, ge=1, le=1_000)
     many: int | None = Field(default=None, ge=1, le=1_000_000)
@@ -73,15 +71,7 @@ class Synthetic(Environment):
 
     def __init__(self, copies: int = 64, turn_mode: str | None = None, **settings: Any) -> None:
         s = self.settings = parse_settings("synthetic", SyntheticSettings, settings)
-        if turn_mode == "sequential":
-            raise ConfigurationError(
-                "turn_mode_not_supported",
-                value="sequential",
-                environment="synthetic",
-                how="all at once",
-                expected="simultaneous",
-                key="environment.turn_mode",
-            )
+        refuse_sequential("synthetic", turn_mode)
         self.world, self.copies = _world(s), copies
         self._agents = s.many or s.agents
         self._rows = rows = self._agents * copies

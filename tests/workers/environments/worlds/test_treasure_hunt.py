@@ -33,10 +33,10 @@ def arrange(env: TreasureHunt, rows: list[str]) -> None:
     """Sets all copies of `env` to look like `rows`."""
     margin = env.settings.radius - 1
     for copy in range(env.copies):
-        first = copy * env._plane
+        first = copy * env._ground.plane
         for y, row in enumerate(rows):
             for x, cell in enumerate(row):
-                at = first + (y + margin) * env._stride + x + margin
+                at = first + (y + margin) * env._ground.stride + x + margin
                 env._grid[at] = AGENT if cell.isdigit() else " #*ox".index(cell)
                 if cell.isdigit():
                     env._position[int(cell) - 1, copy] = at
@@ -105,7 +105,7 @@ def test_D1_entities_change_before_the_first_agent_of_a_turn_and_not_between_age
 
 
 def _free_move(env: TreasureHunt, agent: int, copy: int) -> int:
-    met = [env._grid[env._position[agent, copy] + move] for move in env._moves]
+    met = [env._grid[env._position[agent, copy] + move] for move in env._ground.moves]
     return next(i for i, code in enumerate(met) if code not in (WALL, AGENT))
 
 
@@ -170,7 +170,7 @@ def test_the_final_observation_shows_the_old_episode_after_the_last_move(turn_mo
         turn = act(env, RIGHT, LEFT)
         finals = {present.agent: present for present in turn.present}
         assert [float(p.reward[0]) for p in turn.present] == [0, 10]
-    first = env._final[0, 0]
+    first = env._final[0][0]
     assert first[AGENT, 2, 3] == 1, "the other agent has come next to the first"
     assert first[GEM].sum() == 0
     assert finals[1].final_observation is not None
@@ -193,7 +193,7 @@ def test_start_cells_are_uniform() -> None:
     env = TreasureHunt(20_000, height=5, width=6, agents=3, spawn=0.0)
     env.reset(0)
     for agent in range(3):
-        cells = env._position[agent] - env._first
+        cells = env._position[agent] - env._ground.first
         counts = np.unique(cells, return_counts=True)[1]
         assert counts.size == 12
         expected = env.copies / 12
@@ -267,8 +267,9 @@ def test_D3_rewards_and_grids_follow_the_rules_of_a_slow_reference(
                 y, x = places[copy][agent]
                 dy, dx = [(-1, 0), (1, 0), (0, -1), (0, 1)][action[copy]]
                 met = int(grids[copy][y + dy, x + dx])
-                assert env._reward[agent, copy] == VALUES[met]
-                total += float(env._reward[agent, copy])
+                earned = (env._reward if turn.env_steps else env._earned)[agent, copy]
+                assert earned == VALUES[met]
+                total += float(earned)
                 collected += VALUES[met]
                 if met not in (WALL, AGENT):
                     grids[copy][y, x], grids[copy][y + dy, x + dx] = EMPTY, AGENT
@@ -286,7 +287,7 @@ def test_D3_rewards_and_grids_follow_the_rules_of_a_slow_reference(
 
 def _place(env: TreasureHunt, agent: int, copy: int) -> tuple[int, int]:
     margin = env.settings.radius - 1
-    y, x = divmod(int(env._position[agent, copy] - env._first[copy]), env._stride)
+    y, x = divmod(int(env._position[agent, copy] - env._ground.first[copy]), env._ground.stride)
     return y - margin, x - margin
 
 

@@ -60,6 +60,7 @@ class FixedLengthWorld(Environment):
         self._never = np.zeros(copies, np.bool_)
         self._ended = _NONE
         self._observation = [place.observed.zeros(copies) for place in world.places]
+        self._final_common: NDArray | None = None
         self._final = [] if terminates else [np.zeros_like(seen) for seen in self._observation]
 
     def reset(self, seed: int) -> Turn:
@@ -76,7 +77,7 @@ class FixedLengthWorld(Environment):
         self._ended = _NONE
         self._next = 0
         self._world_step()
-        return Turn(self._present())
+        return self._turn()
 
     def step(self, actions: Sequence[NDArray]) -> Turn:
         """Acts for the agents of the last turn. `env_steps` is E with the step that completes a turn, else 0."""
@@ -87,10 +88,10 @@ class FixedLengthWorld(Environment):
             for agent, action in enumerate(actions):
                 self._act(agent, action)
         if self._next:
-            return Turn(self._present())
+            return self._turn()
         self._end_turn()
         self._world_step()
-        return Turn(self._present(), env_steps=self.copies)
+        return self._turn(env_steps=self.copies)
 
     def flush_ends(self) -> tuple[AgentOutcome, ...]:
         """Of an episode that has just ended, what those are owed whose turn comes later."""
@@ -103,6 +104,7 @@ class FixedLengthWorld(Environment):
             if not self._terminates:
                 told.terminated, told.truncated = not_done, done
                 told.final_index, told.final_observation = np.arange(ended.size), self._final[agent][: ended.size]
+                told.final_common = self._final_common
             outcomes.append(told)
             self._reward[agent, ended] = 0
         self._done, self._ended = np.zeros_like(self._done), _NONE  # those that the last turn shows stay as they are
@@ -124,8 +126,12 @@ class FixedLengthWorld(Environment):
         self._ended = ended
         for agent, final in enumerate(self._final):
             self._observe(agent, ended, final)
+        self._final_common = self._common(ended)
         self._left[ended] = self._turns
         self._begin(ended)
+
+    def _turn(self, env_steps: int = 0) -> Turn:
+        return Turn(self._present(), env_steps, common=self._common(slice(None)))
 
     def _present(self) -> tuple[AgentTimeStep, ...]:
         agents = range(len(self.world.agents)) if self.turn_mode == "simultaneous" else (self._next,)
@@ -142,6 +148,7 @@ class FixedLengthWorld(Environment):
             truncated=self._never if self._terminates else self._done,
             final_index=cut,
             final_observation=self._final[agent][: cut.size] if cut.size else None,
+            final_common=self._final_common if cut.size else None,
         )
 
     def _seeded(self) -> None:
@@ -155,6 +162,10 @@ class FixedLengthWorld(Environment):
     def _rewards(self) -> None:
         """Adds to `_earned` [A, E] what the turn as a whole is worth."""
         return
+
+    def _common(self, copies: slice | NDArray[np.int64]) -> NDArray | None:
+        """[n, *shape]: what all agents see in `copies`, where the world has something like that."""
+        return None
 
     @abstractmethod
     def _begin(self, copies: NDArray[np.int64]) -> None:

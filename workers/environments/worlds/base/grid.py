@@ -49,11 +49,10 @@ class Grid:
         chosen = among[np.argsort(generator.random((copies.size, among.size)), axis=1)[:, :count]]
         return np.ascontiguousarray(chosen.T) + self.first[copies]
 
-    def crop(self, grid: NDArray, copy: int) -> NDArray:
-        """[height, width]: a copy of one world's cells out of `grid` [E * plane]."""
-        cells = grid[copy * self.plane : (copy + 1) * self.plane].reshape(-1, self.stride)
-        margin = self._margin
-        return cells[margin : margin + self.height, margin : margin + self.width].copy()
+    def crop(self, grid: NDArray, copies: int | slice | NDArray[np.int64]) -> NDArray:
+        """[n, height, width], of a single copy [height, width]: the cells of `copies` out of `grid` [E * plane]."""
+        rows, columns = (slice(self._margin, self._margin + size) for size in (self.height, self.width))
+        return grid.reshape(self.copies, -1, self.stride)[copies, rows, columns].copy()
 
 
 _BLOCK = 16_384

@@ -32,7 +32,7 @@ def test_with_nothing_in_view_it_keeps_its_heading_until_a_wall_is_ahead() -> No
     for _ in range(90):
         (present,) = env.step([player(present)]).present
         bumps += int((present.reward < 0).sum())
-    columns = env._position[0] - env._first
+    columns = env._position[0] - env._ground.first
     assert len(np.unique(columns)) > 3
     # Three of four directions are walled in here: it may bump while it seeks a way, never while it walks one.
     assert bumps < 64 * 90 / 2
