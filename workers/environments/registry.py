@@ -31,7 +31,7 @@ from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironm
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment, is_gridworld
 from workers.environments.base import Environment
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.checks.closing import close_logged
+from workers.environments.checks.closing import close_logged, closed_on_failure
 from workers.environments.collections import Collection
 from workers.environments.known_ids import gymnasium_names, is_meant, nearest
 from workers.environments.simulators import EXTERNAL
@@ -173,14 +173,11 @@ def single_copy(config: EnvironmentConfig, cut: bool = False) -> CheckedEnvironm
     """One copy of the world of `config`, to learn from what it is; ConfigurationError if a run that makes cuts is to
     play it and it cannot tell its state."""
     environment = CheckedEnvironment(make(config.model_copy(update={"copies": 1, "processes": 0, "async_factor": 1})))
-    try:
+    with closed_on_failure(config.id, environment.close):
         if config.teams:  # whose members take turns is refused before anybody starts
             environment.reset(0)
         if cut and not environment.has_state:
             raise ConfigurationError("lockstep_environment_without_state", environment=config.id, key="schedule")
-    except BaseException:
-        environment.close()
-        raise
     return environment
 
 

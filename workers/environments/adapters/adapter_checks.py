@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.errors.origin import blame
 
 __all__ = [
     "RESET",
@@ -29,6 +30,7 @@ __all__ = [
     "max_steps",
     "number_of",
     "picture_of",
+    "settings_refused",
     "step_before_reset",
 ]
 
@@ -152,6 +154,12 @@ def check_same(expected: Any, got: Any, where: str, field: str) -> None:
 def max_steps(value: Any) -> int | None:
     """A limit of steps as an environment declares it; None where that is no such number."""
     return int(value) if isinstance(value, int | np.integer) and value > 0 else None
+
+
+def settings_refused(id: str, settings: Mapping[str, Any], fault: BaseException) -> ConfigurationError:
+    """What to raise where an environment cannot be made with what it is given."""
+    facts = {"environment": id, "value": dict(settings), "key": "environment.settings"}
+    return ConfigurationError("environment_settings_refused", **facts, **blame(fault))
 
 
 def step_before_reset(where: str) -> EnvironmentFault:

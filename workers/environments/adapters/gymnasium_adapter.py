@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError
-from protocol.errors.origin import blame
 from protocol.errors.packages import missing_module, not_installed
 from workers.environments.adapters.adapter_checks import (
     RESET,
@@ -32,12 +31,13 @@ from workers.environments.adapters.adapter_checks import (
     max_steps,
     number_of,
     picture_of,
+    settings_refused,
     step_before_reset,
 )
 from workers.environments.adapters.gymnasium_vector import CartPole, GymnasiumVector
 from workers.environments.adapters.space_conversion import translate
 from workers.environments.base import AgentTimeStep, Environment, Turn
-from workers.environments.checks.closing import close_all, close_logged
+from workers.environments.checks.closing import close_all, made_copies
 from workers.environments.known_ids import gymnasium_names, is_meant, nearest, registering_module
 
 __all__ = ["GymnasiumEnvironment", "from_id", "gymnasium_errors"]
@@ -52,10 +52,7 @@ class GymnasiumEnvironment(Environment):
     def __init__(self, id: str, make_one: Callable[[], Any], copies: int, observe: ObservedParts | None = None) -> None:
         self.copies = copies
         self._where = f"{id}, agent agent"
-        self._envs: list[Any] = []
-        try:
-            for _ in range(copies):
-                self._envs.append(make_one())
+        with made_copies(id, make_one, copies) as self._envs:
             first = self._envs[0]
             check_reset(self._where, first.reset)
             steps = max_steps(getattr(getattr(first, "spec", None), "max_episode_steps", None))
@@ -63,9 +60,6 @@ class GymnasiumEnvironment(Environment):
             observed, acted = {"agent": self._spaces[0]}, {"agent": self._spaces[1]}
             infos = {"agent": self._begin(first)[1]}
             self.world, (self._agent,) = translate(id, observed, acted, infos, steps, observe)
-        except BaseException:
-            close_logged(id, self.close)
-            raise
         place = self.world.places[0]
         self._observation = place.observed.zeros(copies)
         self._masks = None if place.masked is None else place.masked.zeros(copies)
@@ -189,10 +183,4 @@ def gymnasium_errors(id: str, name: str, settings: Mapping[str, Any]) -> Iterato
             key="environment.id",
         ) from fault
     except (gymnasium.error.Error, TypeError, ValueError, AssertionError) as fault:
-        raise ConfigurationError(
-            "environment_settings_refused",
-            environment=id,
-            value=dict(settings),
-            key="environment.settings",
-            **blame(fault),
-        ) from fault
+        raise settings_refused(id, settings, fault) from fault

@@ -30,7 +30,7 @@ from workers.environments.adapters.adapter_checks import (
 )
 from workers.environments.adapters.space_conversion import BatchConverter, translate
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
-from workers.environments.checks.closing import close_logged
+from workers.environments.checks.closing import closed_on_failure
 from workers.environments.players import first_legal
 from workers.runtime.state_capture import State
 
@@ -49,7 +49,7 @@ class GymnasiumVector(Environment):
         self._vector = vector
         self.copies = vector.num_envs
         self._where = f"{id}, agent agent"
-        try:
+        with closed_on_failure(id, self.close):
             self._mode = _mode(id, vector)
             observed = {"agent": declared_space(id, vector, "single_observation_space")}
             acted = {"agent": declared_space(id, vector, "single_action_space")}
@@ -57,9 +57,6 @@ class GymnasiumVector(Environment):
             check_reset(self._where, vector.reset, always_seeded=True)
             infos = {"agent": self._restart(seed=0)[1]}
             self.world, (self._agent,) = translate(id, observed, acted, infos, steps, observe)
-        except BaseException:
-            close_logged(id, self.close)
-            raise
         self._place = self.world.places[0]
         self._all = BatchConverter(self._agent, self.copies)
         self._ended = np.zeros(self.copies, np.bool_)

@@ -22,7 +22,7 @@ from protocol.spaces import Agent, ArrayPopulation, Box, Dict, DictPopulation, D
 from workers.environments.adapters.adapter_checks import step_before_reset
 from workers.environments.adapters.mlagents_behavior import BehaviorAgents
 from workers.environments.base import Environment, Turn
-from workers.environments.checks.closing import close_all, close_logged
+from workers.environments.checks.closing import close_all, made_copies
 
 __all__ = ["MlAgentsEnvironment", "is_mlagents"]
 
@@ -44,17 +44,11 @@ class MlAgentsEnvironment(Environment):
 
     def __init__(self, id: str, make_one: Callable[[], Any], copies: int) -> None:
         self.copies = copies
-        self._envs: list[Any] = []
-        try:
-            for _ in range(copies):
-                self._envs.append(make_one())
+        with made_copies(id, make_one, copies) as self._envs:
             first = self._envs[0]
             first.reset()
             self._specs = dict(first.behavior_specs)
             self.world = _world(id, first)
-        except BaseException:
-            close_logged(id, self.close)
-            raise
         self._herds = [
             BehaviorAgents(f"{id}, agent {place.name}", name, number, place, copies)
             for number, (name, place) in enumerate(zip(self._specs, self.world.places, strict=True))

@@ -21,7 +21,7 @@ from workers.environments.adapters.adapter_checks import (
     max_steps,
 )
 from workers.environments.adapters.space_conversion import translate
-from workers.environments.checks.closing import close_all, close_logged
+from workers.environments.checks.closing import close_all, made_copies
 
 __all__ = ["PettingZooCopies"]
 
@@ -33,10 +33,7 @@ class PettingZooCopies:
 
     def __init__(self, id: str, make_one: Callable[[], Any], copies: int, observe: ObservedParts | None = None) -> None:
         self.id = id
-        self.envs: list[Any] = []
-        try:
-            for _ in range(copies):
-                self.envs.append(_without_guards(make_one()))
+        with made_copies(id, lambda: _without_guards(make_one()), copies) as self.envs:
             first = self.envs[0]
             self.keys = _possible(id, first)
             """What the environment calls its agents."""
@@ -54,9 +51,6 @@ class PettingZooCopies:
             infos = {name: told.get(key) for name, key in zip(self.names, self.keys, strict=True)}
             steps = max_steps(getattr(getattr(first, "unwrapped", None), "max_cycles", None))
             self.world, self.agents = translate(id, observations, actions, infos, steps, observe)
-        except BaseException:
-            close_logged(id, self.close)
-            raise
         self._number = {key: k for k, key in enumerate(self.keys)}
 
     def begin(self, copy: int, **seed: int) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:

@@ -18,7 +18,7 @@ from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.errors.origin import blame, is_users, one_line
 from protocol.errors.packages import missing_module, not_installed
-from workers.environments.adapters.adapter_checks import copy_seeds, malformed, number_of, picture_of
+from workers.environments.adapters.adapter_checks import copy_seeds, malformed, number_of, picture_of, settings_refused
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
 from workers.environments.adapters.pettingzoo_state import with_states
@@ -293,13 +293,7 @@ def _maker(id: str, function: Callable[..., Any], settings: Mapping[str, Any]) -
         except ConfigurationError:
             raise
         except (TypeError, ValueError, AssertionError) as fault:
-            raise ConfigurationError(
-                "environment_settings_refused",
-                environment=id,
-                value=dict(settings),
-                key="environment.settings",
-                **blame(fault),
-            ) from fault
+            raise settings_refused(id, settings, fault) from fault
 
     return make_one
 

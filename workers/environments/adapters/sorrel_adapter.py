@@ -26,7 +26,7 @@ from workers.environments.adapters.adapter_checks import copy_seeds, max_steps
 from workers.environments.adapters.space_conversion import SpaceConverter, narrowed
 from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
-from workers.environments.checks.closing import close_all, close_logged
+from workers.environments.checks.closing import close_all, made_copies
 
 __all__ = ["SorrelEnvironment", "is_gridworld"]
 
@@ -56,16 +56,10 @@ class SorrelEnvironment(Environment):
         turn_mode: Literal["sequential", "simultaneous"] = "sequential",
     ) -> None:
         self.copies, self.turn_mode = copies, turn_mode
-        self._envs: list[Any] = []
-        try:
-            for _ in range(copies):
-                self._envs.append(make_one())
+        with made_copies(id, make_one, copies) as self._envs:
             agents = _agents(id, self._envs[0])
             self._turns = _most_turns(self._envs[0])
             self.world = narrowed(world_of(id, agents, self._turns))
-        except BaseException:
-            close_logged(id, self.close)
-            raise
         speakers = [
             SpaceConverter(f"{id}, agent {agent.name}", place, agent)
             for agent, place in zip(agents, self.world.places, strict=True)

@@ -15,6 +15,7 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.base import Environment, Episodes, Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
+from workers.environments.checks.closing import closed_on_failure
 from workers.environments.collections.common_world import common_world
 from workers.environments.collections.episode_switch import switch_turn, without_news
 from workers.environments.collections.member_copy import MemberCopy
@@ -45,11 +46,8 @@ class Collection(Environment):
         """How many of these were used since the last reset: the first ones."""
         self._waiting: dict[str, list[MemberCopy]] = {}
         """Those that nobody plays now, with an episode begun."""
-        try:
+        with closed_on_failure(config.id, self.close):
             self.world = common_world({member: self._add(member).environment.world for member in config.members})
-        except BaseException:
-            self.close()
-            raise
         self._many = [place.many for place in self.world.places]
         self._merger = TurnMerger(self.world, self.copies)
         self._seed = 0

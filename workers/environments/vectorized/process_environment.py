@@ -26,6 +26,7 @@ from protocol.errors.origin import Crash
 from protocol.memory.shared_file import PREFIX, SharedFile, memory_dir
 from protocol.spaces import World
 from workers.environments.base import Environment, Episodes, Turn
+from workers.environments.checks.closing import closed_on_failure
 from workers.environments.vectorized.actor_side import TurnReader
 from workers.environments.vectorized.deadline import Deadline
 from workers.environments.vectorized.process_handle import ProcessDied, ProcessHandle
@@ -81,14 +82,11 @@ class ProcessEnvironment(Environment):
         """What was heard last, as JSON."""
         self._children: list[ProcessHandle] = []
         self._episodes: Episodes = {}
-        try:
+        with closed_on_failure(config.id, self.close):
             for index in range(config.processes):
                 self._children.append(ProcessHandle(config, index, self._episodes))
             self.world = self._handshake()
             self._share()
-        except BaseException:
-            self.close()
-            raise
 
     def reset(self, seed: int) -> Turn:
         """Starts new episodes in all copies, reproducibly from `seed`; the turn is group 0's."""

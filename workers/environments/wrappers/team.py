@@ -23,7 +23,7 @@ from workers.environments.base import (
     WrappedEnvironment,
 )
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.checks.closing import close_logged
+from workers.environments.checks.closing import closed_on_failure
 from workers.environments.wrappers.team_spaces import team_world
 from workers.environments.wrappers.team_turns import TeamTurns
 
@@ -39,12 +39,9 @@ class TeamEnvironment(WrappedEnvironment):
 
     def __init__(self, inner: Environment, teams: Mapping[str, Mates], reward: Literal["sum", "mean"]) -> None:
         members = inner.world
-        try:
+        with closed_on_failure(members.id, inner.close):
             super().__init__(CheckedEnvironment(inner))
             self.world, made = team_world(members, teams)
-        except BaseException:
-            close_logged(members.id, inner.close)
-            raise
         self._teams = [TeamTurns(members.id, team, members.places, self.world.places, reward) for team in made]
         self._team_of = {member: team for team in self._teams for member in team.members}
         names = [place.name for place in self.world.places]
