@@ -24,6 +24,7 @@ import click
 import zmq
 from zmq.asyncio import Socket
 
+from protocol.config.yaml_file import check_run_folder
 from protocol.errors import ConfigurationError, one_sentence
 from protocol.errors.distribution import install
 from protocol.simulator.connection import addresses_of, ended, simulator_context
@@ -168,8 +169,7 @@ def bridge(endpoint: str, listen: str, origins: tuple[str, ...], keys: str) -> N
     if not host or not port.isdigit() or not is_loopback(host.strip("[]")):
         raise ConfigurationError("bridge_not_on_loopback", value=listen)
     if "://" not in endpoint:
-        if not (Path(endpoint) / "config.yaml").is_file():
-            raise ConfigurationError("folder_without_config", file=endpoint)
+        check_run_folder(Path(endpoint))
         if ended(endpoint):
             raise ConfigurationError("bridge_run_over", file=endpoint)
     allowed: list[Origin | re.Pattern[str] | None] = [Origin(one) for one in origins] or [_HERE]

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config.yaml_file import read_mapping
-from protocol.errors import ConfigurationError
+from protocol.config.yaml_file import check_run_folder, read_mapping
 from protocol.intervals import Estimate, interquartile_mean, interval
 
 __all__ = ["CurveGroup", "Measured", "groups_of", "read_run"]
@@ -65,8 +64,7 @@ class CurveGroup:
 
 def read_run(folder: Path) -> Measured:
     """What the run in `folder` measured so far; ConfigurationError if it is no run's."""
-    if not (folder / "config.yaml").is_file():
-        raise ConfigurationError("folder_without_config", file=folder)
+    check_run_folder(folder)
     found: dict[tuple[str, str], list[tuple[float, float]]] = {}
     config = read_mapping(folder / "config.yaml")
     for row in _lines(folder / "metrics.jsonl"):

@@ -17,7 +17,16 @@ from protocol.config.base import complaint, known_as
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 
-__all__ = ["check_same_run", "parse_yaml", "parsed", "read_mapping", "read_run", "read_summary"]
+__all__ = [
+    "check_run_folder",
+    "check_same_run",
+    "parse_yaml",
+    "parsed",
+    "read_mapping",
+    "read_run",
+    "read_run_in",
+    "read_summary",
+]
 
 Model = TypeVar("Model", bound=BaseModel)
 _BYTES = 16 * 2**20
@@ -98,6 +107,18 @@ def _key_meant(key: str, known: list[str]) -> str:
 def read_run(path: Path) -> Run:
     """The run in a file; ConfigurationError in one sentence."""
     return parse_run(read_mapping(path))
+
+
+def read_run_in(folder: Path) -> Run:
+    """The run whose folder this is; ConfigurationError, in one sentence, if it is none's."""
+    check_run_folder(folder)
+    return read_run(folder / "config.yaml")
+
+
+def check_run_folder(folder: Path) -> None:
+    """ConfigurationError if it is none."""
+    if not (folder / "config.yaml").is_file():
+        raise ConfigurationError("folder_without_config", file=folder)
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import click
 
-from protocol.config.yaml_file import read_run, read_summary
+from protocol.config.yaml_file import read_run_in, read_summary
 from protocol.errors import ConfigurationError, one_sentence
 from protocol.memory.counters import read_counters
 from workers import freeze_startup_objects
@@ -77,9 +77,7 @@ class _Evidence:
 
 def examine(folder: Path) -> list[DiagnosedLayer]:
     """The layers of every policy of the run in `folder`, policy after policy; ConfigurationError if it is no run's."""
-    if not (folder / "config.yaml").is_file():
-        raise ConfigurationError("folder_without_config", file=folder)
-    words = _last_words(folder / read_run(folder / "config.yaml").log_dir)
+    words = _last_words(folder / read_run_in(folder).log_dir)
     found: list[DiagnosedLayer] = []
     for evidence in _evidence(folder):
         faults, notes = _by_layer(evidence, "fault"), _by_layer(evidence, "note")

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from protocol.config.run import FrozenPolicy, Run
-from protocol.config.yaml_file import read_run
+from protocol.config.yaml_file import read_run_in
 from protocol.errors import ConfigurationError, one_sentence
 from protocol.intervals import shown, shown_interval
 from protocol.spaces import World
@@ -61,9 +61,7 @@ def evaluate(
 
 def load_run(folder: Path) -> Run:
     """The configuration of the run in `folder`; ConfigurationError if there is none."""
-    if not (folder / "config.yaml").is_file():
-        raise ConfigurationError("folder_without_config", file=folder)
-    return read_run(folder / "config.yaml").anchored()
+    return read_run_in(folder).anchored()
 
 
 def frozen_policies(

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from protocol.config.run import Run
-from protocol.config.yaml_file import read_run
+from protocol.config.yaml_file import read_run_in
 from protocol.errors import ConfigurationError, one_sentence
 from workers import freeze_startup_objects
 from workers.policies import checkpoint
@@ -28,9 +28,7 @@ FORMATS = {"safetensors": ".safetensors", "torchscript": ".pt", "onnx": ".onnx"}
 def export(run: Path, policy: str | None, kind: str, out: Path | None, which: str) -> Path:
     """Writes the policy called `policy` (None: the only one) of the run in the folder `run`, as of the checkpoint
     `which`: `newest`, `best` or a train step. Returns the file. ConfigurationError in one sentence."""
-    if not (run / "config.yaml").is_file():
-        raise ConfigurationError("folder_without_config", file=run)
-    name = _policy(run, policy, read_run(run / "config.yaml"))
+    name = _policy(run, policy, read_run_in(run))
     step, manifest, found = find_checkpoint(run, name, which)
     path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
     path.parent.mkdir(parents=True, exist_ok=True)

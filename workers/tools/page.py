@@ -17,7 +17,7 @@ from typing import Any
 import click
 import yaml
 
-from protocol.config.yaml_file import read_run, read_summary
+from protocol.config.yaml_file import read_run_in, read_summary
 from protocol.control.verdicts import verdict_line
 from protocol.errors import ConfigurationError, one_sentence
 from protocol.refusal_log import RefusalLog
@@ -34,9 +34,7 @@ _COLUMNS = ("return", "episode_length", "version", "lag")
 def view_of(folder: Path, history: History, apart: bool = False) -> dict[str, Any] | None:
     """What the page shows of the run in `folder`, whose curves go to `history`; of several, each policy is called with
     its run. None if it has measured nothing; ConfigurationError if it is no run's."""
-    if not (folder / "config.yaml").is_file():
-        raise ConfigurationError("folder_without_config", file=folder)
-    run, summary, lines = read_run(folder / "config.yaml"), read_summary(folder) or {}, folder / "metrics.jsonl"
+    run, summary, lines = read_run_in(folder), read_summary(folder) or {}, folder / "metrics.jsonl"
     before = history.newest
     if lines.is_file():
         history.read(lines, of=folder.name if apart else "")
@@ -113,7 +111,7 @@ def main(runs: tuple[Path, ...], port: int) -> None:
             click.echo(f"{folder} has measured nothing yet: left out", err=True)
         if not views:
             raise ConfigurationError("nothing_to_plot")
-        configs = {folder: read_run(folder / "config.yaml") for folder in views}
+        configs = {folder: read_run_in(folder) for folder in views}
         all_of_them = {folder.name: run.model_dump(mode="json") for folder, run in configs.items()}
         first = next(iter(views))
         told, config = views[first], ""
