@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
 
 import click
 
@@ -17,6 +18,14 @@ from workers.tools.bench.pipeline.workloads import WORKLOADS
 
 __all__ = ["main"]
 
+_PAIRED = {
+    "transport": ("transport.segments", 9, "Segments: same node, TCP, the cost of a header."),
+    "weights": ("transport.weights", 9, "Weights from one learner to four subscribers."),
+    "rollout": ("rollout", 15, "Acting: what a turn costs beside its forward passes."),
+}
+"""Command -> its module, how many pairs it measures, and what."""
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
@@ -24,34 +33,18 @@ def main() -> None:
     torch_setup.configure_torch()
 
 
-@main.command()
-@click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Interleaved pairs.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def transport(rounds: int, as_json: bool) -> None:
-    """Segments: same node, TCP, the cost of a header."""
-    from workers.tools.bench.transport.segments import measure
+def _paired(name: str, module: str, pairs: int, says: str) -> None:
+    """The command `name`, whose figures are medians over interleaved pairs."""
 
-    _tell(measure(rounds), as_json)
-
-
-@main.command()
-@click.option("--rounds", type=click.IntRange(min=1), default=9, show_default=True, help="Interleaved pairs.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def weights(rounds: int, as_json: bool) -> None:
-    """Weights from one learner to four subscribers."""
-    from workers.tools.bench.transport.weights import measure
-
-    _tell(measure(rounds), as_json)
+    @main.command(name, help=says)
+    @click.option("--rounds", type=click.IntRange(min=1), default=pairs, show_default=True, help="Interleaved pairs.")
+    @_json
+    def command(rounds: int, as_json: bool) -> None:
+        _tell(import_module(f"workers.tools.bench.{module}").measure(rounds), as_json)
 
 
-@main.command()
-@click.option("--rounds", type=click.IntRange(min=1), default=15, show_default=True, help="Interleaved pairs.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def rollout(rounds: int, as_json: bool) -> None:
-    """Acting: what a turn costs beside its forward passes."""
-    from workers.tools.bench.rollout import measure
-
-    _tell(measure(rounds), as_json)
+for _name, _about in _PAIRED.items():
+    _paired(_name, *_about)
 
 
 @main.command()
@@ -59,7 +52,7 @@ def rollout(rounds: int, as_json: bool) -> None:
 @click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Where to compute."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_json
 def learner(rounds: int, device: str, as_json: bool) -> None:
     """Learning: a learner beside the bare update, a cohort beside its policies one by one."""
     from workers.tools.bench.learner import measure
@@ -73,7 +66,7 @@ def learner(rounds: int, device: str, as_json: bool) -> None:
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Of each window.")
 @click.option("--warm", type=click.FloatRange(min=0), default=5.0, show_default=True, help="Seconds before the first.")
 @click.option("--copies", type=click.IntRange(min=1), help="Of the environment, instead of the workload's.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@_json
 def pipeline(workload: str, windows: int, seconds: float, warm: float, copies: int | None, as_json: bool) -> None:
     """A whole run that learns, beside what two cores could do at most."""
     from workers.tools.bench.pipeline.pipeline import measure
