@@ -149,43 +149,27 @@ def _learners(hosts: Hosts, names: Sequence[str], more: Sequence[str]) -> list[C
         name = list(chosen)[index % len(chosen)]
         number, gpus = here[name], chosen[name].gpus
         here[name] += 1
-        port = _LEARNER + number * BLOCK
-        made.append(
-            _worker(
-                hosts, name, "learner", called, port, *more, "--name", called,
-                gpu=number % gpus if gpus else None,
-            )
-        )  # fmt: skip
+        named, gpu = ("--name", called), number % gpus if gpus else None
+        made.append(_worker(hosts, name, "learner", called, _LEARNER + number * BLOCK, *more, *named, gpu=gpu))
     return made
 
 
 def _coordinator(hosts: Hosts, name: str) -> Command:
     host = hosts.hosts[name]
     words = [host.rookery, "coordinator", f"{hosts.folder}.yaml", "--run-dir", hosts.folder]
-    words += [
-        "--bind",
-        f"{_everywhere(hosts)}:{COORDINATOR}",
-        "--advertise",
-        host.address or name,
-        "--keys",
-        hosts.keys,
-    ]
-    return Command(name, "coordinator", "coordinator", host.folder, tuple(words))
+    return Command(name, "coordinator", "coordinator", host.folder, (*words, *_at(hosts, name, COORDINATOR)))
 
 
 def _worker(hosts: Hosts, name: str, role: str, called: str, port: int, *more: str, gpu: int | None = None) -> Command:
     host, (first, coordinator) = hosts.hosts[name], next(iter(hosts.hosts.items()))
     words = [host.rookery, role, "--coordinator", f"tcp://{bracketed(coordinator.address or first)}:{COORDINATOR}"]
-    words += [
-        "--bind",
-        f"{_everywhere(hosts)}:{port}",
-        "--advertise",
-        host.address or name,
-        "--keys",
-        hosts.keys,
-        *more,
-    ]
-    return Command(name, role, called, host.folder, tuple(words), gpu)
+    return Command(name, role, called, host.folder, (*words, *_at(hosts, name, port), *more), gpu)
+
+
+def _at(hosts: Hosts, name: str, port: int) -> list[str]:
+    """Where it listens, how others reach it, and its keys."""
+    bind, known = ["--bind", f"{_everywhere(hosts)}:{port}"], ["--advertise", hosts.hosts[name].address or name]
+    return [*bind, *known, "--keys", hosts.keys]
 
 
 def _everywhere(hosts: Hosts) -> str:

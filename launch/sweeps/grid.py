@@ -21,7 +21,7 @@ from protocol.config.run import Run
 from protocol.config.yaml_file import parsed, read_mapping
 from protocol.errors import ConfigurationError
 
-__all__ = ["Sweep", "Trial", "cores_of", "read_sweep", "trials_of"]
+__all__ = ["ManyRuns", "Sweep", "Trial", "read_sweep", "trials_of"]
 
 _STRANGE = re.compile(r"[^A-Za-z0-9_.=,+-]+")
 
@@ -30,16 +30,12 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-class Sweep(ConfigModel):
-    """The keys of a sweep's file."""
+class ManyRuns(ConfigModel):
+    """What the files of sweeps and of populations have in common."""
 
-    run: str = "treasure-hunt"
-    """A preset, or a configuration's file, from the folder of the sweep's own file."""
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2, 3, 4)
-    settings: dict[str, Annotated[tuple[Any, ...], BeforeValidator(_listed), Field(min_length=1)]] = Field(
-        default_factory=dict
-    )
-    """Key of a configuration -> its values, or the one that it has in all runs."""
+    run: str
+    """A preset, or a configuration's file, from the folder of this file."""
+    seeds: tuple[int, ...]
     steps: int | None = Field(default=None, ge=1)
     cores: int = Field(default=2, ge=1)
     """All runs at one time take no more."""
@@ -51,9 +47,36 @@ class Sweep(ConfigModel):
     """Machines that the runs are shared out to, with their cores; None: this one, with `cores`."""
 
     @model_validator(mode="after")
-    def _apart(self) -> Self:
+    def _seeds_apart(self) -> Self:
         if len({*self.seeds}) < len(self.seeds):
             raise ConfigurationError("seed_repeated", value=[*self.seeds], key="seeds")
+        return self
+
+    def beside(self, path: Path) -> Self:
+        """As read from the file `path`, from whose folder the run's leads."""
+        return self if self.run in preset_names() else self.model_copy(update={"run": str(path.parent / self.run)})
+
+    def cores_of(self, run: Run) -> int:
+        """That a run takes."""
+        if self.cores_per_run is not None:
+            return self.cores_per_run
+        if self.sequential or run.multiprocessing.enabled is False:
+            return 1
+        return run.actors + (run.num_learner_processes or 1)
+
+
+class Sweep(ManyRuns):
+    """The keys of a sweep's file."""
+
+    run: str = "treasure-hunt"
+    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2, 3, 4)
+    settings: dict[str, Annotated[tuple[Any, ...], BeforeValidator(_listed), Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
+    """Key of a configuration -> its values, or the one that it has in all runs."""
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
         for reserved in ("seed", "steps"):
             if reserved in self.settings:
                 raise ConfigurationError("sweep_key_in_settings", key=reserved)
@@ -79,10 +102,7 @@ class Trial:
 
 def read_sweep(path: Path) -> Sweep:
     """The sweep in the file; ConfigurationError in one sentence."""
-    sweep = parsed(path, read_mapping(path), Sweep)
-    if sweep.run in preset_names():
-        return sweep
-    return sweep.model_copy(update={"run": str(path.parent / sweep.run)})
+    return parsed(path, read_mapping(path), Sweep).beside(path)
 
 
 def trials_of(sweep: Sweep, folder: Path) -> list[Trial]:
@@ -94,22 +114,9 @@ def trials_of(sweep: Sweep, folder: Path) -> list[Trial]:
         name = _STRANGE.sub("_", ",".join(f"{key}={value}" for key, value in settings.items())) or "runs"
         for seed in sweep.seeds:
             run = load(sweep.run, changes, steps=sweep.steps, seed=seed)
-            trials.append(
-                Trial(
-                    settings, run, folder / name / f"seed-{seed}", cores_of(sweep.cores_per_run, sweep.sequential, run)
-                )
-            )
+            trials.append(Trial(settings, run, folder / name / f"seed-{seed}", sweep.cores_of(run)))
     if len({trial.folder for trial in trials}) < len(trials):
         raise ConfigurationError("sweep_names_collide")
     most = max(trial.cores for trial in trials)
     check_fits(most, sweep.hosts, sweep.cores, "sweep")
     return trials
-
-
-def cores_of(given: int | None, sequential: bool, run: Run) -> int:
-    """That a run takes, if it is not `given`."""
-    if given is not None:
-        return given
-    if sequential or run.multiprocessing.enabled is False:
-        return 1
-    return run.actors + (run.num_learner_processes or 1)

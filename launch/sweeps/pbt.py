@@ -23,7 +23,7 @@ import numpy as np
 from launch.cli.sweep import done, scores_of
 from launch.config_loader import load
 from launch.sweeps.executors import check_fits
-from launch.sweeps.grid import Trial, cores_of
+from launch.sweeps.grid import Trial
 from launch.sweeps.pbt_spec import PopulationFile
 from protocol.errors import ConfigurationError
 
@@ -161,7 +161,7 @@ class Population(Trainer):
             seed = int(np.random.SeedSequence([self._seed, generation, number]).generate_state(1)[0])
             run = load(self._wanted.run, changes, steps=self._wanted.steps, seed=seed)
             begin = self._place(generation - 1, member.parent) if generation else None
-            cores = cores_of(self._wanted.cores_per_run, self._wanted.sequential, run)
+            cores = self._wanted.cores_of(run)
             check_fits(cores, self._wanted.hosts, self._wanted.cores, "population")
             found.append(Trial(member.settings, run, self._place(generation, number), cores, begin))
         return found

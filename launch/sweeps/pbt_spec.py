@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from launch.config_loader import preset_names
-from launch.sweeps.executors import NamedMachines
+from launch.sweeps.grid import ManyRuns
 from protocol.config.base import ConfigModel
 from protocol.config.yaml_file import parsed, read_mapping
 from protocol.errors import ConfigurationError
@@ -71,11 +70,10 @@ class Choices(ConfigModel):
         return self.values[min(max(at, 0), len(self.values) - 1)]
 
 
-class PopulationFile(ConfigModel):
+class PopulationFile(ManyRuns):
     """The keys of a population's file."""
 
     run: str = "cartpole"
-    """A preset, or a configuration's file, from the folder of the population's own file."""
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(min_length=1)] = (0,)
     """A population for each."""
     members: int = Field(default=8, ge=2, le=1_000)
@@ -93,19 +91,9 @@ class PopulationFile(ConfigModel):
     resample: float = Field(default=0.25, ge=0, le=1)
     """Probability that a setting which was taken over is drawn anew instead of changed by `factor`."""
     factor: float = Field(default=1.25, gt=1)
-    cores: int = Field(default=2, ge=1)
-    """All runs at one time take no more."""
-    cores_per_run: int | None = Field(default=None, ge=1)
-    """None: one for each actor and learner process, or for a sequential run."""
-    sequential: bool = False
-    """Each run in one process."""
-    hosts: NamedMachines | None = Field(default=None, min_length=1)
-    """Machines that the runs are shared out to, with their cores; None: this one, with `cores`."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if len({*self.seeds}) < len(self.seeds):
-            raise ConfigurationError("seed_repeated", value=[*self.seeds], key="seeds")
         for key in self.settings:
             if key in _RESERVED or "network" in key.split("."):
                 raise ConfigurationError("population_setting_not_allowed", key=key)
@@ -151,7 +139,4 @@ def read_population(path: Path) -> PopulationFile:
     if isinstance(wanted, dict):
         listed = {key: {"values": one} if isinstance(one, list) else one for key, one in wanted.items()}
         told = {**told, "settings": listed}
-    found = parsed(path, told, PopulationFile)
-    if found.run in preset_names():
-        return found
-    return found.model_copy(update={"run": str(path.parent / found.run)})
+    return parsed(path, told, PopulationFile).beside(path)
