@@ -5,7 +5,7 @@ In flow: `auxiliaries` of a run's configuration. Out flows: their keys, and what
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -33,10 +33,8 @@ class RND(ConfigModel):
     gamma: float = Field(default=0.99, ge=0, le=1)
     """Discount of the intrinsic returns whose spread is the bonus's unit."""
 
-    @property
-    def mode(self) -> Literal["stream", "replay"]:
-        """How the ring is used."""
-        return "stream"
+    mode: ClassVar[Literal["stream", "replay"]] = "stream"
+    """How the ring is used."""
 
 
 class AuxiliaryConfig(Trainable):
@@ -52,10 +50,8 @@ class AuxiliaryConfig(Trainable):
     """How much of what is seen it is told of: so many of each agent's segments, at equal distances."""
     publish_interval: int = Field(default=4, ge=1)
 
-    @property
-    def flow(self) -> Literal["drop_oldest"]:
-        """Nobody who acts ever waits for an auxiliary."""
-        return "drop_oldest"
+    flow: ClassVar[Literal["drop_oldest"]] = "drop_oldest"
+    """Nobody who acts ever waits for an auxiliary."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -6,7 +6,7 @@ replay mode itself reads, whatever is learned from its batches.
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -46,20 +46,15 @@ class Replayed(ConfigModel):
     anneal_learning_rate: bool = False
     """Let the learning rate fall to 0 by the end of the run, so that the policy settles."""
 
-    @property
-    def mode(self) -> Literal["stream", "replay"]:
-        """How the ring is used."""
-        return "replay"
+    mode: ClassVar[Literal["stream", "replay"]] = "replay"
+    """How the ring is used."""
+    row_fields: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """(name, dtype) of the scalar fields this algorithm adds to every row."""
 
     @property
     def before(self) -> int:
         """Rows of history in front of each segment."""
         return self.frames - 1
-
-    @property
-    def row_fields(self) -> tuple[tuple[str, str], ...]:
-        """(name, dtype) of the scalar fields this algorithm adds to every row."""
-        return ()
 
 
 class ValueBased(Replayed):

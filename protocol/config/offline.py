@@ -5,7 +5,7 @@ In flows: `policy.dataset` and `policy.algorithm`. Out flows: their keys, and wh
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -45,42 +45,15 @@ class BC(ConfigModel):
     anneal_learning_rate: bool = False
     """Let the learning rate fall to 0 by the end of the run, so that the policy settles."""
 
-    @property
-    def mode(self) -> Literal["stream", "replay"]:
-        """How rows are used: sampled, any number of times."""
-        return "replay"
-
-    @property
-    def before(self) -> int:
-        """Rows of history in front of each segment."""
-        return 0
-
-    @property
-    def row_fields(self) -> tuple[tuple[str, str], ...]:
-        """(name, dtype) of the scalar fields this algorithm adds to every row."""
-        return ()
-
-    @property
-    def frames(self) -> int:
-        """Observations that are stacked."""
-        return 1
-
-    @property
-    def n_step(self) -> int:
-        """Rewards that are summed; they are only looked at."""
-        return 1
-
-    @property
-    def gamma(self) -> float:
-        """Discount of a return that nothing is made of."""
-        return 1.0
-
-    @property
-    def priority_alpha(self) -> float:
-        """All rows alike."""
-        return 0.0
-
-    @property
-    def priority_beta(self) -> float:
-        """No priorities to be made up for."""
-        return 0.0
+    mode: ClassVar[Literal["stream", "replay"]] = "replay"
+    """Rows are sampled, any number of times."""
+    before: ClassVar[int] = 0
+    """Rows of history in front of each segment."""
+    row_fields: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """(name, dtype) of the scalar fields this algorithm adds to every row."""
+    frames: ClassVar[int] = 1
+    n_step: ClassVar[int] = 1
+    """Rewards are only looked at."""
+    gamma: ClassVar[float] = 1.0
+    priority_alpha: ClassVar[float] = 0.0
+    priority_beta: ClassVar[float] = 0.0
