@@ -14,12 +14,13 @@ import numpy as np
 import zmq
 
 from protocol.conformance.result import Flaw
-from protocol.conformance.samples import drawn, drawn_masks, flaw, forbidden, masks_of, nbytes
+from protocol.conformance.samples import drawn, drawn_masks, flaw, forbidden, masks_of
 from protocol.errors import WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
 from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Observe, Pong, Reset
 from protocol.spaces import Place, parse_world
+from protocol.spaces.row_format import nbytes
 from protocol.transport.sockets import connect, receive_until, send_nowait
 
 __all__ = ["Talk"]

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from protocol.conformance.result import Flaw
-from protocol.conformance.samples import Masks, flaw, mask_flaw, masks_of, nbytes
+from protocol.conformance.samples import Masks, flaw, mask_flaw, masks_of
 from protocol.messages.simulator import End, Observe
 from protocol.spaces import Place, World
+from protocol.spaces.row_format import nbytes
 
 __all__ = ["SessionState"]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from protocol.errors import WireError
 from protocol.experience.layout import Field, Layout
 from protocol.experience.ring_buffer import FINISHED, RECORD, Records
-from protocol.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Place
+from protocol.spaces import Box, Discrete, MultiDiscrete, Place
 
 __all__ = [
     "ActionCheck",
@@ -150,11 +150,11 @@ class ActionCheck:
             space = leaf.space
             if isinstance(space, Box) and space.dtype.startswith("float"):
                 continue  # numbers are judged with all others (workers/learning/buffers/segment_check.py)
-            low, high, sizes = _range(space)
+            low, high = space.span
             self._ranges.append((leaf.name, low, high, np.ndim(low) == 0 and np.ndim(high) == 0))
             mask = leaf.name.replace("action", "action_mask", 1)
-            if mask in masks:
-                self._masked.append((leaf.name, mask, low, sizes))
+            if mask in masks and isinstance(space, Discrete | MultiDiscrete):
+                self._masked.append((leaf.name, mask, np.asarray(low, np.int64), space.sizes))
         self.columns = (*(name for name, *_ in self._ranges), *masks)
 
     def __call__(self, columns: Mapping[str, NDArray], records: Records, layout: Layout) -> None:
@@ -181,19 +181,6 @@ class ActionCheck:
             index = index + np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
             if not np.take_along_axis(legal, index, -1).all():
                 raise WireError("segment_action_not_legal", field=name)
-
-
-def _range(space: Any) -> tuple[Any, Any, tuple[int, ...]]:
-    """First and last value of each element (one number where there is one for all), and how many values each has."""
-    if isinstance(space, Discrete):
-        return space.start, space.start + space.n - 1, (space.n,)
-    if isinstance(space, MultiDiscrete):
-        start = np.array(space.start).reshape(space.shape if isinstance(space.start, tuple) else ())
-        return start, start + np.array(space.nvec).reshape(space.shape) - 1, space.nvec
-    if isinstance(space, MultiBinary):
-        return 0, 1, ()
-    low, high = (np.array(bound).reshape(space.shape if np.ndim(bound) else ()) for bound in (space.low, space.high))
-    return (low, high, ()) if low.ndim or high.ndim else (int(low), int(high), ())
 
 
 def _span(low: Any, high: Any) -> str:

@@ -102,31 +102,22 @@ def _default(leaf: Leaf, mask: NDArray[np.bool_] | None) -> NDArray[Any]:
     """Of a choice the first (legal) value; of numbers 0, or what is nearest to 0 within their bounds."""
     space, array = leaf.space, np.zeros(leaf.space.shape, leaf.space.dtype)
     if isinstance(space, Discrete | MultiDiscrete):
-        array[...] = np.array(space.start).reshape(space.shape if isinstance(space.start, tuple) else ())
+        array[...] = space.span[0]
         return array if mask is None else _among(leaf, array, mask)
-    if isinstance(space, Box):
-        low, high = (_bound(bound, space, far) for bound, far in ((space.low, -np.inf), (space.high, np.inf)))
-        return np.clip(array, low, high).astype(array.dtype)
+    if isinstance(space, Box) and space.span[0] is not None:
+        return np.clip(array, *space.span).astype(array.dtype)
     if isinstance(space, Text):
         array[: space.min_length] = 1
     return array
-
-
-def _bound(given: Any, space: Box, far: float) -> Any:
-    """A bound of a box as one number, or as an array of its shape."""
-    if isinstance(given, tuple):
-        return np.array([far if one is None else one for one in given]).reshape(space.shape)
-    return far if given is None else given
 
 
 def _among(leaf: Leaf, array: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
     """Choices that are legal: the given ones where they are, else the first; EnvironmentFault where none is."""
     space = leaf.space
     assert isinstance(space, Discrete | MultiDiscrete)
-    counts = space.nvec if isinstance(space, MultiDiscrete) else (space.n,)
-    starts = np.broadcast_to(np.reshape(space.start, -1), len(counts))
+    starts = np.ravel(space.span[0])
     chosen, at = array.reshape(-1).copy(), 0
-    for i, count in enumerate(counts):
+    for i, count in enumerate(space.sizes):
         legal = np.flatnonzero(mask[at : at + count])
         if not len(legal):
             raise EnvironmentFault("mask_leaves_no_choice", agent=leaf.owner)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import string
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +86,18 @@ class Box(Node):
         """Number of elements."""
         return math.prod(self.shape)
 
+    @cached_property
+    def span(self) -> tuple[Any, Any]:
+        """The least and the greatest of each element, or one for all; (None, None) of numbers that nothing bounds."""
+        if self.low is None and self.high is None:
+            return None, None
+        return self._ends(self.low, -np.inf), self._ends(self.high, np.inf)
+
+    def _ends(self, bound: Any, infinite: float) -> Any:
+        if isinstance(bound, tuple):
+            return np.array([infinite if one is None else one for one in bound], self.dtype).reshape(self.shape)
+        return infinite if bound is None else bound
+
     def encode(self, value: Any, where: str) -> NDArray[Any]:
         """`value` as an array of `shape` and `dtype`; EnvironmentFault (it names `where`) if that would change it.
 
@@ -98,7 +110,21 @@ class Box(Node):
         return array
 
 
-class Discrete(Node):
+class _Whole(Node):
+    """Whole numbers, each within the `span`."""
+
+    def encode(self: Any, value: Any, where: str) -> NDArray[Any]:
+        """`value` as an array of `shape`; EnvironmentFault (it names `where`) if an element is beyond the span."""
+        array = array_of(value, self.shape, self.dtype, where)
+        within(array, *self.span, where)
+        return array
+
+    def decode(self, array: NDArray[Any]) -> Any:
+        """The value that was encoded."""
+        return array
+
+
+class Discrete(_Whole):
     """One of `n` choices, numbered from `start`."""
 
     kind: Literal["discrete"] = "discrete"
@@ -121,18 +147,22 @@ class Discrete(Node):
         """Entries of a mask of legal actions: n."""
         return self.n
 
-    def encode(self, value: Any, where: str) -> NDArray[Any]:
-        """`value` as an array []; EnvironmentFault (it names `where`) if it is none of the choices."""
-        array = array_of(value, (), self.dtype, where)
-        within(array, self.start, self.start + self.n - 1, where)
-        return array
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many values each choice has."""
+        return (self.n,)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last choice."""
+        return self.start, self.start + self.n - 1
 
     def decode(self, array: NDArray[Any]) -> Any:
         """The value that was encoded."""
         return array[()]
 
 
-class MultiDiscrete(Node):
+class MultiDiscrete(_Whole):
     """Several choices at once: element i is one of `nvec[i]`, numbered from `start` (for all, or for each; C order)."""
 
     kind: Literal["multi_discrete"] = "multi_discrete"
@@ -160,48 +190,32 @@ class MultiDiscrete(Node):
         """Entries of a mask of legal actions: those of all elements, one after another."""
         return sum(self.nvec)
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many values each choice has."""
+        return self.nvec
+
     @cached_property
-    def _range(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def span(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The first and the last choice of each element."""
         start = self.start if isinstance(self.start, tuple) else (self.start,) * len(self.nvec)
         last = [first + n - 1 for first, n in zip(start, self.nvec, strict=True)]
         return np.array(start, self.dtype).reshape(self.shape), np.array(last, self.dtype).reshape(self.shape)
 
-    def encode(self, value: Any, where: str) -> NDArray[Any]:
-        """`value` as an array of `shape`; EnvironmentFault (it names `where`) if an element is none of its choices."""
-        array = array_of(value, self.shape, self.dtype, where)
-        within(array, *self._range, where)
-        return array
 
-    def decode(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The value that was encoded."""
-        return array
-
-
-class MultiBinary(Node):
+class MultiBinary(_Whole):
     """An array of bits, each 0 or 1."""
 
     kind: Literal["multi_binary"] = "multi_binary"
     shape: Annotated[tuple[Annotated[int, Field(ge=1, le=ELEMENTS)], ...], Field(min_length=1, max_length=32)]
+    dtype: ClassVar[Literal["int8"]] = "int8"
+    """As Gymnasium samples it."""
+    span: ClassVar[tuple[int, int]] = (0, 1)
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         _few(self.shape)
         return self
-
-    @property
-    def dtype(self) -> Literal["int8"]:
-        """As Gymnasium samples it."""
-        return "int8"
-
-    def encode(self, value: Any, where: str) -> NDArray[Any]:
-        """`value` as an array of `shape`; EnvironmentFault (it names `where`) if an element is neither 0 nor 1."""
-        array = array_of(value, self.shape, self.dtype, where)
-        within(array, 0, 1, where)
-        return array
-
-    def decode(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The value that was encoded."""
-        return array
 
 
 class Text(Node):
@@ -214,6 +228,8 @@ class Text(Node):
     max_length: int = Field(ge=0, le=65_536)
     min_length: int = Field(default=1, ge=0)
     charset: Annotated[str, Field(min_length=1, max_length=65_536)] = string.ascii_letters + string.digits
+    dtype: ClassVar[Literal["int32"]] = "int32"
+    """Of the array."""
 
     @model_validator(mode="after")
     def _canonical(self) -> Self:
@@ -228,9 +244,9 @@ class Text(Node):
         return (self.max_length,)
 
     @property
-    def dtype(self) -> Literal["int32"]:
-        """Of the array."""
-        return "int32"
+    def span(self) -> tuple[int, int]:
+        """Of the places in the array."""
+        return 0, len(self.charset)
 
     def encode(self, value: Any, where: str) -> NDArray[Any]:
         """[max_length] int32; EnvironmentFault (it names `where`) for text that is not in the space."""

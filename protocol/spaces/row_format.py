@@ -5,6 +5,7 @@ In flow: the leaves of one role. Out flow: dtype and shape of a row, and the lea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from protocol.spaces.primitive import dtype_of
 if TYPE_CHECKING:
     from protocol.spaces.leaf import Leaf
 
-__all__ = ["RowFormat", "field_of"]
+__all__ = ["RowFormat", "field_of", "nbytes"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class RowFormat:
         """The leaves and their own arrays, [..., *leaf.space.shape], as views on `array`."""
         for leaf in self.leaves:
             yield leaf, array[field_of(leaf)] if self.nested else array
+
+
+def nbytes(record: RowFormat | None) -> int:
+    """Of one row; 0 where there is none."""
+    return 0 if record is None else record.dtype.itemsize * math.prod(record.shape)
 
 
 def field_of(leaf: Leaf) -> str:

@@ -1,23 +1,20 @@
-"""Players that need no policy: one that chooses by chance, and whatever is legal first.
+"""A player that needs no policy: one that chooses by chance.
 
-In flow: who is present, and what is legal. Out flow: actions, or rows of any other record.
-
-Legend: `n` copies in which an agent is present.
+In flow: who is present, and what is legal. Out flow: actions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, RowFormat, Text
+from protocol.spaces import Place
+from protocol.spaces.drawing import random_rows
 from workers.environments.base import AgentTimeStep, Player
-from workers.environments.checks.row_checks import range_of
 
-__all__ = ["first_legal", "random_player", "random_rows"]
+__all__ = ["random_player"]
 
 
 def random_player(place: Place, generator: np.random.Generator) -> Player:
@@ -27,90 +24,3 @@ def random_player(place: Place, generator: np.random.Generator) -> Player:
         return random_rows(place.acted, len(present.observation), generator, present.action_mask)
 
     return choose
-
-
-def random_rows(
-    record: RowFormat, rows: int, generator: np.random.Generator, masks: NDArray[Any] | None = None
-) -> NDArray[Any]:
-    """[rows]: choices legal by `masks`, all with equal probability; numbers evenly between their bounds, normally
-    distributed where they have none, exponentially beside a single one (as Gymnasium samples them)."""
-    drawn = record.zeros(rows)
-    for leaf, column in record.parts(drawn):
-        _draw(leaf, column, _mask(masks, leaf), generator)
-    return drawn
-
-
-def first_legal(record: RowFormat, rows: int, masks: NDArray[Any] | None = None) -> NDArray[Any]:
-    """[rows]: the first choice of those that are legal by `masks`; of numbers the one nearest to 0."""
-    found = record.zeros(rows)
-    for leaf, column in record.parts(found):
-        space = leaf.space
-        match space:
-            case Discrete() | MultiDiscrete():
-                for target, start, _, legal in _elements(space, column, _mask(masks, leaf)):
-                    target[:] = start if legal is None else start + legal.argmax(axis=1)
-            case Box():
-                low, high = range_of(leaf)
-                column[...] = 0 if low is None else np.clip(column, low, high)
-            case Text():
-                column[:, : space.min_length] = 1
-    return found
-
-
-def _draw(leaf: Leaf, column: NDArray[Any], mask: NDArray[np.bool_] | None, generator: np.random.Generator) -> None:
-    """Fills [n, *shape]."""
-    space = leaf.space
-    match space:
-        case Discrete() | MultiDiscrete():
-            for target, start, choices, legal in _elements(space, column, mask):
-                if legal is None:
-                    target[:] = start + generator.integers(choices, size=len(target))
-                else:
-                    target[:] = start + ((1 + generator.random(legal.shape)) * legal).argmax(axis=1)
-        case MultiBinary():
-            column[...] = generator.integers(2, size=column.shape)
-        case Text():
-            places = generator.integers(1, len(space.charset) + 1, size=column.shape)
-            lengths = generator.integers(space.min_length, space.max_length + 1, size=(len(column), 1))
-            column[...] = np.where(np.arange(space.max_length) < lengths, places, 0)
-        case Box():
-            column[...] = _numbers(leaf, column, generator)
-
-
-def _numbers(leaf: Leaf, column: NDArray[Any], generator: np.random.Generator) -> NDArray[Any]:
-    low, high = range_of(leaf)
-    if column.dtype.kind != "f":
-        return generator.integers(low, high, size=column.shape, dtype=column.dtype.type, endpoint=True)
-    if low is None:
-        return generator.standard_normal(column.shape)
-    below, above = (np.broadcast_to(np.asarray(bound, np.float64), column.shape) for bound in (low, high))
-    bounded, beyond = np.isfinite(below) & np.isfinite(above), generator.standard_exponential(column.shape)
-    drawn = np.where(np.isfinite(below), below + beyond, np.where(np.isfinite(above), above - beyond, 0))
-    free = np.isinf(below) & np.isinf(above)
-    drawn[free] = generator.standard_normal(int(free.sum()))
-    chance = generator.random(int(bounded.sum()))
-    drawn[bounded] = below[bounded] * (1 - chance) + above[bounded] * chance
-    return np.clip(drawn.astype(column.dtype), low, high)
-
-
-def _elements(
-    space: Discrete | MultiDiscrete, column: NDArray[Any], mask: NDArray[np.bool_] | None
-) -> Iterator[tuple[NDArray[Any], int, int, NDArray[np.bool_] | None]]:
-    """(a view [n] on its part of the column, first choice, number of choices, mask [n, choices]) of each element."""
-    if isinstance(space, Discrete):
-        yield column, space.start, space.n, mask
-        return
-    starts = space.start if isinstance(space.start, tuple) else (space.start,) * len(space.nvec)
-    at = 0
-    for k, (start, choices) in enumerate(zip(starts, space.nvec, strict=True)):
-        place: Any = (slice(None), *np.unravel_index(k, space.shape))
-        yield column[place], start, choices, None if mask is None else mask[:, at : at + choices]
-        at += choices
-
-
-def _mask(masks: NDArray[Any] | None, leaf: Leaf) -> NDArray[np.bool_] | None:
-    """That of one leaf."""
-    if masks is None or masks.dtype.names is None:
-        return masks
-    name = leaf.name.partition(".")[2]
-    return masks[name] if name in masks.dtype.names else None

@@ -23,7 +23,8 @@ from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
 from workers.environments.base import AgentTimeStep
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import first_legal, random_player
+from protocol.spaces.drawing import first_legal
+from workers.environments.players import random_player
 
 
 class Echo(gymnasium.Env):

@@ -14,7 +14,7 @@ from protocol.config.run import C51, DQN, IQN, PPO, QMIX, SAC, VDN, PolicyConfig
 from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBinary, World
 from tests.workers.test_any_space import WORLDS
-from workers.environments.players import random_rows
+from protocol.spaces.drawing import random_rows
 from workers.policies.build import Policy, build
 from workers.policies.export.export_manifest import ExportManifest, Provenance, frames_of
 from workers.policies.export.module import ExportedModule, ports_in

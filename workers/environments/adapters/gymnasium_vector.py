@@ -31,7 +31,7 @@ from workers.environments.adapters.adapter_checks import (
 from workers.environments.adapters.space_conversion import BatchConverter, translate
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 from workers.environments.checks.closing import closed_on_failure
-from workers.environments.players import first_legal
+from protocol.spaces.drawing import first_legal
 from workers.runtime.state_capture import State
 
 __all__ = ["CartPole", "GymnasiumVector"]

@@ -64,11 +64,8 @@ def narrowed(world: World, masked: Collection[str] = ()) -> World:
 
 def clipped(space: Box, column: NDArray[Any]) -> NDArray[Any]:
     """[n, *shape] in bounds: one that was rounded to float32 may lie outside by that much."""
-    low, high = _bounds(space.low, -np.inf), _bounds(space.high, np.inf)
-    if low is None and high is None:
-        return column
-    flat = column.reshape(len(column), -1)
-    return np.clip(flat, low, high).astype(column.dtype).reshape(column.shape)
+    low, high = space.span
+    return column if low is None else np.clip(column, low, high).astype(column.dtype)
 
 
 def _narrow(space: Any) -> Any:
@@ -88,13 +85,6 @@ def _fitting(bound: Any) -> Any:
         return tuple(_fitting(one) for one in bound)
     least, most = limits("float32")
     return bound if bound is not None and least <= bound <= most else None
-
-
-def _bounds(bound: Any, infinite: float) -> Any:
-    """One for all elements or one for each; None where there is none."""
-    if isinstance(bound, tuple):
-        return np.array([infinite if one is None else one for one in bound])
-    return bound
 
 
 MASK = "action_mask"

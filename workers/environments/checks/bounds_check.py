@@ -13,7 +13,6 @@ import numpy as np
 
 from protocol.spaces import Box, Place, World, dtype_of
 from workers.environments.base import Turn
-from workers.environments.checks.row_checks import range_of
 
 __all__ = ["BoundsCheck", "Excess"]
 
@@ -75,7 +74,7 @@ def _bounded(place: Place) -> list[tuple[str, Any, Any]]:
     """(name, low, high) of the boxes that leave something outside of what their dtype can hold."""
     found: list[tuple[str, Any, Any]] = []
     for leaf in place.observed.leaves:
-        low, high = range_of(leaf) if isinstance(leaf.space, Box) else (None, None)
+        low, high = leaf.space.span if isinstance(leaf.space, Box) else (None, None)
         if low is None or high is None:
             continue
         dtype = dtype_of(leaf.space)

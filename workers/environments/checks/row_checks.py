@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.spaces import Box, Discrete, Leaf, MultiBinary, MultiDiscrete, Place, RowFormat, Text, dtype_of
+from protocol.spaces import Leaf, Place, RowFormat, Text, dtype_of
 
-__all__ = ["ActionRows", "MaskRows", "Mismatch", "RowCheck", "flaw_of_numbers", "flaw_of_shape", "range_of"]
+__all__ = ["ActionRows", "MaskRows", "Mismatch", "RowCheck", "flaw_of_numbers", "flaw_of_shape"]
 
 
 class Mismatch(NamedTuple):
@@ -96,7 +96,7 @@ class ActionRows(RowCheck):
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.acted)
-        self._ranges = [range_of(leaf) for leaf in place.acted.leaves]
+        self._ranges = [leaf.space.span for leaf in place.acted.leaves]
         masked = {} if place.masked is None else {leaf.name.partition(".")[2] for leaf in place.masked.leaves}
         self._masked = [name in masked for name, _ in self._leaves]
         self._offsets = [_offsets(getattr(leaf.space, "nvec", None)) for _, leaf in self._leaves]
@@ -146,33 +146,6 @@ def flaw_of_numbers(field: str, got: NDArray[Any]) -> Mismatch | None:
 def _offsets(nvec: tuple[int, ...] | None) -> NDArray[np.int64] | None:
     """Where the choices of each element begin in a mask; None where there is one element."""
     return None if nvec is None else np.concatenate(([0], np.cumsum(nvec[:-1], dtype=np.int64)))
-
-
-def range_of(leaf: Leaf) -> tuple[Any, Any]:
-    """The least and the greatest of each element (of its dtype, or one for all); (None, None) for numbers that nothing
-    bounds."""
-    space = leaf.space
-    match space:
-        case Discrete():
-            return space.start, space.start + space.n - 1
-        case MultiDiscrete():
-            start = np.broadcast_to(np.array(space.start, space.dtype), len(space.nvec))
-            last = start + np.array(space.nvec, space.dtype) - 1
-            return start.reshape(space.shape), last.reshape(space.shape)
-        case MultiBinary():
-            return 0, 1
-        case Text():
-            return 0, len(space.charset)
-        case Box():
-            if space.low is None and space.high is None:
-                return None, None
-            return _bound(space, space.low, -np.inf), _bound(space, space.high, np.inf)
-
-
-def _bound(space: Box, bound: Any, infinite: float) -> Any:
-    if isinstance(bound, tuple):
-        return np.array([infinite if one is None else one for one in bound], space.dtype).reshape(space.shape)
-    return infinite if bound is None else bound
 
 
 def _outside(leaf: Leaf, chosen: NDArray[Any], inside: NDArray[np.bool_], low: Any, high: Any) -> Mismatch:

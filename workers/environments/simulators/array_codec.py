@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import Action, Box, Dict, Leaf, Place, RowFormat, Text, dtype_of
-from workers.environments.checks.row_checks import MaskRows, range_of
+from protocol.spaces.row_format import nbytes
+from workers.environments.checks.row_checks import MaskRows
 from workers.environments.simulators.session import GuestFault
 
 __all__ = ["RowCodec"]
@@ -33,7 +34,7 @@ class RowCodec:
         self._items = math.prod(self._shape)
         self._flat = self._shape == (self._items,)
         self.size = self._seen.itemsize * self._items
-        self.whole = self.size + (0 if self._mask is None else _nbytes(place.masked))
+        self.whole = self.size + (0 if self._mask is None else nbytes(place.masked))
         self._checks = [
             (leaf, leaf.name.partition(".")[2] if place.observed.nested else "", check)
             for leaf in place.observed.leaves
@@ -67,8 +68,7 @@ class RowCodec:
         if self._mask is None or record is None or self._legal is None:
             return None
         at += self.size
-        nbytes = _nbytes(record)
-        if np.frombuffer(frame, np.uint8, nbytes, at).max(initial=0) > 1:
+        if np.frombuffer(frame, np.uint8, nbytes(record), at).max(initial=0) > 1:
             raise GuestFault("mask_byte_not_boolean", "value", agent=self._place.name)
         row = np.frombuffer(frame, self._mask, math.prod(record.shape), at).reshape(record.shape)
         if self._legal.flaw("action_mask", row[None], 1) is not None:
@@ -102,7 +102,7 @@ class RowCodec:
             if leaf.space.dtype == "bool":
                 return GuestFault("observed_byte_not_boolean", "value", where=where)
             return GuestFault("observed_number_not_finite", "value", where=where)
-        low, high = range_of(leaf)
+        low, high = leaf.space.span
         least, most = np.min(low), np.max(high)
         wrong = part if isinstance(leaf.space, Text) else part[(part < low) | (part > high)]
         said = ", ".join(str(one) for one in wrong.reshape(-1)[:_MOST_SAID].tolist())
@@ -111,10 +111,6 @@ class RowCodec:
 
 def _wire(record: RowFormat) -> np.dtype[Any]:
     return record.dtype.newbyteorder("<")
-
-
-def _nbytes(record: RowFormat | None) -> int:
-    return 0 if record is None else record.dtype.itemsize * math.prod(record.shape)
 
 
 def _check(leaf: Leaf) -> Check | None:
@@ -127,7 +123,7 @@ def _check(leaf: Leaf) -> Check | None:
         if dtype_of(space).kind == "f":
             return lambda part: math.isfinite(np.vdot(part, part)) or bool(np.isfinite(part).all())
         return None
-    low, high = range_of(leaf)
+    low, high = space.span
     if isinstance(space, Text):
         return lambda part: bool(
             ((part >= low) & (part <= high)).all() and (part > 0).sum() == np.count_nonzero(np.cumprod(part > 0))

@@ -18,7 +18,7 @@ from protocol.experience.layout import common_of
 from protocol.spaces import Place, RowFormat, World, flatten, space_of, unflatten
 from workers.environments.adapters.space_conversion import batch_of, column_of
 from workers.environments.checks.row_checks import ActionRows
-from workers.environments.players import first_legal
+from protocol.spaces.drawing import first_legal
 
 __all__ = ["AgentView"]
 

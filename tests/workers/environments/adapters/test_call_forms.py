@@ -20,7 +20,7 @@ from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.adapters.pettingzoo_state import with_states
 from workers.environments.base import Environment
-from workers.environments.players import first_legal
+from protocol.spaces.drawing import first_legal
 
 SEEN, SPACE = np.zeros(2, np.float32), gymnasium.spaces.Box(-1, 1, (2,))
 BOTH = {"a": SEEN, "b": SEEN}

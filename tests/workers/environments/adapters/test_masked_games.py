@@ -23,7 +23,8 @@ from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironm
 from workers.environments.adapters.space_conversion import translate
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import first_legal, random_player
+from protocol.spaces.drawing import first_legal
+from workers.environments.players import random_player
 
 Make = Callable[[Callable[[], Any], int], Environment]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from protocol.experience.layout import common_of
 from protocol.spaces import Place, World
 from workers.environments.base import AgentTimeStep, Environment, Turn
-from workers.environments.players import random_rows
+from protocol.spaces.drawing import random_rows
 
 __all__ = ["Scenes"]
 

@@ -15,7 +15,7 @@ from protocol.spaces import Place, World
 from tests.workers import scripted
 from tests.workers.policies.exports import CASES, case
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
-from workers.environments.players import random_rows
+from protocol.spaces.drawing import random_rows
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import plan_policies
 from workers.policies.export import safetensors
