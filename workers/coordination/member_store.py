@@ -8,7 +8,7 @@ import os
 import platform
 import secrets
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +20,12 @@ from workers.runtime.files import SafeWriter
 
 __all__ = ["MemberStore", "WorkerRecord"]
 
-_KEPT = (
-    "name",
-    "role",
-    "token",
-    "incarnation",
-    "host",
-    "pid",
-    "node",
-    "lease",
-    "index",
-    "policies",
-    "quota",
-    "steps_before",
-    "counters",
-)
-"""What the file says of a member, beside its routes."""
-
-
 _HERE = platform.node()
 
 
 @dataclass(slots=True)
-class WorkerRecord:
-    """A living worker."""
+class _Kept:
+    """What the file says of a member, beside its routes."""
 
     name: str
     role: Role
@@ -58,6 +40,16 @@ class WorkerRecord:
     quota: int = 0
     steps_before: int = 0
     """Agent steps of earlier incarnations of this actor."""
+    counters: dict[str, float] = field(default_factory=dict)
+
+
+_KEPT = [one.name for one in fields(_Kept)]
+
+
+@dataclass(slots=True)
+class WorkerRecord(_Kept):
+    """A living worker."""
+
     fresh: bool = False
     """Whether its number was given to it just now, and to nobody before."""
     seen: float = 0.0
@@ -67,7 +59,6 @@ class WorkerRecord:
     """False: known from the file of an earlier coordinator, and silent so far."""
     state: str = "starting"
     routes: list[Route] = field(default_factory=list)
-    counters: dict[str, float] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     peer: bytes = b""
     """Of the connection of its newest heartbeat, in schema `schema_number`."""
@@ -181,10 +172,10 @@ class MemberStore:
 
 
 def _to_plain(member: WorkerRecord) -> dict[str, Any]:
-    return {key: getattr(member, key) for key in _KEPT} | {"routes": [route.model_dump() for route in member.routes]}
+    return {name: getattr(member, name) for name in _KEPT} | {"routes": [route.model_dump() for route in member.routes]}
 
 
 def _from_plain(plain: dict[str, Any]) -> WorkerRecord:
     """A member of an earlier coordinator: it has a lease to be heard of."""
     routes = [Route.model_validate(route) for route in plain["routes"]]
-    return WorkerRecord(**{key: plain[key] for key in _KEPT}, seen=time.monotonic(), heard=False, routes=routes)
+    return WorkerRecord(**{name: plain[name] for name in _KEPT}, seen=time.monotonic(), heard=False, routes=routes)

@@ -6,7 +6,8 @@ exposition_formats/).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -18,7 +19,7 @@ from protocol import RELEASE
 from workers.runtime.http_server import Response
 from workers.runtime.metric_names import METRICS, Identity, Metric, parse_counter_name
 
-__all__ = ["families", "info", "render_worker_metrics", "text"]
+__all__ = ["families", "family", "info", "render_worker_metrics", "text"]
 
 
 class _Given(Collector):
@@ -60,12 +61,13 @@ def families(counters: Mapping[str, float]) -> list[Family]:
     for counter, value in counters.items():
         kind, labels = parse_counter_name(counter)
         found.setdefault(kind, []).append((labels, value))
-    return [_family(metric, found[kind]) for kind, metric in METRICS.items() if kind in found]
+    return [family(metric, found[kind]) for kind, metric in METRICS.items() if kind in found]
 
 
-def _family(metric: Metric, values: list[tuple[tuple[str, ...], float]]) -> Family:
+def family(metric: Metric, values: Iterable[tuple[Any, float]]) -> Family:
+    """One metric, of values by their labels."""
     make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-    family = make(metric.name.removesuffix("_total"), metric.says, labels=metric.labels)
+    made = make(metric.name.removesuffix("_total"), metric.says, labels=metric.labels)
     for labels, value in values:
-        family.add_metric(labels, value)
-    return family
+        made.add_metric(labels, value)
+    return made

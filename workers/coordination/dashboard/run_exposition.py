@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
 from workers.runtime.http_server import Response
 from workers.runtime.metric_names import FLOW, RUN, Identity, Metric
-from workers.runtime.prometheus import families, info, text
+from workers.runtime.prometheus import families, family, info, text
 
 __all__ = ["render_run_metrics"]
 
@@ -23,7 +22,7 @@ def render_run_metrics(
     identity: Identity, view: Mapping[str, Any], silent: float, refusals: Mapping[str, float]
 ) -> Response:
     """What the coordinator tells; {} before the first look."""
-    found = [info(identity), _gauge(Metric("rookery_loop_silent_seconds", "gauge", "see above", ()), {(): silent})]
+    found = [info(identity), family(Metric("rookery_loop_silent_seconds", "gauge", "see above", ()), [((), silent)])]
     found += families(refusals)
     if view:
         found += _run(view) + _flow(view)
@@ -52,26 +51,10 @@ def _run(view: Mapping[str, Any]) -> list[Family]:
         "findings": Counter((one["policy"], one["level"]) for one in view["health"]),
         "verdict": {(view["verdict"],): 1.0},
     }
-    return [_family(metric, values[key]) for key, metric in RUN.items()]
+    return [family(metric, values[key].items()) for key, metric in RUN.items()]
 
 
 def _flow(view: Mapping[str, Any]) -> list[Family]:
     return [
-        _gauge(metric, {(policy,): flow[key] for policy, flow in view["flow"].items()}) for key, metric in FLOW.items()
+        family(metric, [((policy,), flow[key]) for policy, flow in view["flow"].items()]) for key, metric in FLOW.items()
     ]
-
-
-def _family(metric: Metric, values: Mapping[Any, float]) -> Family:
-    if metric.kind == "gauge":
-        return _gauge(metric, values)
-    family = CounterMetricFamily(metric.name.removesuffix("_total"), metric.says, labels=metric.labels)
-    for labels, value in values.items():
-        family.add_metric(labels, value)
-    return family
-
-
-def _gauge(metric: Metric, values: Mapping[Any, float]) -> Family:
-    family = GaugeMetricFamily(metric.name, metric.says, labels=metric.labels)
-    for labels, value in values.items():
-        family.add_metric(labels, value)
-    return family
