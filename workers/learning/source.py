@@ -15,7 +15,7 @@ __all__ = ["SegmentSource"]
 
 
 class SegmentSource(Protocol):
-    """Arrivals of one policy, oldest first, and what is said about them."""
+    """Arrivals of one policy, oldest first, and what is said about them; nothing, where nobody waits to hear it."""
 
     def arrivals(self, policy: str) -> deque[Arrival]:
         """Announced segments; the taker pops from the left."""

@@ -15,27 +15,23 @@ from numpy.typing import NDArray
 
 from protocol.config.environment import ObservedParts
 from protocol.errors import EnvironmentFault
-from workers.environments.adapters.adapter_checks import STEP, copy_seeds, malformed, picture_of
-from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
-from workers.environments.adapters.turn_builder import TurnBuilder
-from workers.environments.base import Environment, Turn
+from workers.environments.adapters.adapter_checks import STEP, copy_seeds, malformed
+from workers.environments.adapters.pettingzoo_copies import PettingZooWorld
+from workers.environments.base import Turn
 
 __all__ = ["PettingZooAEC"]
 
 
-class PettingZooAEC(Environment):
-    """`copies` environments, each from `make_one`; ConfigurationError for spaces that cannot be taken.
+class PettingZooAEC(PettingZooWorld):
+    """Those in turns. An environment step is complete when an agent's turn comes that has acted in it already, or when
+    the episode ends.
 
-    An environment step is complete when an agent's turn comes that has acted in it already, or when the episode ends.
     A reward that an agent is given before its first action of an episode belongs to that action; one that never acts
     has nothing to be rewarded for, which is logged.
     """
 
     def __init__(self, id: str, make_one: Callable[[], Any], copies: int, observe: ObservedParts | None = None) -> None:
-        self.copies = copies
-        self._cast = PettingZooCopies(id, make_one, copies, observe)
-        self.world = self._cast.world
-        self._board = TurnBuilder(id, self._cast.agents, copies)
+        super().__init__(id, make_one, copies, observe)
         self._acted: list[set[int]] = [set() for _ in range(copies)]
         """Who has acted in each copy's present environment step."""
 
@@ -92,11 +88,3 @@ class PettingZooAEC(Environment):
             raise EnvironmentFault(
                 "agent_left_without_end", environment=self.world.id, agent=self._cast.names[agent], copy=copy
             )
-
-    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
-        """What the environment renders, where it was made with `render_mode: rgb_array`."""
-        return picture_of(self._cast.envs[copy])
-
-    def close(self) -> None:
-        """Closes all copies."""
-        self._cast.close()

@@ -9,6 +9,9 @@ import re
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.adapters.adapter_checks import (
@@ -19,11 +22,14 @@ from workers.environments.adapters.adapter_checks import (
     malformed,
     mapping_of,
     max_steps,
+    picture_of,
 )
 from workers.environments.adapters.space_conversion import translate
+from workers.environments.adapters.turn_builder import TurnBuilder
+from workers.environments.base import Environment
 from workers.environments.checks.closing import close_all, made_copies
 
-__all__ = ["PettingZooCopies"]
+__all__ = ["PettingZooCopies", "PettingZooWorld"]
 
 _RESET = "({agent: observation}, {agent: info})"
 
@@ -108,6 +114,24 @@ class PettingZooCopies:
     def close(self) -> None:
         """Closes all copies, though some may raise."""
         close_all(self.envs)
+
+
+class PettingZooWorld(Environment):
+    """`copies` environments, each from `make_one`; ConfigurationError for spaces that cannot be taken."""
+
+    def __init__(self, id: str, make_one: Callable[[], Any], copies: int, observe: ObservedParts | None = None) -> None:
+        self.copies = copies
+        self._cast = PettingZooCopies(id, make_one, copies, observe)
+        self.world = self._cast.world
+        self._board = TurnBuilder(id, self._cast.agents, copies)
+
+    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
+        """What the environment renders, where it was made with `render_mode: rgb_array`."""
+        return picture_of(self._cast.envs[copy])
+
+    def close(self) -> None:
+        """Closes all copies."""
+        self._cast.close()
 
 
 def _possible(id: str, env: Any) -> list[Hashable]:

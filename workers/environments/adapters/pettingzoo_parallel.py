@@ -18,11 +18,10 @@ from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.errors.origin import blame, is_users, one_line
 from protocol.errors.packages import missing_module, not_installed
-from workers.environments.adapters.adapter_checks import copy_seeds, malformed, number_of, picture_of, settings_refused
+from workers.environments.adapters.adapter_checks import copy_seeds, malformed, number_of, settings_refused
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
-from workers.environments.adapters.pettingzoo_copies import PettingZooCopies
+from workers.environments.adapters.pettingzoo_copies import PettingZooWorld
 from workers.environments.adapters.pettingzoo_state import with_states
-from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
 from workers.environments.checks.closing import close_logged
 from workers.environments.known_ids import is_meant, nearest_modules
@@ -34,18 +33,9 @@ _DICTS = [dict] * 5
 _STEP = "({agent: observation}, {agent: reward}, {agent: terminated}, {agent: truncated}, {agent: info})"
 
 
-class PettingZooEnvironment(Environment):
-    """`copies` parallel environments, each from `make_one`; ConfigurationError for spaces that cannot be taken.
-
-    An agent that terminated counts as terminated alone, even where its time was up in the same step.
-    """
-
-    def __init__(self, id: str, make_one: Callable[[], Any], copies: int, observe: ObservedParts | None = None) -> None:
-        self.copies = copies
-        self._cast = PettingZooCopies(id, make_one, copies, observe)
-        self.world = self._cast.world
-        self._keys = self._cast.keys
-        self._board = TurnBuilder(id, self._cast.agents, copies)
+class PettingZooEnvironment(PettingZooWorld):
+    """Parallel ones. An agent that terminated counts as terminated alone, even where its time was up in the same
+    step."""
 
     def reset(self, seed: int) -> Turn:
         """Starts new episodes; each copy has a seed of its own, drawn from `seed`, and goes on from it afterwards."""
@@ -57,7 +47,7 @@ class PettingZooEnvironment(Environment):
     def step(self, actions: Sequence[NDArray[Any]]) -> Turn:
         """Steps every copy with the actions of those who were present."""
         chosen = self._chosen(actions)
-        board, n = self._board, len(self._keys)
+        board, n = self._board, len(self._cast.keys)
         board.begin()
         whole = True
         for i, (env, acts) in enumerate(zip(self._cast.envs, chosen, strict=True)):
@@ -91,7 +81,7 @@ class PettingZooEnvironment(Environment):
 
     def _chosen(self, actions: Sequence[NDArray[Any]]) -> list[dict[Hashable, Any]]:
         """[E]: agent -> action."""
-        keys, given = self._keys, self._board.actions_by_agent(actions)
+        keys, given = self._cast.keys, self._board.actions_by_agent(actions)
         if len(given) == len(keys) and all(len(copies) == self.copies for _, copies, _ in given):
             every = zip(*(values for _, _, values in given), strict=True)
             return [dict(zip(keys, acts, strict=True)) for acts in every]
@@ -106,7 +96,7 @@ class PettingZooEnvironment(Environment):
         seen, rewards, _, _, infos = told
         self._cast.check_known(seen, rewards, infos)
         board = self._board
-        for k, (key, agent, masks) in enumerate(zip(self._keys, self._cast.agents, board.masks, strict=True)):
+        for k, (key, agent, masks) in enumerate(zip(self._cast.keys, self._cast.agents, board.masks, strict=True)):
             if key not in seen or key not in rewards:
                 raise self._lacks(key, copy, "observation" if key not in seen else "reward")
             reward = rewards[key]
@@ -168,14 +158,6 @@ class PettingZooEnvironment(Environment):
             expected=expected,
             value=got,
         )
-
-    def render_rgb(self, copy: int = 0, scale: int = 8) -> NDArray[np.uint8] | None:
-        """What the environment renders, where it was made with `render_mode: rgb_array`."""
-        return picture_of(self._cast.envs[copy])
-
-    def close(self) -> None:
-        """Closes all copies."""
-        self._cast.close()
 
 
 def _says_end(told: Sequence[Mapping[Any, Any]]) -> bool:

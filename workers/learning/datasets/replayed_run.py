@@ -14,20 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.run import Replayed, Run
-from protocol.errors import ConfigurationError, WireError
+from protocol.errors import ConfigurationError
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Records, Ring
 from workers.learning.datasets.dataset_manifest import ACTOR, FILES, MANIFEST, read_manifest
 from workers.learning.datasets.reader import SegmentFile, read_segments
 from workers.learning.datasets.update_log import ORDER, read_order
+from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 
 __all__ = ["ReplayedRun", "load_replayed_run"]
 
 
-class ReplayedRun:
+class ReplayedRun(SegmentSource):
     """The segments `arrivals`, in the order in which they came; before update i, `order`[i] of them had been taken in.
-    It is a `Source`."""
+    Nobody is told anything."""
 
     def __init__(self, arrivals: deque[Arrival], order: list[int]) -> None:
         self._later, self._order = arrivals, deque(order)
@@ -50,18 +51,6 @@ class ReplayedRun:
     def arrivals(self, policy: str) -> deque[Arrival]:
         """What was given and not taken yet."""
         return self._now
-
-    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
-        """Nobody is owed an answer."""
-
-    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
-        """Nothing is pooled here."""
-
-    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
-        """Nobody is told."""
-
-    def flush_acks(self) -> None:
-        """Nobody waits for it."""
 
 
 def load_replayed_run(plan: TrainingPlan, run: Run) -> ReplayedRun:

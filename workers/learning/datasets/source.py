@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from numpy.typing import NDArray
 
 from protocol.config.run import Sampled
 from protocol.errors import ConfigurationError, WireError
@@ -25,6 +24,7 @@ from protocol.spaces import Agent
 from workers.learning.datasets.minari_reader import MinariDataset
 from workers.learning.datasets.reader import RecordedDataset
 from workers.learning.datasets.trajectory import Trajectory, TrajectoryReader, pieces, write
+from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 
 __all__ = ["DatasetSource", "load_dataset"]
@@ -32,8 +32,8 @@ __all__ = ["DatasetSource", "load_dataset"]
 log = logging.getLogger(__name__)
 
 
-class DatasetSource:
-    """The segments in `ring`, of `rows` rows, by the actor that made them. It is a `Source`."""
+class DatasetSource(SegmentSource):
+    """The segments in `ring`, of `rows` rows, by the actor that made them. Nobody is told anything."""
 
     def __init__(self, ring: Ring, actors: list[tuple[str, int]]) -> None:
         records = ring.segments(slice(0, ring.slots))
@@ -46,18 +46,6 @@ class DatasetSource:
     def arrivals(self, policy: str) -> deque[Arrival]:
         """What was not taken yet."""
         return self._arrivals
-
-    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
-        """Nobody is owed an answer."""
-
-    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
-        """Nothing is pooled here."""
-
-    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
-        """Nobody is told."""
-
-    def flush_acks(self) -> None:
-        """Nobody waits for it."""
 
 
 def load_dataset(plan: TrainingPlan, counters: Counters) -> DatasetSource:

@@ -9,16 +9,15 @@ from collections import deque
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from protocol.config.run import Run
-from protocol.errors import WireError
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Ring
 from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.weights.version import Version, pack
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
+from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import PolicyPlan
 
 __all__ = ["WORLD", "RingFeed", "member_of"]
@@ -27,7 +26,7 @@ WORLD = World(id="bench", agents=(Agent(name="one", observation=Box(shape=(64,))
 """One agent, that sees 64 numbers."""
 
 
-class RingFeed:
+class RingFeed(SegmentSource):
     """A ring of whole segments, of which one batch after the other is announced."""
 
     def __init__(self, plan: PolicyPlan, counters: Counters, seed: int) -> None:
@@ -48,21 +47,9 @@ class RingFeed:
         self._next = 1 - self._next
         self._queue.append(Arrival("actor-0", 1, self._ring, records, False, None))
 
-    def arrivals(self, _policy: str) -> deque[Arrival]:
+    def arrivals(self, policy: str) -> deque[Arrival]:
         """What was announced."""
         return self._queue
-
-    def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
-        """Nobody waits for acknowledgements."""
-
-    def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
-        """Nothing is taken from a pool."""
-
-    def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
-        """Nobody is told."""
-
-    def flush_acks(self) -> None:
-        """Nobody waits for it."""
 
 
 def _fill(ring: Ring, slots: slice, noise: np.random.Generator) -> None:
