@@ -24,6 +24,7 @@ __all__ = [
     "Route",
     "Segments",
     "Status",
+    "Told",
     "Weights",
     "Welcome",
 ]
@@ -58,10 +59,15 @@ State = Literal["starting", "waiting", "acting", "learning", "relaying", "evalua
 Command = Literal["go", "pause", "drain", "stop", "rejoin"]
 
 
-class Message(BaseModel):
-    """What all messages share."""
+class Told(BaseModel):
+    """A part of a message: as it is said, and nothing else."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Message(Told):
+    """What all messages share."""
+
     type: ClassVar[str]
     arrays: ClassVar[bool] = False
     """Whether raw frames follow the header."""
@@ -70,10 +76,9 @@ class Message(BaseModel):
     schema_number: Count = SCHEMA
 
 
-class Route(BaseModel):
+class Route(Told):
     """Where the learner of one policy can be reached, perhaps by way of relays, and which schemas it speaks."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     policy: Label
     learner: Label
     incarnation: Incarnation
@@ -90,10 +95,9 @@ class Route(BaseModel):
     newest_schema: Ordinal = SCHEMA
 
 
-class PolicySpec(BaseModel):
+class PolicySpec(Told):
     """What an actor must know of one policy and need not derive from the configuration."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     policy: Label
     agents: Annotated[list[Name], FailFast()]
     """The agents of the world that it plays."""
@@ -112,11 +116,10 @@ class PolicySpec(BaseModel):
     """What the hash of the layout of common observations is computed from; empty: there are none."""
 
 
-class CommonRows(BaseModel):
+class CommonRows(Told):
     """Where the moments lie that segments refer to: in a ring on this node, or in frames of this and earlier messages
     over the same connection."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     ring: Path = ""
     nonce: Nonce = ""
     writer: Count = 0

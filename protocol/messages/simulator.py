@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field
+from pydantic import FailFast, Field
 
 from protocol import OLDEST_SCHEMA, SCHEMA
 from protocol.messages.core import (
@@ -23,6 +23,7 @@ from protocol.messages.core import (
     Ordinal,
     Seconds,
     Text,
+    Told,
 )
 from protocol.spaces import Action, Place, RowFormat, dtype_of
 
@@ -50,20 +51,18 @@ Names = Annotated[list[Name], FailFast()]
 Rewards = Annotated[list[Finite], FailFast()]
 
 
-class Column(BaseModel):
+class Column(Told):
     """One array of what an agent observes, may do or does."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     name: Name
     dtype: Name
     """As numpy writes it, little-endian: `<f4`, `|u1`, `|b1`, `<i8`."""
     shape: Annotated[list[Count], FailFast()]
 
 
-class PlaceFacts(BaseModel):
+class PlaceFacts(Told):
     """An agent, or the template of many, and the arrays that stand for it in frames, in this order."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     agent: Name
     many: Count
     """0: it is one agent. Otherwise the most of them that there are at once, called `agent.0` and so on."""

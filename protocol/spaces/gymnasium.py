@@ -80,9 +80,8 @@ def to_gymnasium(space: Space) -> gymnasium.Space[Any]:
         case Discrete():
             return spaces.Discrete(space.n, start=space.start, dtype=dtype_of(space).type)
         case MultiDiscrete():
-            start = np.broadcast_to(np.array(space.start, space.dtype).ravel(), len(space.nvec))
             nvec = np.array(space.nvec, space.dtype).reshape(space.shape)
-            return spaces.MultiDiscrete(nvec, dtype_of(space).type, start=start.reshape(space.shape))
+            return spaces.MultiDiscrete(nvec, dtype_of(space).type, start=space.span[0])
         case MultiBinary():
             return spaces.MultiBinary(space.shape[0] if len(space.shape) == 1 else space.shape)
         case Text():

@@ -71,17 +71,11 @@ class World(Node):
 
     def agent(self, name: str) -> Agent:
         """The agent called `name`; KeyError if there is none."""
-        for agent in self.agents:
-            if agent.name == name:
-                return agent
-        raise KeyError(name)
+        return {agent.name: agent for agent in self.agents}[name]
 
     def place(self, name: str) -> Place:
         """Where the agent called `name` stands; KeyError if there is none."""
-        for place in self.places:
-            if place.name == name:
-                return place
-        raise KeyError(name)
+        return {place.name: place for place in self.places}[name]
 
     @property
     def teams(self) -> dict[str, tuple[str, ...]]:
