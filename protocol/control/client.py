@@ -36,7 +36,8 @@ class ControlClient:
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], coordinator: str, role: Role, name: str = "", node: str = ""
     ) -> None:
-        self._coordinator = coordinator
+        self.coordinator = coordinator
+        """Its address."""
         # Nothing is queued for an absent coordinator, which would find a Join for each second that it was waited for.
         self._handshakes = Handshakes()
         self._socket = connect(
@@ -54,7 +55,8 @@ class ControlClient:
         """Joins that were sent while an earlier one was not answered: their answers mean nothing."""
         self._unheard = UnackedEpisodes()
         self._report: Callable[[], Report] = Report
-        self._last: Status | None = None
+        self.status: Status | None = None
+        """The newest answer of the coordinator."""
         self.refusals = RefusalLog()
         self._orders: tuple[str, int] | None = None
         """What it was told to do last."""
@@ -84,14 +86,14 @@ class ControlClient:
                 if refused is not None:
                     raise refused.within(f"after {seconds:g} s")
                 if self._handshakes.refused():
-                    raise Timeout("keys_not_accepted", peer=self._coordinator, seconds=seconds)
-                raise Timeout("no_coordinator_answered", peer=self._coordinator, seconds=seconds)
+                    raise Timeout("keys_not_accepted", peer=self.coordinator, seconds=seconds)
+                raise Timeout("no_coordinator_answered", peer=self.coordinator, seconds=seconds)
             if time.monotonic() >= told:
                 told = time.monotonic() + 10
                 why = "other_keys" if self._handshakes.refused() else "no_answer"
                 why = why if refused is None else f"not yet: {one_line(str(refused))}"
                 if refused is None or why != said:  # what the coordinator says is said once
-                    said, told_of = why, (self._coordinator, why, left)
+                    said, told_of = why, (self.coordinator, why, left)
                     log.warning("event=waiting for=coordinator address=%s reason=%s seconds_left=%.0f", *told_of)
 
     def start(self, report: Callable[[], Report]) -> None:
@@ -107,23 +109,13 @@ class ControlClient:
         """What the worker is to do now. An orphan has to stop."""
         if self._orphaned:
             return "stop"
-        last = self._last
+        last = self.status
         return "go" if last is None or last.command == "rejoin" else last.command
 
     @property
     def token(self) -> str:
         """By which the coordinator knows this process."""
         return self._join.token
-
-    @property
-    def coordinator(self) -> str:
-        """Its address."""
-        return self._coordinator
-
-    @property
-    def status(self) -> Status | None:
-        """The newest answer of the coordinator."""
-        return self._last
 
     @property
     def orphaned(self) -> bool:
@@ -218,7 +210,7 @@ class ControlClient:
                     self.changed.set()
                 elif not self._parent and now - self.heard_at > _ABANDONED * self.welcome.lease:
                     self._end(
-                        f"the coordinator at {self._coordinator} has been silent for {now - self.heard_at:.0f} s; "
+                        f"the coordinator at {self.coordinator} has been silent for {now - self.heard_at:.0f} s; "
                         "start it again, then this worker"
                     )
                 if self._socket in dict(poller.poll(100)):
@@ -250,7 +242,7 @@ class ControlClient:
             message, _ = decode(self._socket.recv_multipart(zmq.NOBLOCK))
         except (zmq.Again, WireError) as fault:
             kind = getattr(fault, "kind", "again")
-            self.refusals.tell("control_message_refused", kind, str(fault), address=self._coordinator)
+            self.refusals.tell("control_message_refused", kind, str(fault), address=self.coordinator)
             return None
         self.heard_at = time.monotonic()
         return message
@@ -258,7 +250,7 @@ class ControlClient:
     def _poll(self) -> None:
         message = self._receive()
         if isinstance(message, Status):
-            self._last = message
+            self.status = message
             self.changed.set()
             orders = message.command, message.checkpoints
             if self._orders in (None, orders) or message.command == "rejoin":
@@ -279,7 +271,7 @@ class ControlClient:
 
     def _end(self, reason: str) -> None:
         self.refusals.tell(
-            "refused", Refused.heard(reason).kind, reason, level=logging.ERROR, address=self._coordinator
+            "refused", Refused.heard(reason).kind, reason, level=logging.ERROR, address=self.coordinator
         )
         self._orphaned = True
         self.changed.set()

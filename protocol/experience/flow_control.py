@@ -112,7 +112,9 @@ class CreditWindow:
         self._backlog: deque[Block] = deque()
         self._flight: deque[Block] = deque()
         self._kept: deque[Block] = deque()
-        self._waiting = self._travelling = self._settled = self._announced = 0
+        self._settled = 0
+        self.backlog = self.travelling = self.announced = 0
+        """Segments finished and not announced, announced and not acknowledged; the highest number ever announced."""
         self.next = 1
         """The number of the next segment."""
         self.dropped = {"overwritten": 0, "no_credit": 0}
@@ -126,8 +128,8 @@ class CreditWindow:
         credit._free = deque(index for index in range(blocks) if index not in taken)
         for block in flight:
             credit._flight.append(replace(block, after=credit.newest))
-        credit._travelling = sum(block.segments for block in flight)
-        credit._announced = flight[-1].last if flight else 0
+        credit.travelling = sum(block.segments for block in flight)
+        credit.announced = flight[-1].last if flight else 0
         return credit
 
     def bounds(self, segments: int) -> Bounds:
@@ -138,16 +140,6 @@ class CreditWindow:
         """
         most = self.blocks * segments
         return Bounds(self._credits, self._credits * segments, most, most - segments)
-
-    @property
-    def backlog(self) -> int:
-        """Segments finished and not announced."""
-        return self._waiting
-
-    @property
-    def travelling(self) -> int:
-        """Segments announced and not acknowledged."""
-        return self._travelling
 
     @property
     def flight(self) -> tuple[Block, ...]:
@@ -168,11 +160,6 @@ class CreditWindow:
     def newest(self) -> int:
         """The highest segment number in flight; 0 if none is."""
         return self._flight[-1].last if self._flight else 0
-
-    @property
-    def announced(self) -> int:
-        """The highest segment number that was ever announced."""
-        return self._announced
 
     @property
     def short(self) -> bool:
@@ -205,7 +192,7 @@ class CreditWindow:
             return
         self._backlog.append(Block(index, self.next, self.next + segments - 1))
         self.next += segments
-        self._waiting += segments
+        self.backlog += segments
 
     def announce(self) -> list[Block]:
         """The blocks that may be announced now; they are in flight from here on."""
@@ -215,9 +202,9 @@ class CreditWindow:
             after = self._flight[-1].last if self._flight else 0
             block = Block(waiting.index, waiting.first, waiting.last, after)
             self._flight.append(block)
-            self._waiting -= block.segments
-            self._travelling += block.segments
-            self._announced = block.last
+            self.backlog -= block.segments
+            self.travelling += block.segments
+            self.announced = block.last
             going.append(block)
         return going
 
@@ -235,7 +222,7 @@ class CreditWindow:
         self._settled = max(self._settled, settled)
         while self._flight and self._flight[0].last <= settled:
             block = self._flight.popleft()
-            self._travelling -= block.segments
+            self.travelling -= block.segments
             if self._keeps:
                 self._kept.append(block)
             else:
@@ -245,7 +232,7 @@ class CreditWindow:
 
     def _drop(self, block: Block, cause: str) -> int:
         self.dropped[cause] += block.segments
-        self._waiting -= block.segments
+        self.backlog -= block.segments
         return block.index
 
 

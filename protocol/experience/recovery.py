@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Container, Mapping, Set
+from collections.abc import Callable, Container, Iterator, Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,10 +46,8 @@ def ring_path(actor: ActorIdentity, policy: str) -> Path:
 
 def rings_before(actor: ActorIdentity, policy: str) -> list[tuple[int, Path]]:
     """(incarnation, file) of the rings that earlier incarnations of `actor` left on this node."""
-    name = re.compile(re.escape(f"{PREFIX}{actor.run}-{actor.name}.") + r"(\d+)-" + re.escape(policy) + r"\.ring")
-    matches = ((name.fullmatch(path.name), path) for path in files(actor.run))
-    found = [(int(match[1]), path) for match, path in matches if match is not None]
-    return sorted((incarnation, path) for incarnation, path in found if incarnation < actor.incarnation)
+    found = [(number, path) for (name, number), path in _rings(actor.run, policy) if name == actor.name]
+    return sorted(one for one in found if one[0] < actor.incarnation)
 
 
 def resend_predecessor(
@@ -205,15 +203,15 @@ def rings_left_behind(
 ) -> list[tuple[tuple[str, int], Path]]:
     """Rings of `policy` on this node as ((actor, incarnation), file) whose actor is not `living` and that are not
     `attached`: their actor died while no learner was there."""
+    return [(key, path) for key, path in _rings(run, policy) if key not in living and key not in attached]
+
+
+def _rings(run: str, policy: str) -> Iterator[tuple[tuple[str, int], Path]]:
+    """((actor, incarnation), file) of all rings for segments of `policy` on this node."""
     name = re.compile(re.escape(f"{PREFIX}{run}-") + r"(.+)\.(\d+)-" + re.escape(policy) + r"\.ring")
-    found = []
     for path in files(run):
-        match = name.fullmatch(path.name)
-        if match is not None:
-            key = (match[1], int(match[2]))
-            if key not in living and key not in attached:
-                found.append((key, path))
-    return found
+        if (match := name.fullmatch(path.name)) is not None:
+            yield (match[1], int(match[2])), path
 
 
 def finished_beyond(ring: Ring, number: int, layout: Layout) -> Records:

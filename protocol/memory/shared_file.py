@@ -55,7 +55,8 @@ class SharedFile:
     def __init__(self, path: Path, descriptor: int, size: int) -> None:
         self.path = path
         self.size = size
-        self._descriptor = descriptor
+        self.descriptor = descriptor
+        """The open file; less than 0 once it is closed."""
         try:
             self._map = mmap.mmap(descriptor, size)
         except (OSError, ValueError) as fault:  # too large for any memory, or made shorter since it was looked at
@@ -65,11 +66,6 @@ class SharedFile:
     def buffer(self) -> memoryview:
         """The memory itself."""
         return memoryview(self._map)
-
-    @property
-    def descriptor(self) -> int:
-        """The open file."""
-        return self._descriptor
 
     @classmethod
     def create(cls, path: Path, size: int) -> SharedFile:
@@ -121,17 +117,17 @@ class SharedFile:
     @property
     def short(self) -> bool:
         """Whether somebody made the file shorter: reading what is mapped beyond its end would kill the process."""
-        return os.fstat(self._descriptor).st_size < self.size
+        return os.fstat(self.descriptor).st_size < self.size
 
     def close(self) -> None:
         """Unmaps and gives up the lock; may be called twice."""
-        if self._descriptor < 0:
+        if self.descriptor < 0:
             return
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # the map holds a duplicate descriptor: unlock for both
+        fcntl.flock(self.descriptor, fcntl.LOCK_UN)  # the map holds a duplicate descriptor: unlock for both
         with suppress(BufferError):  # a view still lives somewhere: the memory goes with its last view
             self._map.close()
-        os.close(self._descriptor)
-        self._descriptor = -1
+        os.close(self.descriptor)
+        self.descriptor = -1
 
     def remove(self) -> None:
         """Closes, and unlinks the file unless another process still holds it."""

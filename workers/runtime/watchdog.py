@@ -54,12 +54,9 @@ class StallTimer:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._ticked_at, self._still = -1.0, 0.0
-
-    @property
-    def still(self) -> float:
+        self._ticked_at = -1.0
+        self.still = 0.0
         """Seconds that the loop stands still, be they many or few."""
-        return self._still
 
     def limit(self, vitals: Health) -> float:
         """Seconds that it may."""
@@ -70,10 +67,10 @@ class StallTimer:
         `most`; 0 else."""
         begun, ticked_at = vitals.at_work, vitals.ticked_at
         if not begun or ticked_at != self._ticked_at:
-            self._ticked_at, self._still = ticked_at, 0.0
+            self._ticked_at, self.still = ticked_at, 0.0
             return 0.0
-        self._still += elapsed
-        return self._still if self._still >= min(most, self.limit(vitals)) else 0.0
+        self.still += elapsed
+        return self.still if self.still >= min(most, self.limit(vitals)) else 0.0
 
 
 class SlowTurns:
