@@ -270,9 +270,7 @@ class ControlClient:
             )
 
     def _end(self, reason: str) -> None:
-        self.refusals.tell(
-            "refused", Refused.heard(reason).kind, reason, level=logging.ERROR, address=self.coordinator
-        )
+        self.refusals.tell("refused", Refused.heard(reason).kind, reason, level=logging.ERROR, address=self.coordinator)
         self._orphaned = True
         self.changed.set()
 

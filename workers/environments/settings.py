@@ -14,6 +14,7 @@ from protocol.errors import ConfigurationError
 
 __all__ = ["WorldSettings", "parse_settings", "refuse_sequential"]
 
+
 class WorldSettings(BaseModel):
     """What may be set under `environment.settings` of a world; an unknown key is an error."""
 

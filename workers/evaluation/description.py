@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from protocol.config.run import Run
 from protocol.errors import EnvironmentFault
 from protocol.spaces import World, parse_world
-from workers.environments.base import Environment
 from protocol.spaces.drawing import first_legal
+from workers.environments.base import Environment
 from workers.environments.registry import single_copy
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.forked import Ended, Forked, Tell

@@ -209,12 +209,9 @@ _FOUND: dict[tuple[str, Literal["note", "fault"]], dict[str, tuple[str, str]]] =
             "let v_min and v_max span the discounted returns, or scale rewards",
         ),
     },
-
 }
 """Layer and level -> finding -> what it says, and its remedy."""
-FINDINGS = {
-    name: Diagnostic(name, *place, *told) for place, found in _FOUND.items() for name, told in found.items()
-}
+FINDINGS = {name: Diagnostic(name, *place, *told) for place, found in _FOUND.items() for name, told in found.items()}
 BOUNDED = ("values_impossible", "values_at_the_end", "gradient_grew", "reward_scale")
 """Those whose number and bound a learner tells."""
 OF_RUNS = (

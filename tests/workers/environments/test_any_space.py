@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.spaces import Agent, Box, Discrete, Place, Tuple, World, elements, unflatten
+from protocol.spaces.drawing import first_legal
 from protocol.spaces.gymnasium import to_gymnasium
 from tests.protocol.spaces.spaces_strategies import SLOW, spaces
 from tests.workers.environments.worlds import gridworld
@@ -23,7 +24,6 @@ from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
 from workers.environments.base import AgentTimeStep
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from protocol.spaces.drawing import first_legal
 from workers.environments.players import random_player
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from protocol.config.run import C51, DQN, IQN, PPO, QMIX, SAC, VDN, PolicyConfig, Replayed
 from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBinary, World
-from tests.workers.test_any_space import WORLDS
 from protocol.spaces.drawing import random_rows
+from tests.workers.test_any_space import WORLDS
 from workers.policies.build import Policy, build
 from workers.policies.export.export_manifest import ExportManifest, Provenance, frames_of
 from workers.policies.export.module import ExportedModule, ports_in

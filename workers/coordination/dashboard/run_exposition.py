@@ -56,5 +56,6 @@ def _run(view: Mapping[str, Any]) -> list[Family]:
 
 def _flow(view: Mapping[str, Any]) -> list[Family]:
     return [
-        family(metric, [((policy,), flow[key]) for policy, flow in view["flow"].items()]) for key, metric in FLOW.items()
+        family(metric, [((policy,), flow[key]) for policy, flow in view["flow"].items()])
+        for key, metric in FLOW.items()
     ]

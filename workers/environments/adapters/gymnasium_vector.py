@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError, EnvironmentFault
+from protocol.spaces.drawing import first_legal
 from protocol.spaces.gymnasium import world_from_gymnasium
 from workers.environments.adapters.adapter_checks import (
     RESET,
@@ -31,7 +32,6 @@ from workers.environments.adapters.adapter_checks import (
 from workers.environments.adapters.space_conversion import BatchConverter, translate
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 from workers.environments.checks.closing import closed_on_failure
-from protocol.spaces.drawing import first_legal
 from workers.runtime.state_capture import State
 
 __all__ = ["CartPole", "GymnasiumVector"]

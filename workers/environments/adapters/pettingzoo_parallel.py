@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.environment import ObservedParts

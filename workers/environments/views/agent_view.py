@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from protocol.errors import EnvironmentFault
 from protocol.experience.layout import common_of
 from protocol.spaces import Place, RowFormat, World, flatten, space_of, unflatten
+from protocol.spaces.drawing import first_legal
 from workers.environments.adapters.space_conversion import batch_of, column_of
 from workers.environments.checks.row_checks import ActionRows
-from protocol.spaces.drawing import first_legal
 
 __all__ = ["AgentView"]
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
+from protocol.spaces.drawing import first_legal
 from protocol.spaces.pettingzoo import to_pettingzoo
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
-from protocol.spaces.drawing import first_legal
 from workers.environments.views.agent_view import AgentView
 
 __all__ = ["SingleCopy"]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from protocol.errors import EnvironmentFault
+from protocol.spaces.drawing import first_legal
 from tests.faults import raises
 from workers.environments.adapters.dm_env_adapter import DmEnv
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
@@ -20,7 +21,6 @@ from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.adapters.pettingzoo_state import with_states
 from workers.environments.base import Environment
-from protocol.spaces.drawing import first_legal
 
 SEEN, SPACE = np.zeros(2, np.float32), gymnasium.spaces.Box(-1, 1, (2,))
 BOTH = {"a": SEEN, "b": SEEN}

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import EnvironmentFault
+from protocol.spaces.drawing import first_legal
 from tests.faults import raises
 from tests.workers.environments.adapters.masked_games import ACTIONS, NAMES, Alone, InTurn, Together
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
@@ -23,7 +24,6 @@ from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironm
 from workers.environments.adapters.space_conversion import translate
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from protocol.spaces.drawing import first_legal
 from workers.environments.players import random_player
 
 Make = Callable[[Callable[[], Any], int], Environment]

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from protocol.experience.layout import common_of
 from protocol.spaces import Place, World
-from workers.environments.base import AgentTimeStep, Environment, Turn
 from protocol.spaces.drawing import random_rows
+from workers.environments.base import AgentTimeStep, Environment, Turn
 
 __all__ = ["Scenes"]
 

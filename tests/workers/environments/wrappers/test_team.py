@@ -26,11 +26,11 @@ from protocol.spaces import (
     Payoff,
     World,
 )
+from protocol.spaces.drawing import random_rows
 from tests.faults import raises
 from tests.workers.environments.worlds.scenes import Scenes
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from protocol.spaces.drawing import random_rows
 from workers.environments.players import random_player
 from workers.environments.registry import describe, make
 from workers.environments.wrappers.team import TeamEnvironment

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig, parse_run
 from protocol.spaces import Place, World
+from protocol.spaces.drawing import random_rows
 from tests.workers import scripted
 from tests.workers.policies.exports import CASES, case
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
-from protocol.spaces.drawing import random_rows
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.policy_plan import plan_policies
 from workers.policies.export import safetensors
