@@ -116,7 +116,8 @@ class _Whole(Node):
     def encode(self: Any, value: Any, where: str) -> NDArray[Any]:
         """`value` as an array of `shape`; EnvironmentFault (it names `where`) if an element is beyond the span."""
         array = array_of(value, self.shape, self.dtype, where)
-        within(array, *self.span, where)
+        least, most = self.span
+        within(array, least, most, where)
         return array
 
     def decode(self, array: NDArray[Any]) -> Any:

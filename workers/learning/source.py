@@ -22,12 +22,16 @@ class SegmentSource(Protocol):
 
     def acknowledge(self, policy: str, arrival: Arrival, upto: int, count: int) -> None:
         """`count` more segments of this actor, up to number `upto`, were copied, refused or admitted for good."""
+        return
 
     def release(self, policy: str, slots: NDArray[np.uint32]) -> None:
         """Pool slots that are not needed any more."""
+        return
 
     def refuse(self, policy: str, actor: tuple[str, int], fault: WireError) -> None:
         """A segment of this actor incarnation was rejected."""
+        return
 
     def flush_acks(self) -> None:
         """What comes next takes long: what is settled is told now."""
+        return
