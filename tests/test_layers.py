@@ -46,7 +46,7 @@ LINES = {
     "workers/learning": 4_300,
     "workers/policies": 3_200,
     "workers/rollout": 1_660,
-    "": 45_800,
+    "": 45_300,
 }
 """Lines with a token of code, docstrings aside, that a room has at most, and the product: they only fall."""
 LONGEST = 60

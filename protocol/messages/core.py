@@ -19,12 +19,12 @@ __all__ = [
     "Join",
     "Leave",
     "Message",
+    "MessagePart",
     "PolicySpec",
     "Refusal",
     "Route",
     "Segments",
     "Status",
-    "Told",
     "Weights",
     "Welcome",
 ]
@@ -59,13 +59,13 @@ State = Literal["starting", "waiting", "acting", "learning", "relaying", "evalua
 Command = Literal["go", "pause", "drain", "stop", "rejoin"]
 
 
-class Told(BaseModel):
+class MessagePart(BaseModel):
     """A part of a message: as it is said, and nothing else."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Message(Told):
+class Message(MessagePart):
     """What all messages share."""
 
     type: ClassVar[str]
@@ -76,7 +76,7 @@ class Message(Told):
     schema_number: Count = SCHEMA
 
 
-class Route(Told):
+class Route(MessagePart):
     """Where the learner of one policy can be reached, perhaps by way of relays, and which schemas it speaks."""
 
     policy: Label
@@ -95,7 +95,7 @@ class Route(Told):
     newest_schema: Ordinal = SCHEMA
 
 
-class PolicySpec(Told):
+class PolicySpec(MessagePart):
     """What an actor must know of one policy and need not derive from the configuration."""
 
     policy: Label
@@ -116,7 +116,7 @@ class PolicySpec(Told):
     """What the hash of the layout of common observations is computed from; empty: there are none."""
 
 
-class CommonRows(Told):
+class CommonRows(MessagePart):
     """Where the moments lie that segments refer to: in a ring on this node, or in frames of this and earlier messages
     over the same connection."""
 

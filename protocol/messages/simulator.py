@@ -18,12 +18,12 @@ from protocol.messages.core import (
     Incarnation,
     Label,
     Message,
+    MessagePart,
     Name,
     Nonce,
     Ordinal,
     Seconds,
     Text,
-    Told,
 )
 from protocol.spaces import Action, Place, RowFormat, dtype_of
 
@@ -51,7 +51,7 @@ Names = Annotated[list[Name], FailFast()]
 Rewards = Annotated[list[Finite], FailFast()]
 
 
-class Column(Told):
+class Column(MessagePart):
     """One array of what an agent observes, may do or does."""
 
     name: Name
@@ -60,7 +60,7 @@ class Column(Told):
     shape: Annotated[list[Count], FailFast()]
 
 
-class PlaceFacts(Told):
+class PlaceFacts(MessagePart):
     """An agent, or the template of many, and the arrays that stand for it in frames, in this order."""
 
     agent: Name

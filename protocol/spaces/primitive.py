@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import string
-from functools import cached_property
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -86,7 +86,7 @@ class Box(Node):
         """Number of elements."""
         return math.prod(self.shape)
 
-    @cached_property
+    @property
     def span(self) -> tuple[Any, Any]:
         """The least and the greatest of each element, or one for all; (None, None) of numbers that nothing bounds."""
         if self.low is None and self.high is None:
@@ -95,7 +95,7 @@ class Box(Node):
 
     def _ends(self, bound: Any, infinite: float) -> Any:
         if isinstance(bound, tuple):
-            return np.array([infinite if one is None else one for one in bound], self.dtype).reshape(self.shape)
+            return _array(tuple(infinite if one is None else one for one in bound), self.dtype, self.shape)
         return infinite if bound is None else bound
 
     def encode(self, value: Any, where: str) -> NDArray[Any]:
@@ -196,12 +196,12 @@ class MultiDiscrete(_Whole):
         """How many values each choice has."""
         return self.nvec
 
-    @cached_property
+    @property
     def span(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """The first and the last choice of each element."""
         start = self.start if isinstance(self.start, tuple) else (self.start,) * len(self.nvec)
-        last = [first + n - 1 for first, n in zip(start, self.nvec, strict=True)]
-        return np.array(start, self.dtype).reshape(self.shape), np.array(last, self.dtype).reshape(self.shape)
+        last = tuple(first + n - 1 for first, n in zip(start, self.nvec, strict=True))
+        return _array(start, self.dtype, self.shape), _array(last, self.dtype, self.shape)
 
 
 class MultiBinary(_Whole):
@@ -272,6 +272,14 @@ class Text(Node):
 def dtype_of(space: Box | Discrete | MultiDiscrete | MultiBinary | Text) -> np.dtype[Any]:
     """Of its arrays. The name is one of many literals, and a type checker would try numpy's overloads for each."""
     return np.dtype(str(space.dtype))
+
+
+@lru_cache(64)
+def _array(values: tuple[Any, ...], dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Of what is given for each element; it is read only, as all who ask have the same."""
+    array = np.array(values, dtype).reshape(shape)
+    array.flags.writeable = False
+    return array
 
 
 def _few(shape: tuple[int, ...]) -> None:

@@ -274,7 +274,7 @@ def test_a_fault_of_a_world_of_ours_hides_no_frame() -> None:
     environment._turn = Turn(())
     with raises(EnvironmentFault, "environment_raised") as caught:
         environment.step([])
-    assert "treasure_hunt.py" in caught.value.traceback  # type: ignore[attr-defined]
+    assert "fixed_length.py" in caught.value.traceback  # type: ignore[attr-defined]
 
 
 def test_what_ends_a_thread_of_a_world_is_logged_whole_and_shown(
