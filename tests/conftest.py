@@ -115,6 +115,15 @@ def forked_rookery(forge: Forge | None, tmp_path_factory: pytest.TempPathFactory
         yield
 
 
+@pytest.fixture(scope="module")
+def forked_steppers(forge: Forge | None) -> Iterator[None]:
+    """What steps copies for this module's tests is forked, unless they set ROOKERY_FORK=0."""
+    from tests.forge import stepping
+
+    with stepping(forge):
+        yield
+
+
 @pytest.fixture
 def free_port_block() -> int:
     """The base of ten consecutive loopback ports that are free now and given to no other test of this run."""

@@ -27,15 +27,18 @@ from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingUnixStreamServer
 from types import ModuleType, SimpleNamespace
 from typing import IO, Any
+from unittest.mock import patch
 
 from launch.cli import doctor
 from launch.local import fork_client, process, supervisor
 from launch.local.fork_client import ForkClient, ForkedProcess
 from tests.flows.network import Place
-from tests.tools import require
+from tests.tools import PYTHON_PATH, require
+from workers.environments import process_main
+from workers.environments.vectorized import process_handle
 from workers.runtime.last_words import run_to_end
 
-__all__ = ["Forge", "forging", "program"]
+__all__ = ["Forge", "forging", "program", "stepping"]
 
 PROGRAM = """\
 import json, os, signal, socket, sys
@@ -54,6 +57,8 @@ sys.exit(int(answer))
 """What has a command forked, or, where it cannot be, becomes {command}."""
 LAUNCH, CODE = "launch.__main__", "runpy"
 """`rookery`, and `python -c`, in a request."""
+STEPPER = "workers.environments.process_main"
+"""Which steps copies, as actors start it."""
 TOOLS = ("doctor", "evaluate", "export", "preflight")
 PLAIN = ("coordinator", "relay", "sequential", *(f"tools.{tool}" for tool in TOOLS))
 """Modules of workers/ that a launcher starts by command line, or becomes."""
@@ -71,7 +76,8 @@ class Forge:
     """The process that forks, of one process of the tests."""
 
     def __init__(self, environment: Mapping[str, str], output: Path) -> None:
-        self._client = ForkClient([sys.executable, "-P", "-m", "tests.forge"], output)
+        room = ["-X", "room=" + "." * 2_000]  # in which the command lines of those that step copies are shown
+        self._client = ForkClient([sys.executable, *room, "-P", "-m", "tests.forge"], output)
         self._client.start(_lasting(environment))
 
     def start(
@@ -188,6 +194,26 @@ def program(folder: Path, forge: Forge | None, instead: Mapping[str, str]) -> It
                 made.kill()
 
 
+@contextmanager
+def stepping(forge: Forge | None) -> Iterator[None]:
+    """Those that step copies for this process are forked; what their worlds print is lost."""
+
+    def started(command: Sequence[str], **how: Any) -> Any:
+        wire, notes = map(_file, how["pass_fds"])
+        environment = how["env"] | {"PYTHONPATH": PYTHON_PATH}
+        made = forge and forge.start(command[4:], Path.cwd(), environment, wire, notes, module=STEPPER)
+        return made or subprocess.Popen(command, **how)
+
+    instead = SimpleNamespace(**vars(subprocess) | {"Popen": started})
+    with patch.object(process_handle, "subprocess", instead):
+        yield
+
+
+def _file(descriptor: int) -> Any:
+    """What has this descriptor."""
+    return SimpleNamespace(fileno=lambda: descriptor)
+
+
 class _Taken(ForkClient):
     """Of a launcher whose first server is there already: `pid`, a fork of this process, at the other end of `pair`."""
 
@@ -234,7 +260,7 @@ def main() -> None:
 
     for name in ("launch.cli.main", LAUNCH):
         importlib.import_module(name)
-    commands = fork_server._COMMANDS | {LAUNCH: _launch, CODE: _run_code}
+    commands = fork_server._COMMANDS | {LAUNCH: _launch, CODE: _run_code, STEPPER: _step}
     for name in PLAIN:
         module = importlib.import_module(f"workers.{name}")
         commands[module.__name__] = getattr(module, "command", None) or module.main
@@ -256,6 +282,16 @@ def _begin(command: Callable[[], object]) -> None:
     if customize and str(Path(customize.__file__ or "").parent) in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         importlib.reload(customize)
     command()
+
+
+def _step() -> None:
+    """A process that steps copies, whose socket and notes have come as its standard output and errors."""
+    inherited = os.dup(1), os.dup(2)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for standard in (1, 2):
+        os.dup2(nowhere, standard)
+    parent, index, config = sys.argv[3:]
+    process_main.main(*inherited, int(parent), int(index), config)
 
 
 def _run_code() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import pytest
 
 from protocol.config.environment import EnvironmentConfig
 from protocol.errors import ConfigurationError
@@ -15,6 +16,7 @@ from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import describe, make
 from workers.evaluation.baselines import baselines
 
+pytestmark = pytest.mark.usefixtures("forked_steppers")
 SMALL = {"id": "matrix_game", "settings": {"game": "chicken", "turns": 3}}
 LONG = {"id": "matrix_game", "settings": {"game": "stag_hunt", "turns": 4}}
 GAMES = {"chicken": SMALL, "stag": LONG}

@@ -34,6 +34,7 @@ from workers.environments.registry import make
 from workers.environments.vectorized import process_environment
 from workers.environments.vectorized.process_environment import ProcessEnvironment, partition_seed
 
+pytestmark = pytest.mark.usefixtures("forked_steppers")
 FILE = "tests/workers/environments/vectorized/process_worlds.py"
 WORLDS = "tests.workers.environments.vectorized.process_worlds"
 Told = dict[tuple[str, int, int], tuple]
@@ -89,7 +90,7 @@ def told(turn: Turn, first: int = 0) -> Told:
 def pid_of(index: int) -> int:
     """Of the process with that number."""
     for child in psutil.Process().children():
-        command = child.cmdline()
+        command = [word for word in child.cmdline() if word]  # a fork has room for more
         if "workers.environments.process_main" in command and command[-2] == str(index):
             return child.pid
     raise AssertionError(f"no process {index}")
@@ -310,6 +311,7 @@ def test_every_process_has_a_budget_of_its_own_and_waits_longer_before_each_rest
 
 def test_a_process_has_the_time_of_a_step_for_making_its_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond what it takes to start; then the run ends in a sentence instead of waiting."""
+    monkeypatch.setenv("ROOKERY_FORK", "0")
     monkeypatch.setattr(process_environment, "_START_SECONDS", 0.0)
     with started("Diary", 2, step_timeout=30) as environment:
         assert environment.reset(0).present

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import pytest
 from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig
@@ -16,6 +17,7 @@ from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.environments.vectorized.process_environment import partition_seed
 
+pytestmark = pytest.mark.usefixtures("forked_steppers")
 MANY = 3
 WORLDS = "tests.workers.environments.vectorized.test_process_rows:Swarm"
 
@@ -176,7 +178,7 @@ def test_whoever_dies_with_its_process_is_told_as_truncated_with_what_it_and_all
         assert turn.common is not None
         last, common = turn.present[0].observation.copy(), turn.common.copy()
         steppers = [p for p in psutil.Process().children() if "workers.environments.process_main" in p.cmdline()]
-        next(p for p in steppers if p.cmdline()[-2] == "1").kill()
+        next(p for p in steppers if [word for word in p.cmdline() if word][-2] == "1").kill()
         turn = there.step([rows_of(there, actions_for(p, 4 * MANY, 1)) for p in turn.present])
         cut: dict[int, tuple[bytes, list[float]]] = {}
         news: tuple[AgentTimeStep | AgentOutcome, ...] = (*turn.present, *turn.outcomes)
