@@ -22,8 +22,6 @@ except ValueError:
 from launch.cli.exec import BECOMES, become
 from protocol.errors import one_sentence
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """The console command."""

@@ -30,8 +30,6 @@ from protocol.config.yaml_file import read_summary
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.errors.origin import is_ours
 
-__all__ = ["TrainedRun", "load", "train"]
-
 _NAME = re.compile(r"[^.=\s]+").fullmatch
 _SAID = 80
 """Characters of what was given that a sentence repeats."""

@@ -16,8 +16,6 @@ from protocol.config.source_names import with_named_algorithms
 from protocol.config.yaml_file import parse_yaml, read_mapping
 from protocol.errors import ConfigurationError
 
-__all__ = ["DEFAULT", "PRESETS", "check_word", "load", "nearest", "preset_names", "sentence"]
-
 DEFAULT, DEFAULT_OF_ENV = "treasure-hunt", "cartpole"
 """The preset that is meant where none is named, and where an environment is named alone."""
 PRESETS = Path(__file__).parent / "presets"

@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["HOME", "check", "find_place"]
-
 HOME = Path(__file__).resolve().parents[1]
 """The folder of our packages: the repository, or where the wheel is installed."""
 _PACKAGES = ("protocol", "workers", "launch")

@@ -19,18 +19,6 @@ from protocol.config.yaml_file import check_same_run, read_run, read_summary
 from protocol.control.processors import available_cores
 from protocol.errors import ConfigurationError, disk_fault
 
-__all__ = [
-    "can_go_on",
-    "folder_for",
-    "left_as_found",
-    "make_folder",
-    "on_this_machine",
-    "remove",
-    "take_checkpoints",
-    "write_config",
-]
-
-
 _LIBRARIES = ("gymnasium", "gymnasium_multi", "openspiel", "pettingzoo")
 
 

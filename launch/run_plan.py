@@ -16,8 +16,6 @@ from launch.run_dir import write_config
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 
-__all__ = ["ResourcePlan", "outline_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class ResourcePlan:

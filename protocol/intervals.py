@@ -20,8 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Estimate", "interquartile_mean", "interval", "mean", "shown", "shown_interval"]
-
 _DRAWS = 2_000
 _LEVEL = 0.95
 _Scores = NDArray[np.float64]

@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 
-__all__ = ["RefusalLog", "one_line"]
-
 log = logging.getLogger(__name__)
 
 _REASONS = 200

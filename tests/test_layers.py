@@ -40,13 +40,13 @@ ROOMS = (
 )
 """The folders of workers, each of which imports only what stands left of it; `roles` are its own files."""
 LINES = {
-    "protocol": 11_180,
+    "protocol": 10_950,
     "workers/algorithms": 1_800,
     "workers/coordination": 1_250,
     "workers/learning": 4_300,
     "workers/policies": 3_200,
     "workers/rollout": 1_660,
-    "": 45_300,
+    "": 44_750,
 }
 """Lines with a token of code, docstrings aside, that a room has at most, and the product: they only fall."""
 LONGEST = 60

@@ -38,8 +38,6 @@ except ImportError:
     click.echo(f"rookery: a bridge needs the package websockets; run: {install('bridge')}", err=True)
     sys.exit(ConfigurationError.exit_code)
 
-__all__ = ["framed", "frames_in", "main"]
-
 _LARGEST = 2**24
 """Bytes of a message."""
 _MOST = 256

@@ -7,8 +7,6 @@ from click.shell_completion import CompletionItem
 
 from launch.config_loader import preset_names, sentence
 
-__all__ = ["presets_and_files"]
-
 
 def presets_and_files(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """Presets that begin so; besides, the shell looks for files."""

@@ -16,20 +16,6 @@ from rich.text import Text
 from protocol.control.verdicts import verdict_line
 from protocol.intervals import shown
 
-__all__ = [
-    "Display",
-    "Plain",
-    "Silent",
-    "baselines_line",
-    "environments_table",
-    "health_line",
-    "read_rows",
-    "render",
-    "starting",
-    "summary_table",
-    "tell_summary",
-]
-
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY = 5.0
 _FINDING = ("level", "layer", "says", "remedy")

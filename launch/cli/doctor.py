@@ -18,8 +18,6 @@ from launch.run_dir import write_config
 from protocol.config.run import Run
 from protocol.errors import EnvironmentFault
 
-__all__ = ["diagnosis", "preflight", "short_run"]
-
 
 def preflight(run: Run, folder: Path, bind: str, keys: str | None, as_json: bool) -> tuple[int, str]:
     """Whether this machine can carry `run` in `folder`: an exit code, and the findings."""

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from launch.local.process import python
 
-__all__ = ["BECOMES", "become"]
-
 BECOMES = {
     "actor": ("workers.actor", "One actor"),
     "learner": ("workers.learner", "One learner"),

@@ -32,8 +32,6 @@ from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from protocol.transport.curve import Keys
 
-__all__ = ["hosts"]
-
 _LOOK_EVERY = 0.2
 _STATE = "hosts.json"
 """In the folder of logs: who holds the workers, and what they are; locked as long as they are held."""

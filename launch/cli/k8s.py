@@ -13,8 +13,6 @@ from launch.kubernetes.overlay import Placement, render, way_to, write
 from launch.run_plan import outline_of
 from protocol.errors import ConfigurationError
 
-__all__ = ["k8s"]
-
 PLAIN = Placement("run")
 """With all defaults."""
 

@@ -35,9 +35,6 @@ from protocol.simulator.connection import addresses_of, ended
 from protocol.transport.curve import ROLES, connect_string, new_keys, revoke, run_keys
 from protocol.transport.sockets import is_loopback
 
-__all__ = ["main"]
-
-
 _SECTIONS = {
     "Train": ("train", "presets", "new", "sweep", "pbt"),
     "Look at a run": ("status", "page", "plot", "evaluate", "watch", "doctor"),

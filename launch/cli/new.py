@@ -13,8 +13,6 @@ import click
 
 from protocol.errors import ConfigurationError, one_sentence
 
-__all__ = ["new", "new_project"]
-
 _TEMPLATES = Path(__file__).parents[1] / "templates"
 _CHECKS = {
     "single": ("from gymnasium.utils.env_checker import check_env", "check_env({name}.make().unwrapped)"),

@@ -16,8 +16,6 @@ from protocol.config.base import known_as
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 
-__all__ = ["Configured", "Count", "Preset"]
-
 _OPTIONS = {
     "config": "give the file as first word",
     "cpu": "give --set device=cpu",

@@ -20,8 +20,6 @@ from launch.sweeps.pbt import Population, Together, train
 from launch.sweeps.pbt_spec import read_population
 from protocol.intervals import shown
 
-__all__ = ["pbt"]
-
 
 @click.command()
 @click.argument("file", metavar="FILE.yaml", type=click.Path(dir_okay=False, path_type=Path))

@@ -17,8 +17,6 @@ import numpy as np
 from launch.sweeps.curves import CurveGroup, groups_of, read_run
 from protocol.errors import ConfigurationError, one_sentence
 
-__all__ = ["draw", "plot"]
-
 _USUAL = ("return", "loss", "lag", "agent_steps_per_second", "rows_per_second")
 _TITLES = {
     "return": "return of episodes",

@@ -25,8 +25,6 @@ from protocol.spaces import World, parse_world
 from protocol.spaces.gymnasium import world_from_gymnasium
 from protocol.transport.sockets import check_bind
 
-__all__ = ["main"]
-
 _GYMNASIUM = "gymnasium:"
 
 

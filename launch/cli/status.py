@@ -28,8 +28,6 @@ from protocol.errors import ConfigurationError, Refused, Timeout
 from protocol.intervals import shown
 from protocol.transport.sockets import HTTP
 
-__all__ = ["CoordinatorAddress", "find", "look", "status"]
-
 _SECONDS = 5.0
 _LOOK_EVERY = 1.0
 _OVER = ("over", "ended", "left")

@@ -31,8 +31,6 @@ from protocol.config.yaml_file import read_mapping, read_summary
 from protocol.errors import ConfigurationError
 from protocol.intervals import interquartile_mean, interval, shown, shown_interval
 
-__all__ = ["aggregate", "done", "run_all", "scores_of", "sweep", "told_first"]
-
 _LOOK_EVERY = 0.2
 _END_SECONDS = 30.0
 

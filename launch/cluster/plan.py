@@ -22,8 +22,6 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 from protocol.transport.sockets import BLOCK, bracketed
 
-__all__ = ["COORDINATOR", "Command", "Host", "Hosts", "There", "no_option", "plan", "read_hosts"]
-
 COORDINATOR, _LEARNER, _EVALUATION, _RELAY, _ACTOR = 5600, 5610, 6190, 6200, 6210
 """First ports of each role on a host; a block for each worker."""
 

@@ -17,8 +17,6 @@ from launch.cluster.plan import COORDINATOR, Hosts
 from launch.cluster.ssh import ssh
 from protocol.transport.sockets import HTTP, bracketed
 
-__all__ = ["RemoteView"]
-
 _PAUSE = 2.0
 """Seconds until it is tried again: the coordinator may not have begun, or have died."""
 

@@ -14,8 +14,6 @@ from launch.local.process import FATAL, INCOMPLETE
 from launch.run_plan import ResourcePlan
 from protocol.config.run import Run
 
-__all__ = ["batch"]
-
 _HEAD = """#!/bin/bash
 #SBATCH --job-name=rookery
 #SBATCH --nodes={nodes}

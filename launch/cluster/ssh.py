@@ -18,8 +18,6 @@ from protocol.errors import RookeryError
 from protocol.errors.origin import ended
 from protocol.transport.curve import ROLES
 
-__all__ = ["LOST", "HostFailed", "Remote", "copies", "end_all", "ssh"]
-
 LOST = 255
 """Exit code of ssh itself."""
 _OPTIONS = ("-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6")

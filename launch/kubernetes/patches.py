@@ -16,8 +16,6 @@ from launch.run_plan import ResourcePlan
 from protocol import RELEASE
 from protocol.config.run import Run
 
-__all__ = ["Placement", "patches"]
-
 _MEBI, _GIBI = 2**20, 2**30
 _MEMORY = {"learner": (_GIBI, 2 * _GIBI), "actor": (256 * _MEBI, _GIBI)}
 """Role -> shared memory and memory limit of its pods in k8s/base."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["between_learners", "evaluation", "further_actors", "simulators"]
-
 _FIRST, _BLOCK, _EVALUATION, _RELAY = 5620, 10, 5640, 5700
 
 

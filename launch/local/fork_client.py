@@ -24,8 +24,6 @@ import msgspec
 
 from protocol.control.fork_request import MAX_REQUEST_BYTES, STALE, ForkReply, ForkRequest
 
-__all__ = ["ForkClient", "ForkedProcess"]
-
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _START_SECONDS = 60.0
 """An import on a machine with much to do takes long."""

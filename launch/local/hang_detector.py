@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["HangDetector", "SilenceWatch", "joined"]
-
 _LONGEST_LOOK = 1.0
 
 

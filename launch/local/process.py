@@ -20,19 +20,6 @@ from protocol.control.process_token import PROCESS_TOKEN, mark_of
 from protocol.errors import DiskFault, EnvironmentFault
 from protocol.errors.origin import Crash, crash_in, ended, stack_in, waiting
 
-__all__ = [
-    "FATAL",
-    "FATAL_AT_FIRST",
-    "INCOMPLETE",
-    "REFUSED",
-    "Process",
-    "end_all",
-    "fork_client",
-    "python",
-    "start",
-    "start_process",
-]
-
 REFUSED = 3
 INCOMPLETE = 9
 """Of a coordinator or a sequential run that ended in order before all steps were made."""

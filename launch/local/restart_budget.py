@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["RestartBudget"]
-
 _EARLY_SECONDS = 10.0
 """Who dies before that has hardly begun its work: it pauses, each time twice as long. Others begin again at once."""
 _LONGEST_PAUSE = 10.0

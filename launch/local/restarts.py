@@ -14,8 +14,6 @@ from collections.abc import Callable, Sequence
 from launch.local.process import FATAL, FATAL_AT_FIRST, REFUSED, Process, start
 from protocol.errors import RookeryError
 
-__all__ = ["RestartManager", "RunFailed"]
-
 _IN_STEP = ("actor", "learner")
 _BESIDE = ("evaluator",)
 """Of whom training needs nothing."""

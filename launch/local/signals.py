@@ -13,8 +13,6 @@ import time
 from types import FrameType
 from typing import Any
 
-__all__ = ["END_SECONDS", "Interrupt"]
-
 END_SECONDS = 20.0
 """From an interrupt until those that still run are killed."""
 _KILL_SECONDS = 1.5

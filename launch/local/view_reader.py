@@ -11,8 +11,6 @@ import time
 from contextlib import suppress
 from typing import IO, Any
 
-__all__ = ["ViewReader"]
-
 
 class ViewReader:
     """The end of the pipe that is read, without waiting."""

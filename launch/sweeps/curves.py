@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from protocol.config.yaml_file import check_run_folder, read_mapping
 from protocol.intervals import Estimate, interquartile_mean, interval
 
-__all__ = ["CurveGroup", "Measured", "groups_of", "read_run"]
-
 _POINTS = 100
 _SMOOTH = 0.02
 """Share of a curve's length over which what was measured is averaged: half-second means jump about."""

@@ -24,8 +24,6 @@ from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
-__all__ = ["HERE", "Machine", "Machines", "NamedMachines", "Running", "check_fits", "end_all"]
-
 HERE = "localhost"
 """The machine that needs no ssh."""
 _END_SECONDS = 30.0

@@ -21,8 +21,6 @@ from protocol.config.run import Run
 from protocol.config.yaml_file import parsed, read_mapping
 from protocol.errors import ConfigurationError
 
-__all__ = ["ManyRuns", "Sweep", "Trial", "read_sweep", "trials_of"]
-
 _STRANGE = re.compile(r"[^A-Za-z0-9_.=,+-]+")
 
 

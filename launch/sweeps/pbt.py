@@ -27,9 +27,6 @@ from launch.sweeps.grid import Trial
 from launch.sweeps.pbt_spec import PopulationFile
 from protocol.errors import ConfigurationError
 
-__all__ = ["Play", "Population", "PopulationMember", "Runs", "Together", "Trainer", "train"]
-
-
 Play = Callable[[list[Trial]], list[Trial]]
 """Plays runs side by side to their ends; those that failed."""
 

@@ -18,8 +18,6 @@ from protocol.config.base import ConfigModel
 from protocol.config.yaml_file import parsed, read_mapping
 from protocol.errors import ConfigurationError
 
-__all__ = ["Choices", "PopulationFile", "Range", "read_population"]
-
 _RESERVED = ("seed", "steps", "until", "schedule", "actors")
 
 

@@ -15,8 +15,6 @@ from protocol.config.trainable import Trainable
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
-__all__ = ["RND", "AuxiliaryConfig"]
-
 
 class RND(ConfigModel):
     """Random network distillation (Burda et al. 2018): what a trained network cannot yet say of a random one is new."""

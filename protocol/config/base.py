@@ -16,8 +16,6 @@ from protocol.config.synonyms import SYNONYMS, VARIANTS
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
-__all__ = ["AgentName", "ConfigModel", "Name", "Settings", "complaint", "known_as"]
-
 
 class ConfigModel(BaseModel):
     """A part of a run's configuration, with its keys as fields."""

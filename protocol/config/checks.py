@@ -23,8 +23,6 @@ from protocol.errors import ConfigurationError
 if TYPE_CHECKING:
     from protocol.config.run import PolicyConfig, Run
 
-__all__ = ["check_compiled", "check_lockstep", "dealt", "round_before"]
-
 
 def check_compiled(config: PolicyConfig) -> None:
     """ValueError unless its steps can be made in memory that never moves, by one process."""

@@ -13,20 +13,6 @@ from pydantic import Field, model_validator
 from protocol.config.base import AgentName, ConfigModel, Name, Settings
 from protocol.errors import ConfigurationError
 
-__all__ = [
-    "COLLECTION",
-    "STRUCTURES",
-    "Adversarial",
-    "CollectionMember",
-    "Curriculum",
-    "EnvironmentConfig",
-    "Id",
-    "Mates",
-    "ObservedParts",
-    "Split",
-    "check_structure",
-]
-
 COLLECTION = "collection"
 """The id of several environments together."""
 Mates = Literal["all"] | Annotated[tuple[AgentName, ...], Field(min_length=2)]

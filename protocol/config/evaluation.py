@@ -13,8 +13,6 @@ from pydantic import Field, model_validator
 from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 
-__all__ = ["EvaluationConfig"]
-
 
 class EvaluationConfig(ConfigModel):
     """Whole episodes with exploration off, by a process of its own, on one set of seeds."""

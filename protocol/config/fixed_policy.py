@@ -12,8 +12,6 @@ from pydantic import Field
 
 from protocol.config.base import ConfigModel, Settings
 
-__all__ = ["FIXED", "Fixed", "FixedConfig", "FrozenPolicy", "ScriptedPolicy"]
-
 
 class FrozenPolicy(ConfigModel):
     """A policy of an earlier run, which acts and never changes."""

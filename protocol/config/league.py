@@ -16,8 +16,6 @@ from protocol.errors import ConfigurationError
 if TYPE_CHECKING:
     from protocol.config.run import Run
 
-__all__ = ["LeagueConfig", "Matchmaking", "PlayerConfig", "check_league"]
-
 Matchmaking = Literal["latest", "uniform", "prioritised", "nash"]
 """Against whom the next episode is: the newest weights of an opponent as they come; any frozen member, all equally
 likely; hard ones more often; or as the equilibrium of the members' game among themselves mixes them."""

@@ -13,8 +13,6 @@ from pydantic import Field, model_validator
 from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 
-__all__ = ["C51", "DQN", "IQN", "QMIX", "SAC", "VDN", "Replayed", "ValueBased"]
-
 
 class Replayed(ConfigModel):
     """What all algorithms on replay have in common."""

@@ -12,8 +12,6 @@ from pydantic import Field, model_validator
 from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 
-__all__ = ["BC", "Dataset"]
-
 
 class Dataset(ConfigModel):
     """What a policy learns from instead of from actors: one of the two."""

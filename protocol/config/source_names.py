@@ -13,8 +13,6 @@ from pydantic import Field
 from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 
-__all__ = ["Multiprocessing", "with_named_algorithms", "without_aliases"]
-
 
 class Multiprocessing(ConfigModel):
     """The source documents' section; `enabled: false` means `--sequential`."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["SYNONYMS", "VARIANTS"]
-
 _BATCH = "n_steps * num_envs / batch_size"
 _SAME = {
     "actors": "num_env_runners",

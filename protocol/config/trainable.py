@@ -12,8 +12,6 @@ from pydantic import Field
 from protocol.config.base import ConfigModel, Name
 from protocol.errors import ConfigurationError
 
-__all__ = ["Computing", "Learners", "Trainable", "settled"]
-
 
 class Trainable(ConfigModel):
     """What a learner's member is told, whatever it learns."""

@@ -17,17 +17,6 @@ from protocol.config.base import complaint, known_as
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 
-__all__ = [
-    "check_run_folder",
-    "check_same_run",
-    "parse_yaml",
-    "parsed",
-    "read_mapping",
-    "read_run",
-    "read_run_in",
-    "read_summary",
-]
-
 Model = TypeVar("Model", bound=BaseModel)
 _BYTES = 16 * 2**20
 _SAID = 500

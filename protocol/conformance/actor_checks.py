@@ -25,8 +25,6 @@ from protocol.simulator.connection import address_in, addresses_of, simulator_co
 from protocol.spaces import parse_world
 from protocol.transport.sockets import Handshakes, connect
 
-__all__ = ["CHECKS", "Server", "check_server"]
-
 
 class _Server:
     """The actor at `address`, to be met in new connections."""

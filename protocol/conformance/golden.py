@@ -12,8 +12,6 @@ from typing import Any
 
 from protocol.messages.core import Message
 
-__all__ = ["GOLDEN", "golden", "wide"]
-
 GOLDEN = Path(__file__).parent.parent / "golden"
 """The folder of golden vectors, one JSON file each."""
 

@@ -16,8 +16,6 @@ from protocol.messages.codec import encode
 from protocol.messages.simulator import End, Observe, Ping, Pong
 from protocol.spaces import dtype_of
 
-__all__ = ["InvalidMessage", "wrongs"]
-
 
 @dataclass(frozen=True, slots=True)
 class InvalidMessage:

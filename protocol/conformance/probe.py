@@ -23,8 +23,6 @@ from protocol.spaces import Place, parse_world
 from protocol.spaces.row_format import nbytes
 from protocol.transport.sockets import connect, receive_until, send_nowait
 
-__all__ = ["Talk"]
-
 _SAID = (Act, Admit, Bye, Fault, Pong, Reset)
 _AGAIN = 1.0
 """Seconds after which one says hello again."""

@@ -7,8 +7,6 @@ from typing import Any
 
 from protocol.errors import RookeryError
 
-__all__ = ["Finding", "Flaw"]
-
 
 class Flaw(RookeryError):
     """The other side breaks a rule of `section`. `code`: what a simulator is refused with for it."""

@@ -17,8 +17,6 @@ from protocol.spaces import Box, Leaf, Place, RowFormat
 from protocol.spaces.drawing import draw
 from protocol.spaces.row_format import nbytes
 
-__all__ = ["Masks", "drawn", "drawn_masks", "flaw", "forbidden", "mask_flaw", "masks_of", "split"]
-
 Masks = Mapping[str, list[NDArray[Any]]]
 """Leaf of an action -> of each of its choices, which are legal; not there: all are."""
 

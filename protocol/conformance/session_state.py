@@ -14,8 +14,6 @@ from protocol.messages.simulator import End, Observe
 from protocol.spaces import Place, World
 from protocol.spaces.row_format import nbytes
 
-__all__ = ["SessionState"]
-
 _ASKS, _EARNS, _ENDS, _PARTS = (f"The conversation, {rule}" for rule in (3, 4, 5, 7))
 
 

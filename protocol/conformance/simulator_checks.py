@@ -25,8 +25,6 @@ from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Obse
 from protocol.spaces import Place, RowFormat, World
 from protocol.transport.sockets import Ports, open_context, poll, receive_until, send_nowait
 
-__all__ = ["check_simulator"]
-
 _HELLO, _LIVES, _BYE = (f"The conversation, {rule}" for rule in (1, 8, 9))
 _EPISODES, _OBSERVES = 3, 300
 """After so many of one of them it has played long enough."""

@@ -22,8 +22,6 @@ from protocol.messages.core import Episodes, Heartbeat, Leave, Message, Refusal,
 from protocol.refusal_log import RefusalLog, one_line
 from protocol.transport.sockets import Handshakes, connect, poll, try_receive
 
-__all__ = ["ControlClient", "pause"]
-
 log = logging.getLogger(__name__)
 
 _ABANDONED = 10

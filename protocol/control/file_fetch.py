@@ -19,8 +19,6 @@ from protocol.messages.core import Refusal, Welcome
 from protocol.messages.file_fetch import PART_BYTES, Fetch, Part
 from protocol.transport.sockets import connect, poll, try_receive
 
-__all__ = ["Fetching", "LibraryClient", "fetching"]
-
 _AGAIN = 2.0
 """Seconds, at least, until a part that has not come is asked for once more: twice what the last one took, and each time
 twice as long. On a slow way each answer too many stands before the next part."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["MAX_REQUEST_BYTES", "STALE", "ForkReply", "ForkRequest"]
-
 MAX_REQUEST_BYTES = 64 * 1024
 STALE = "its code has changed on disk"
 """The refusal after which another server can do better."""

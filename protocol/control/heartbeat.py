@@ -12,8 +12,6 @@ from protocol.control.process_token import PROCESS_TOKEN
 from protocol.messages import versioning
 from protocol.messages.core import Episodes, Join, Role, Route, State
 
-__all__ = ["EPISODES", "MAX_REQUEST", "Report", "UnackedEpisodes", "introduction"]
-
 MAX_REQUEST = 2**19
 """Bytes of the largest request. A learner of 100 policies tells 300 KiB; a traceback, 1000 entries about episodes with
 names of 20 letters and the counters of an actor are 150 KiB."""

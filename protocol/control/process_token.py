@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-__all__ = ["PROCESS_TOKEN", "mark_of"]
-
 PROCESS_TOKEN = "ROOKERY_PROCESS"
 """The variable that has it in the worker's environment."""
 

@@ -7,8 +7,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["GROUP", "affinity", "available_cores", "quota"]
-
 GROUP = Path("/sys/fs/cgroup")
 """Of the control group of this process."""
 

@@ -23,8 +23,6 @@ from protocol.messages.versioning import Schemas
 from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import peer_host, poll, refusals_of, send_nowait, try_receive
 
-__all__ = ["BYTES", "WAITING", "ControlServer", "check_schemas", "refusal"]
-
 WAITING = 50
 """Requests of one peer that wait: with `MAX_REQUEST`, what its connection can take of this process's memory."""
 BYTES = 4 * 2**20, 64 * 2**20

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["verdict_line"]
-
 _ADVICE = {
     "balanced": "nobody waits; only a faster update or environment gains more",
     "actor-bound": "learners wait for data; more environment.copies, then more actors",

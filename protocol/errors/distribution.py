@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DISTRIBUTION", "install"]
-
 DISTRIBUTION = "rookery-rl"
 """In the public index `rookery` is another's."""
 

@@ -16,21 +16,6 @@ from traceback import FrameSummary, StackSummary, TracebackException, walk_stack
 from types import FrameType
 from typing import Any, NamedTuple
 
-__all__ = [
-    "Crash",
-    "Told",
-    "awaited_in",
-    "blame",
-    "crash_in",
-    "ended",
-    "is_ours",
-    "is_users",
-    "one_line",
-    "place_of",
-    "stack_in",
-    "waiting",
-]
-
 _HOME = Path(__file__).resolve().parents[2]
 _OURS = tuple(f"{_HOME / name}{os.sep}" for name in ("launch", "protocol", "rookery", "workers"))
 _WORLDS = f"{_HOME / 'workers' / 'environments'}{os.sep}"

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["DISTRIBUTION_OF", "missing_module", "not_installed"]
-
 DISTRIBUTION_OF: Mapping[str, str] = {
     "Box2D": "gymnasium[box2d]",
     "OpenGL": "PyOpenGL",

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from protocol.errors.distribution import install
 
-__all__ = ["SENTENCES"]
-
 SENTENCES: dict[str, dict[str, str]] = {
     "ConfigurationError": {
         "acting_device_not_available": "act_device is 'cuda', which this machine does not have; set act_device: cpu",

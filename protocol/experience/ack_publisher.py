@@ -22,8 +22,6 @@ from protocol.messages.versioning import OF_TOPICS
 from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import send_nowait, try_receive
 
-__all__ = ["AckSender", "Key", "Window", "ack_topic"]
-
 Key = tuple[str, int]
 """(actor, incarnation)."""
 

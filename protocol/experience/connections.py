@@ -17,8 +17,6 @@ from protocol.messages.core import CommonRows, Route
 from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import connect
 
-__all__ = ["Connection", "ConnectionPool"]
-
 
 class Connection:
     """The connection to where `route` leads experience."""

@@ -29,8 +29,6 @@ from typing import Literal
 from protocol.errors import ConfigurationError
 from protocol.transport.sockets import HIGH_WATER
 
-__all__ = ["ActorPacer", "Block", "Bounds", "CreditWindow", "SendCoalescer", "blocks_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Block:

@@ -19,8 +19,6 @@ from protocol.config.run import PolicyConfig
 from protocol.errors import ConfigurationError, WireError
 from protocol.spaces import Box, Leaf, Place, World
 
-__all__ = ["Field", "Layout", "common_layout", "common_of", "segment_layout"]
-
 ALIGNMENT = 64
 _ALLOWED = {"|u1", "|i1", "|b1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"}
 

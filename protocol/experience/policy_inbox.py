@@ -32,8 +32,6 @@ from protocol.messages.codec import decode, packed
 from protocol.messages.compression import unpacked
 from protocol.messages.core import Segments
 
-__all__ = ["Arrival", "HeaderBatch", "HeaderDecoder", "PolicyInbox"]
-
 _TOGETHER = 1024
 """Segments up to which arrivals of one actor are put together."""
 _RINGS = 8

@@ -13,8 +13,6 @@ from hashlib import blake2b
 from protocol.errors import WireError
 from protocol.messages.core import Segments
 
-__all__ = ["ActorIdentity", "ProofCheck", "proof_of"]
-
 _MOST_KNOWN = 4096
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from protocol.errors import SharedMemoryError
 from protocol.memory.shared_file import reserve
 
-__all__ = ["FORGOTTEN", "ReceiptLog"]
-
 FORGOTTEN = "", 1
 """Under which those stand that were put together: nobody has that name."""
 

@@ -34,8 +34,6 @@ from protocol.messages.core import Ack, Route
 from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import connect, poll, try_receive
 
-__all__ = ["MemberTracker", "finished_beyond", "resend_predecessor", "ring_path", "rings_before", "rings_left_behind"]
-
 log = logging.getLogger(__name__)
 
 

@@ -30,8 +30,6 @@ from protocol.memory.counters import Counters
 from protocol.memory.file_lock import RegionLock
 from protocol.memory.shared_file import SharedFile
 
-__all__ = ["FINISHED", "FREE", "LUMP", "RECORD", "WRITING", "Ring", "copied", "place_of", "poison", "ring_size"]
-
 _MAGIC = b"ROOKRING"
 _PAGE = 4096
 _WORDS = 8

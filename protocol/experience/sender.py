@@ -30,8 +30,6 @@ from protocol.messages.core import Ack, Route, Segments
 from protocol.messages.versioning import spoken_with
 from protocol.transport.sockets import connect, poll, send_nowait, try_receive
 
-__all__ = ["LARGEST_ACK", "ExperienceSender"]
-
 log = logging.getLogger(__name__)
 
 _WAIT_MS = 50

@@ -20,8 +20,6 @@ from protocol.errors import EnvironmentFault
 from protocol.experience.ring_buffer import FINISHED, Ring
 from protocol.messages.core import CommonRows
 
-__all__ = ["COMMON", "SharedObs", "SharedObsWriter"]
-
 COMMON = "~common"
 """In the name of an actor's common ring what a policy's name is in that of any other; no policy is called so."""
 

@@ -18,18 +18,6 @@ from protocol.experience.layout import Field, Layout
 from protocol.experience.ring_buffer import FINISHED, RECORD, Records
 from protocol.spaces import Box, Discrete, MultiDiscrete, Place
 
-__all__ = [
-    "ActionCheck",
-    "check_final_rows",
-    "check_finite",
-    "check_rows",
-    "largest_frame",
-    "observed_rows",
-    "read_columns",
-    "read_frame",
-    "read_records",
-]
-
 _MOST = 2**63
 _ONE = np.uint16(1)
 _LEAST_FRAME = 65_536

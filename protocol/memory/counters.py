@@ -17,8 +17,6 @@ import numpy as np
 from protocol.errors import SharedMemoryError
 from protocol.memory.shared_file import reserve
 
-__all__ = ["Counters", "read_counters"]
-
 _PAGE = 4096
 _LARGEST = 2**24
 

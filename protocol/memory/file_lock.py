@@ -17,8 +17,6 @@ from pathlib import Path
 from protocol.errors import SharedMemoryError, Timeout
 from protocol.memory.counters import Counters
 
-__all__ = ["LOCK_COUNTERS", "LOCK_SECONDS", "RegionLock"]
-
 LOCK_COUNTERS = ("lock_timeouts",)
 LOCK_SECONDS = ("waits.lock",)
 

@@ -11,8 +11,6 @@ import os
 import platform
 import sys
 
-__all__ = ["AVAILABLE", "sleep", "wake"]
-
 _SYSCALL = {"x86_64": 202, "aarch64": 98, "riscv64": 98}.get(platform.machine())
 AVAILABLE = sys.platform == "linux" and sys.byteorder == "little" and _SYSCALL is not None
 _WAIT, _WAKE, _ALL = 0, 1, 2**31 - 1

@@ -22,8 +22,6 @@ from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.memory.row_window import RowSpec, RowWindow
 from protocol.memory.shared_file import memory_dir
 
-__all__ = ["EMPTY", "Description", "RowBatch", "RowReader"]
-
 EMPTY = np.iinfo(np.int64).min
 """The action of a row that only fills stacks up, and is never sampled itself."""
 _FIELDS = ("state", "action", "reward", "done")

@@ -21,8 +21,6 @@ from protocol.experience.layout import Field, Layout
 from protocol.experience.ring_buffer import FINISHED, Ring
 from protocol.memory.counters import Counters
 
-__all__ = ["RowSpec", "RowWindow"]
-
 _SETTLED = 0
 """The reader's word that says how many rows were sampled, or will never be."""
 _ATTEMPTS = 10

@@ -19,8 +19,6 @@ from pathlib import Path
 
 from protocol.errors import SharedMemoryError
 
-__all__ = ["PREFIX", "SharedFile", "files", "memory_dir", "reserve", "sweep"]
-
 PREFIX = "rookery-"
 _REMEDY = (
     "enlarge it, set ROOKERY_MEMORY to a larger file system, or lower environment.copies, credits or buffer_capacity"

@@ -24,8 +24,6 @@ from protocol.experience.validation import observed_rows, read_frame
 from protocol.memory.shared_file import PREFIX, memory_dir
 from protocol.messages.core import CommonRows
 
-__all__ = ["Lease", "SharedObsStore"]
-
 
 class Lease:
     """The blocks of moments that `segments` received segments refer to: kept until all of these are given back."""

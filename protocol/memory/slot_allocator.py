@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import FINISHED, Records, Ring, copied
 
-__all__ = ["POOL", "SlotPool"]
-
 _EVEN = np.uint64(1)
 """What an odd sequence word lacks."""
 POOL = ".pool"

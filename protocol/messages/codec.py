@@ -19,8 +19,6 @@ from protocol.messages import core, file_fetch, simulator, versioning
 from protocol.messages.core import Message
 from protocol.messages.fast_path import LARGEST
 
-__all__ = ["MAX_DEPTH", "MAX_ELEMENTS", "MAX_HEADER", "MAX_TEXT", "around", "decode", "encode", "first_keys", "packed"]
-
 MAX_HEADER = 4 * 2**20
 """Largest header in bytes."""
 MAX_TEXT = 2**21

@@ -16,8 +16,6 @@ try:
 except ImportError:  # an optional package: `check_package` says so where it is asked for
     zstandard = None  # type: ignore[assignment]
 
-__all__ = ["check_fields", "check_package", "compress", "decompress", "unpacked"]
-
 _LEVEL = 1
 
 

@@ -11,24 +11,6 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, Strict
 
 from protocol import OLDEST_SCHEMA, SCHEMA
 
-__all__ = [
-    "Ack",
-    "Beacon",
-    "CommonRows",
-    "Heartbeat",
-    "Join",
-    "Leave",
-    "Message",
-    "MessagePart",
-    "PolicySpec",
-    "Refusal",
-    "Route",
-    "Segments",
-    "Status",
-    "Weights",
-    "Welcome",
-]
-
 Name = Annotated[str, Field(min_length=1, max_length=128)]
 Label = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 """The name of a worker or policy: it becomes part of file names and topics."""

@@ -19,8 +19,6 @@ from protocol import OLDEST_SCHEMA, SCHEMA
 from protocol.messages.core import Message
 from protocol.messages.simulator import Act, Observe
 
-__all__ = ["FORMS", "LARGEST", "ActHeader", "ObserveHeader", "frequent", "pack"]
-
 LARGEST = 4096
 """Bytes of a header that is read here: it cannot hold more elements than are allowed."""
 _KIND = slice(1, 10)

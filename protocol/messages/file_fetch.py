@@ -11,8 +11,6 @@ from pydantic import Field
 
 from protocol.messages.core import Count, Incarnation, Label, Message, Name
 
-__all__ = ["PART_BYTES", "Checksum", "Fetch", "Part"]
-
 PART_BYTES = 2**20
 """Most bytes of a part."""
 Checksum = Annotated[str, Field(max_length=32, pattern=r"^[0-9a-f]{32}$")]

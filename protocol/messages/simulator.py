@@ -27,23 +27,6 @@ from protocol.messages.core import (
 )
 from protocol.spaces import Action, Place, RowFormat, dtype_of
 
-__all__ = [
-    "Act",
-    "Admit",
-    "Bye",
-    "Column",
-    "End",
-    "Fallback",
-    "Fault",
-    "Hello",
-    "Observe",
-    "Ping",
-    "PlaceFacts",
-    "Pong",
-    "Reset",
-    "facts_of",
-]
-
 Fallback = Literal["last", "default", "scripted"]
 """What is done while an action is late: the same as before, what the space has for nothing, or what the simulator's own
 rule says."""

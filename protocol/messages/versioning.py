@@ -13,8 +13,6 @@ import protocol
 from protocol.errors import Refused
 from protocol.messages.core import Route
 
-__all__ = ["OF_TOPICS", "SPOKEN", "Schemas", "agreed", "disagreement", "spoken_with"]
-
 
 class Schemas(NamedTuple):
     """The numbers `oldest` to `newest`."""

@@ -19,8 +19,6 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from protocol.simulator.client import Simulator
 from protocol.spaces import World
 
-__all__ = ["AsyncSimulator"]
-
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 

@@ -14,8 +14,6 @@ import zmq
 
 from protocol.transport.sockets import BlockingReceiver, Handshakes, connect, open_context, send_nowait
 
-__all__ = ["Line", "address_in", "addresses_of", "ended", "simulator_context"]
-
 _FAREWELL_MS = 500
 _OUTSIDE_SECONDS = 5.0
 """After which who was not let in looks for other keys."""

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from protocol.errors import EnvironmentFault
 from protocol.spaces import Agent, Box, Dict, Discrete, Leaf, Place, World, dtype_of, nest, space_of
 
-__all__ = ["SpaceCodec", "Values"]
-
 
 class Values:
     """Of the agents at one place; EnvironmentFault, naming agent and field, for what is not in their spaces."""

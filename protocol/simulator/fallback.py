@@ -17,8 +17,6 @@ from protocol.simulator.encoding import SpaceCodec, Values
 from protocol.simulator.session import ObservedStep
 from protocol.spaces import Box, Discrete, Leaf, MultiDiscrete, Text
 
-__all__ = ["Lateness", "Script", "Stopgap"]
-
 Script = Callable[[str, Any], Any]
 """From an agent and what it sees to what it does."""
 Masks = Mapping[str, NDArray[np.bool_]]

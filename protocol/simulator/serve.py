@@ -15,8 +15,6 @@ from typing import Any
 
 from protocol.simulator.client import EpisodeCut, RunOver, Simulator
 
-__all__ = ["serve"]
-
 
 def serve(env: Any, endpoint: str | Path, name: str, *, episodes: int | None = None, **options: Any) -> int:
     """Plays until the run is over, or so many episodes; how many were played to their end. `options`: of `Simulator`.

@@ -19,8 +19,6 @@ from protocol.messages.versioning import SPOKEN
 from protocol.simulator.encoding import SpaceCodec
 from protocol.spaces import World, parse_world
 
-__all__ = ["Acted", "Begun", "Event", "ObservedStep", "Over", "RunOver", "Session", "SimulatorFault", "Wrong"]
-
 Frames = list[bytes]
 _AGAIN = ("full", "identity")
 """Codes of refusals after which it may be let in later."""

@@ -18,8 +18,6 @@ from protocol.spaces.primitive import Box
 from protocol.spaces.row_format import RowFormat, field_of
 from protocol.spaces.tree import Agent, ArrayPopulation, Population, is_evaluation_only, space_of
 
-__all__ = ["Place", "places_of"]
-
 
 @dataclass(frozen=True)
 class Place:

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 
-__all__ = ["array_of", "holds", "limits", "within"]
-
 
 def limits(dtype: str) -> tuple[float, float]:
     """The least and the greatest finite number of a dtype (of type int for whole numbers)."""

@@ -17,19 +17,6 @@ from protocol.errors import EnvironmentFault
 from protocol.spaces.model import Key, Node
 from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text
 
-__all__ = [
-    "Dict",
-    "Element",
-    "LeafSpace",
-    "Space",
-    "Tuple",
-    "elements",
-    "flatten",
-    "nest",
-    "sorted_by_name",
-    "unflatten",
-]
-
 LeafSpace = Box | Discrete | MultiDiscrete | MultiBinary | Text
 
 

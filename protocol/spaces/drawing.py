@@ -17,8 +17,6 @@ from protocol.spaces.leaf import Leaf
 from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text
 from protocol.spaces.row_format import RowFormat, field_of
 
-__all__ = ["draw", "first_legal", "random_rows"]
-
 
 def random_rows(
     record: RowFormat, rows: int, generator: np.random.Generator, masks: NDArray[Any] | None = None

@@ -21,8 +21,6 @@ from protocol.spaces.world import World
 if TYPE_CHECKING:
     import gymnasium
 
-__all__ = ["agent_from_gymnasium", "from_gymnasium", "to_gymnasium", "world_from_gymnasium"]
-
 
 def from_gymnasium(space: Any, where: str, part: str = "") -> Space:
     """Our space; ConfigurationError (it begins with `where`, the environment and agent) for one without a fixed size,

@@ -7,8 +7,6 @@ from typing import Literal
 
 from protocol.spaces.composite import LeafSpace
 
-__all__ = ["Leaf", "Role"]
-
 Role = Literal["observation", "common", "action_mask", "action"]
 
 

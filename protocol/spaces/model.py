@@ -11,8 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["DEPTH", "ELEMENTS", "LEAF_NAME", "LEAVES", "NODES", "Key", "Label", "Node", "fault_of"]
-
 Label = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 """The name of an agent, population or policy: it becomes part of file names and topics."""
 Key = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]*$")]

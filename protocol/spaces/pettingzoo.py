@@ -21,8 +21,6 @@ from protocol.spaces.world import World
 if TYPE_CHECKING:
     import gymnasium
 
-__all__ = ["to_pettingzoo", "world_from_pettingzoo"]
-
 _MASK, _REST = "action_mask", "observation"
 
 

@@ -13,8 +13,6 @@ from protocol.spaces.leaf import Leaf
 from protocol.spaces.tree import DictPopulation
 from protocol.spaces.world import World
 
-__all__ = ["policy_map", "symmetries"]
-
 
 def symmetries(world: World) -> tuple[tuple[str, ...], ...]:
     """Groups of agents that are interchangeable, in the world's order; an agent like no other is alone in its group.

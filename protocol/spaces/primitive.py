@@ -19,8 +19,6 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.arrays import array_of, holds, limits, within
 from protocol.spaces.model import ELEMENTS, Node
 
-__all__ = ["Bounds", "Box", "Discrete", "MultiBinary", "MultiDiscrete", "Text", "dtype_of"]
-
 MOST = 65_536
 """Numbers that are given one by one."""
 Integer = Literal["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]

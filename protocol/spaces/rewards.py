@@ -16,8 +16,6 @@ from protocol.errors import EnvironmentFault
 from protocol.spaces.tree import Payoff
 from protocol.spaces.world import World
 
-__all__ = ["Payoffs"]
-
 _SHOULD = {"cooperative": "be equal", "zero_sum": "sum to 0"}
 
 

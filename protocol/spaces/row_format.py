@@ -19,8 +19,6 @@ from protocol.spaces.primitive import dtype_of
 if TYPE_CHECKING:
     from protocol.spaces.leaf import Leaf
 
-__all__ = ["RowFormat", "field_of", "nbytes"]
-
 
 @dataclass(frozen=True)
 class RowFormat:

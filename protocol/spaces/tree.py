@@ -16,20 +16,6 @@ from protocol.spaces.composite import Dict, Element, Space, Tuple, elements, fla
 from protocol.spaces.model import ELEMENTS, Key, Label, Node
 from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text
 
-__all__ = [
-    "Action",
-    "Agent",
-    "ArrayPopulation",
-    "Component",
-    "DictPopulation",
-    "Observation",
-    "Payoff",
-    "Population",
-    "deployed",
-    "is_evaluation_only",
-    "space_of",
-]
-
 Payoff = Literal["cooperative", "zero_sum", "general"]
 
 

@@ -11,8 +11,6 @@ from protocol.errors import ConfigurationError
 from protocol.spaces.agent_slots import Place
 from protocol.spaces.model import DEPTH, LEAF_NAME, LEAVES, NODES, Node
 
-__all__ = ["check_places", "check_size"]
-
 
 def check_size(root: Node) -> None:
     """Raises ValueError for a tree too deep or too large to be meant."""

@@ -20,8 +20,6 @@ from protocol.spaces.model import Node, fault_of
 from protocol.spaces.tree import Agent, ArrayPopulation, Population, deployed, space_of
 from protocol.spaces.validation import check_places, check_size
 
-__all__ = ["World", "parse_world"]
-
 _SAID = 80
 """Characters of what was given that a sentence repeats."""
 

@@ -33,8 +33,6 @@ from protocol.refusal_log import RefusalLog
 if TYPE_CHECKING:
     from protocol.transport.curve import Keys
 
-__all__ = ["ByteGuard", "experience_limits"]
-
 _LOOK_MS, _LOOK_OFTEN_MS = 100, 20
 """Milliseconds between two looks; the shorter while anybody uses more than a quarter of what it may."""
 _LEISURE, _LATEST = 100, 1.0

@@ -28,8 +28,6 @@ from zmq.utils import z85
 from protocol.errors import ConfigurationError
 from protocol.refusal_log import RefusalLog
 
-__all__ = ["RIGHTS", "ROLES", "CurveContext", "Keys", "connect_string", "new_keys", "revoke", "run_keys"]
-
 ROLES = ("coordinator", "learner", "actor", "relay", "evaluator", "supervisor", "simulator")
 RIGHTS: dict[str, frozenset[str]] = {
     "control": frozenset({"learner", "actor", "relay", "evaluator", "supervisor"}),

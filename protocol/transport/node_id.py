@@ -13,8 +13,6 @@ from pathlib import Path
 from protocol.errors import ConfigurationError
 from protocol.memory.shared_file import memory_dir
 
-__all__ = ["node_name"]
-
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _LABEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _HOST = 100

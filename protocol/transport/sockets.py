@@ -24,33 +24,6 @@ from protocol.transport.byte_guard import ByteGuard
 if TYPE_CHECKING:
     from protocol.transport.curve import CurveContext, Keys
 
-__all__ = [
-    "BLOCK",
-    "HIGH_WATER",
-    "HTTP",
-    "LARGEST",
-    "LAST_BASE",
-    "MEETING",
-    "REQUESTS",
-    "SUBSCRIPTIONS",
-    "UNREAD",
-    "BlockingReceiver",
-    "Handshakes",
-    "Ports",
-    "check_bind",
-    "connect",
-    "is_loopback",
-    "keys_of",
-    "open_context",
-    "peer_host",
-    "pending",
-    "poll",
-    "receive_until",
-    "refusals_of",
-    "send_nowait",
-    "try_receive",
-]
-
 BLOCK = 10
 """Ports of a worker: base control, +1 experience, +2 weights, +3 acknowledgements, +4 meeting of ranks, +9 HTTP."""
 MEETING = 4

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from protocol.errors import WireError
 
-__all__ = ["ALIGNMENT", "Entry", "Manifest", "Wire"]
-
 Wire = Literal["float32", "bf16"]
 
 ALIGNMENT = 64

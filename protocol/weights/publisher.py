@@ -29,8 +29,6 @@ from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.subscription import Subscription
 from protocol.weights.version import NOTHING, Version
 
-__all__ = ["WeightPublisher", "WeightSource", "WeightSubscriber"]
-
 WeightSource = NDArray[np.uint8] | Callable[[], NDArray[np.uint8]]
 """Flat weights [nbytes]: in host memory, or a function that waits for them to come from a device."""
 

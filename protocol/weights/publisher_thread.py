@@ -32,8 +32,6 @@ from protocol.weights.manifest import Manifest, Wire
 from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import NOTHING, Version
 
-__all__ = ["Publication", "Published"]
-
 log = logging.getLogger(__name__)
 
 _BEACON_SECONDS = 1.0

@@ -25,8 +25,6 @@ from protocol.memory import futex
 from protocol.memory.shared_file import SharedFile
 from protocol.weights.version import Version, pack, unpack
 
-__all__ = ["SharedSnapshot"]
-
 log = logging.getLogger(__name__)
 
 _MAGIC = b"ROOKMAIL"

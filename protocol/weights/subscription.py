@@ -18,8 +18,6 @@ from protocol.messages.core import Beacon, Message, Weights
 from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import connect, poll, try_receive
 
-__all__ = ["Subscription"]
-
 _AGAIN_SECONDS = 3.0
 """A request without an answer after this time is made again, once later beacons show that the way is free."""
 

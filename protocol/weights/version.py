@@ -10,8 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NOTHING", "Version", "lag", "pack", "unpack"]
-
 _BITS = 40
 _MASK = (1 << _BITS) - 1
 

@@ -14,8 +14,8 @@ __all__ = ["CLASSES", "any_message", "message"]
 CLASSES: list[type[Message]] = [
     cls
     for module in (core, file_fetch, simulator)
-    for name in module.__all__
-    if isinstance(cls := getattr(module, name), type) and issubclass(cls, Message) and cls is not Message
+    for cls in vars(module).values()
+    if isinstance(cls, type) and issubclass(cls, Message) and cls.__module__ == module.__name__ and cls is not Message
 ]
 
 _LONG = 300

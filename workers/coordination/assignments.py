@@ -11,8 +11,6 @@ from protocol.config.run import Run
 from protocol.messages.core import Role
 from workers.planning.cohorts import learners_of
 
-__all__ = ["Assignments", "Steps", "StepsOf"]
-
 _HEARTBEATS = 200
 """Heartbeats a second that the actors of a run send together: where there are more of them, each sends less often."""
 

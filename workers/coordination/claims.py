@@ -18,8 +18,6 @@ from workers.metrics.segment_accounting import Page
 from workers.metrics.step_time import STAMPS
 from workers.planning.policy_plan import most_steps
 
-__all__ = ["Claims"]
-
 _LARGEST = 2.0**53
 """Of any counter: whole numbers are exact up to here, and nothing counts so far in a lifetime."""
 _A_SECOND = 1e8

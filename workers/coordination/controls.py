@@ -6,8 +6,6 @@ import logging
 import threading
 from dataclasses import dataclass, field
 
-__all__ = ["Controls"]
-
 log = logging.getLogger(__name__)
 
 

@@ -21,8 +21,6 @@ from protocol.spaces import World
 from workers.metrics.segment_accounting import Page, Pages
 from workers.runtime.files import SafeWriter
 
-__all__ = ["CurriculumState", "curriculum_of"]
-
 log = logging.getLogger(__name__)
 
 FILE = "curriculum.json"

@@ -16,8 +16,6 @@ from protocol.messages.core import Leave
 from protocol.refusal_log import RefusalLog, one_line
 from workers.metrics.segment_accounting import unacknowledged
 
-__all__ = ["Departures"]
-
 log = logging.getLogger(__name__)
 
 _SALVAGE_SECONDS = 15.0

@@ -11,8 +11,6 @@ from typing import Literal
 
 from protocol.messages.core import Command, Role
 
-__all__ = ["RunLifecycle", "Stage"]
-
 Stage = Literal["running", "actors_draining", "learners_draining", "ended", "left"]
 """`left`: to the coordinator that comes next."""
 _LAST: tuple[Role, ...] = ("learner", "relay", "evaluator")

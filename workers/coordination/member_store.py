@@ -18,8 +18,6 @@ from protocol import SCHEMA
 from protocol.messages.core import Command, Role, Route
 from workers.runtime.files import SafeWriter
 
-__all__ = ["MemberStore", "WorkerRecord"]
-
 _HERE = platform.node()
 
 

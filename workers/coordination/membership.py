@@ -25,8 +25,6 @@ from workers.coordination.routing import route_via_relays
 from workers.planning.data_parallel import rank_for_actor, rank_of_learner
 from workers.runtime.files import SafeWriter
 
-__all__ = ["Membership"]
-
 _FREE = 100
 """Incarnations of a name that follow each other at once; from then on each waits a hundredth of a second longer: what
 is known of all that were is looked through for each that comes."""

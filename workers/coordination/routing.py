@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from protocol.messages.core import Route
 
-__all__ = ["route_via_relays"]
-
 
 def route_via_relays(routes: Iterable[Route], offers: Mapping[str, Sequence[Route]], node: str) -> list[Route]:
     """`routes` as a worker on `node` is told them; `offers` by node.

@@ -11,8 +11,6 @@ from typing import Any
 
 from workers.metrics.segment_accounting import Page, Pages
 
-__all__ = ["StallDetector"]
-
 log = logging.getLogger(__name__)
 
 

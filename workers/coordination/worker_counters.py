@@ -15,8 +15,6 @@ from workers.coordination.membership import Membership
 from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.segment_accounting import Page, rows_learned, sum_counters
 
-__all__ = ["WorkerCounters"]
-
 Pages = dict[tuple[str, int], Page]
 """(worker, incarnation) -> its counters."""
 

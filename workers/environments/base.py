@@ -23,20 +23,6 @@ from numpy.typing import NDArray
 from protocol.spaces import World
 from workers.runtime.state_capture import State, capture, restore
 
-__all__ = [
-    "AgentOutcome",
-    "AgentTimeStep",
-    "Environment",
-    "Episodes",
-    "Player",
-    "Rows",
-    "Told",
-    "Turn",
-    "WrappedEnvironment",
-    "select_rows",
-    "with_rows",
-]
-
 Episodes = dict[tuple[str, int], tuple[int, float]]
 """(member of a collection, agent) -> (episodes of the agent that ended in it, sum of their returns)."""
 

@@ -11,8 +11,6 @@ from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["REGISTERED_BY", "gymnasium_names", "is_meant", "nearest", "nearest_modules", "registering_module"]
-
 REGISTERED_BY: Mapping[str, str] = {
     "ALE/": "ale_py",
     "BabyAI-": "minigrid",

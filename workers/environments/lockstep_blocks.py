@@ -19,8 +19,6 @@ from workers.environments.registry import make
 from workers.runtime.seeds import seed_of
 from workers.runtime.state_capture import State, capture, restore, strip_prefix
 
-__all__ = ["LockstepBlocks", "build_lockstep_blocks"]
-
 
 def build_lockstep_blocks(run: Run, actor: int) -> LockstepBlocks:
     """The blocks of actor number `actor`."""

@@ -14,8 +14,6 @@ from protocol.spaces import Place
 from protocol.spaces.drawing import random_rows
 from workers.environments.base import AgentTimeStep, Player
 
-__all__ = ["random_player"]
-
 
 def random_player(place: Place, generator: np.random.Generator) -> Player:
     """Chooses every legal choice with equal probability; numbers as in `random_rows`."""

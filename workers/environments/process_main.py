@@ -32,8 +32,6 @@ from workers.environments.vectorized.process_side import TurnWriter
 from workers.environments.vectorized.shared_arrays import Partition, SharedTurns
 from workers.runtime.last_words import watch_user_code
 
-__all__ = ["EnvironmentProcess", "main"]
-
 _PR_SET_PDEATHSIG = 1
 
 

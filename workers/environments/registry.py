@@ -54,8 +54,6 @@ from workers.runtime.entry_points import import_entry_point, name_clash
 if TYPE_CHECKING:
     from workers.environments.simulators.endpoint import SimulatorEndpoint
 
-__all__ = ["BUILT_IN", "describe", "make", "single_copy"]
-
 BUILT_IN: Mapping[str, Callable[..., Environment]] = {
     "treasure_hunt": TreasureHunt,
     "cleanup": Cleanup,

@@ -12,8 +12,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["WorldSettings", "parse_settings", "refuse_sequential"]
-
 
 class WorldSettings(BaseModel):
     """What may be set under `environment.settings` of a world; an unknown key is an error."""

@@ -23,8 +23,6 @@ from workers.evaluation.forked import Ended, Forked, Tell
 from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import configure_logging
 
-__all__ = ["BaselineProcess"]
-
 log = logging.getLogger(__name__)
 
 _SHARE, _LEAST = 0.1, 1.0

@@ -20,8 +20,6 @@ from workers.environments.registry import make
 from workers.evaluation.episodes import EpisodePlay, evaluation_config, play_episodes
 from workers.rollout.players.scripted_player import Script
 
-__all__ = ["Baselines", "Found", "baselines", "play"]
-
 Found = dict[str, dict[str, float]]
 """agent -> {"random", "random_stderr", "random_episodes"}; the same of `scripted`, if the world has such a player."""
 

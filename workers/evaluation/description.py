@@ -22,8 +22,6 @@ from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import SHOWN
 
-__all__ = ["described"]
-
 log = logging.getLogger(__name__)
 
 _PLAYED = "played"

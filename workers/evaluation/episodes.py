@@ -21,8 +21,6 @@ from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, 
 from workers.environments.registry import BUILT_IN
 from workers.environments.simulators import EXTERNAL
 
-__all__ = ["EpisodePlay", "act", "environments_of", "evaluation_config", "play_episodes"]
-
 _LIMIT = 1_000_000
 """Steps after which an episode counts as endless."""
 

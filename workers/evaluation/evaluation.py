@@ -23,8 +23,6 @@ from workers.rollout.build import ActorAssignment, build_fixed_collectors
 from workers.rollout.players.frozen_player import FrozenPlayer, InferencePolicy
 from workers.runtime.seeds import seed_of
 
-__all__ = ["Evaluation", "players_of"]
-
 _COPIES = 64
 """At most so many copies play at once."""
 

@@ -23,8 +23,6 @@ from protocol.errors import EnvironmentFault, one_sentence
 from protocol.errors.origin import stack_in
 from workers.runtime.last_words import leave, noted_crash, watch_user_code
 
-__all__ = ["Ended", "Forked", "Tell", "apart"]
-
 Tell = Callable[[str], None]
 
 _LOOK_SECONDS = 0.1

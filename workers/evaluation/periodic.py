@@ -23,8 +23,6 @@ from workers.evaluation.policy_sync import EvaluationSchedule, SyncedPolicy
 from workers.evaluation.scores import Score, append
 from workers.planning.policy_plan import PolicyPlan
 
-__all__ = ["PeriodicEvaluation"]
-
 log = logging.getLogger(__name__)
 
 Adopt = Callable[[str, NDArray[np.uint8], Version], Version | None]

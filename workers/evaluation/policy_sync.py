@@ -17,8 +17,6 @@ from workers.policies.distributions import Noise
 from workers.policies.export.export_manifest import frames_of
 from workers.rollout.acting_policy import ActingPolicy
 
-__all__ = ["EvaluationSchedule", "SyncedPolicy"]
-
 
 class SyncedPolicy:
     """The policy of `plan`: a `InferencePolicy`. `performer`: of an actor that has it for itself."""

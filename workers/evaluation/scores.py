@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from protocol.intervals import interval
 
-__all__ = ["FILE", "Score", "append", "newest", "score"]
-
 FILE = "evaluations.jsonl"
 
 

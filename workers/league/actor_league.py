@@ -26,8 +26,6 @@ from workers.rollout.build import ActorAssignment
 from workers.rollout.players.frozen_player import FrozenPlayer, InferencePolicy
 from workers.runtime.seeds import seed_of
 
-__all__ = ["ActorLeague"]
-
 
 class ActorLeague:
     """Of an actor that plays `hand` of `run` in `world`. By player: `newest`, its policy as it learns, and `learning`,

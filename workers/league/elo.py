@@ -12,8 +12,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FIRST", "elo", "win_rates"]
-
 FIRST = 1000.0
 """The rating of the first member, to which the others are relative."""
 _SCALE = 400 / math.log(10)

@@ -12,8 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Equilibrium", "exploitability", "solve"]
-
 Array = NDArray[np.float64]
 
 

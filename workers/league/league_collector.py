@@ -21,8 +21,6 @@ from workers.league.opponents import OpponentCache
 from workers.planning.league_plan import TrainingSlot
 from workers.rollout.agent_collector import AgentCollector
 
-__all__ = ["LeagueCollector"]
-
 
 class LeagueCollector:
     """Agent number `agent`, at `place`. `homes`: where its `AgentCollector`s learn; `fixtures` and `group`: of these

@@ -26,8 +26,6 @@ from workers.league.matchmaking import opponent_distribution, pair_chances
 from workers.metrics.segment_accounting import Pages
 from workers.planning.league_plan import LeaguePlan, PlayerPlan
 
-__all__ = ["LeagueState"]
-
 log = logging.getLogger(__name__)
 
 _EVERY = 1.0

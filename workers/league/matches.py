@@ -22,8 +22,6 @@ from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 from workers.league.opponents import OpponentCache
 from workers.planning.league_plan import LeaguePlan
 
-__all__ = ["LEARNS", "MatchInstructions", "MatchScheduler"]
-
 LEARNS = -1
 """Who sits there learns."""
 

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from protocol.config.league import Matchmaking
 from workers.league.empirical_game import solve
 
-__all__ = ["opponent_distribution", "pair_chances"]
-
 Array = NDArray[np.float64]
 
 

@@ -15,8 +15,6 @@ from protocol.memory.counters import Counters
 from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.rollout.players.frozen_player import FrozenPlayer, InferencePolicy
 
-__all__ = ["OpponentCache"]
-
 
 @dataclass(slots=True)
 class _Opponent:

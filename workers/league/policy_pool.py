@@ -16,8 +16,6 @@ from pathlib import Path
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["FOLDER", "PoolEntry", "add", "checksum", "entries", "verify"]
-
 FOLDER = "library"
 _NAME = re.compile(r"(\d{1,6})-([0-9a-f]{32})\.safetensors")
 

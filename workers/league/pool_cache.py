@@ -25,8 +25,6 @@ from protocol.memory.counters import Counters
 from protocol.memory.shared_file import PREFIX, SharedFile, memory_dir, sweep
 from workers.league.policy_pool import PoolEntry, checksum
 
-__all__ = ["PoolCache"]
-
 log = logging.getLogger(__name__)
 
 _MARK = ".library"

@@ -15,8 +15,6 @@ from protocol.messages.core import Refusal
 from protocol.messages.file_fetch import PART_BYTES, Fetch, Part
 from workers.league import policy_pool
 
-__all__ = ["serve_chunk"]
-
 
 def serve_chunk(folder: Path, members: Mapping[str, str], wanted: Fetch) -> tuple[Refusal] | tuple[Part, bytes]:
     """`members`: name -> checksum of all of the library in the run's `folder`."""

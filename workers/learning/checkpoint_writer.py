@@ -30,8 +30,6 @@ from workers.policies.checkpoint import Checkpoint, CheckpointManifest
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["CheckpointWriter", "Trained"]
-
 log = logging.getLogger(__name__)
 
 _PAUSE = 20

@@ -24,8 +24,6 @@ from workers.algorithms.group_update import Given, GroupUpdate, graphable
 from workers.learning.policy_learner import PolicyLearner
 from workers.planning.cohorts import BRANCHES
 
-__all__ = ["Cohort"]
-
 log = logging.getLogger(__name__)
 
 _CACHED_GROUPS = 4

@@ -27,8 +27,6 @@ from workers.planning.auxiliary_plan import AuxiliaryPlan
 from workers.policies.build import build
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["Adopt", "IntrinsicReward", "novelty"]
-
 Adopt = Callable[[NDArray[np.uint8], Version], Version | None]
 """(memory [nbytes], version held) -> the version of newer weights that lie there now, or None; never waits."""
 

@@ -7,8 +7,6 @@ import torch
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 
-__all__ = ["acting_device", "choose_device"]
-
 
 def choose_device(run: Run, index: int, spread: bool = False) -> torch.device:
     """The device of learner number `index`: CUDA before MPS before the CPU; with `device_per_agent` or `spread`

@@ -20,8 +20,6 @@ from workers.policies.export.export_manifest import Provenance
 from workers.policies.export.from_checkpoint import describe
 from workers.policies.interface import Interface
 
-__all__ = ["LeaguePublisher"]
-
 log = logging.getLogger(__name__)
 
 

@@ -20,8 +20,6 @@ from workers.policies.checkpoint import to_cpu
 from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
 from workers.runtime.state_capture import State, strip_prefix
 
-__all__ = ["LockstepLearner"]
-
 log = logging.getLogger(__name__)
 
 

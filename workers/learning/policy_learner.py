@@ -49,8 +49,6 @@ from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
 from workers.runtime.seeds import seed_of
 from workers.runtime.torch_setup import Precision
 
-__all__ = ["LearnerContext", "PolicyLearner"]
-
 log = logging.getLogger(__name__)
 
 _FAULTS = 3

@@ -12,8 +12,6 @@ from protocol.weights.publisher import WeightPublisher
 from workers.metrics import diagnostics
 from workers.metrics.step_time import STAMPS
 
-__all__ = ["LearnerReport"]
-
 
 class LearnerReport:
     """Counters and the latest measurements of every policy a learner serves."""

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from protocol.errors import WireError
 from protocol.experience.receiver import Arrival
 
-__all__ = ["SegmentSource"]
-
 
 class SegmentSource(Protocol):
     """Arrivals of one policy, oldest first, and what is said about them; nothing, where nobody waits to hear it."""

@@ -21,8 +21,6 @@ from workers.learning.diagnostics.refused_batches import origin_fields, save_ref
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["TrainingLog"]
-
 log = logging.getLogger(__name__)
 
 

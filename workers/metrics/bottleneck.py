@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["bottleneck"]
-
 _WAITS = 0.15
 """Share of the time from which on somebody is said to wait."""
 _FULL = 0.9

@@ -13,24 +13,6 @@ from typing import Any, Literal
 
 from workers.metrics.segment_accounting import Pages, sum_counters
 
-__all__ = [
-    "BOUNDED",
-    "FINDINGS",
-    "LAYERS",
-    "LOOKED_AT",
-    "OF_RUNS",
-    "OUTSIDE",
-    "Diagnostic",
-    "Excess",
-    "batches_checked",
-    "bound_counters",
-    "counter",
-    "counters",
-    "describe",
-    "findings_of",
-    "outside_counters",
-]
-
 Excess = tuple[float, float]
 """A number and the limit that it is beyond."""
 LAYERS = ("data", "sharing", "shape", "computation", "gradient", "update", "learning")

@@ -8,8 +8,6 @@ from typing import Any
 
 from workers.metrics.segment_accounting import Pages
 
-__all__ = ["FIRST", "PARTS", "WINDOWS", "Cohort", "RecentReturns", "ReturnsCurve", "first_cohort"]
-
 PARTS, WINDOWS = 200, 20
 """Equal parts of a run for which returns are told apart; how often the 5 % that are compared go into it."""
 _WINDOW = PARTS // WINDOWS

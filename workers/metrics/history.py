@@ -12,8 +12,6 @@ from array import array
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["Curve", "History", "called"]
-
 _MOST = 1000
 
 

@@ -9,8 +9,6 @@ import psutil
 
 from protocol.control.processors import GROUP, affinity, quota
 
-__all__ = ["ProcessorUse"]
-
 _WINDOW = 10.0
 """Seconds that the share of now is the mean of."""
 

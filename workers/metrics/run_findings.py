@@ -21,8 +21,6 @@ from workers.metrics.diagnostics import Excess
 from workers.planning.foreseen import foreseen
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["Random", "RunFindings"]
-
 Random = Mapping[str, Mapping[str, float]]
 """agent -> {"random", "random_stderr", "random_episodes"}."""
 

@@ -38,8 +38,6 @@ from workers.planning.data_parallel import ledger_path
 from workers.planning.fixed_policy_plan import FixedPolicyPlan
 from workers.runtime.files import SafeWriter
 
-__all__ = ["RunMetrics", "check_trained", "findings_of_run"]
-
 log = logging.getLogger(__name__)
 
 _WAITS = 1_000

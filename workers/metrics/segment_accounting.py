@@ -13,17 +13,6 @@ from typing import Any
 
 from protocol.experience.receipt_log import FORGOTTEN
 
-__all__ = [
-    "Page",
-    "Pages",
-    "environment_books",
-    "rows_learned",
-    "segment_balance",
-    "sum_counters",
-    "summed",
-    "unacknowledged",
-]
-
 Page = Mapping[str, float]
 Pages = Mapping[tuple[str, int], Page]
 """(worker, incarnation) -> its counters."""

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from protocol.memory.counters import Counters
 from workers.metrics.segment_accounting import Page
 
-__all__ = ["STAMPS", "StepClock", "span", "stepped"]
-
 STAMPS = ("first_step_hours", "last_step_hours")
 """When the first step of a worker began and its newest ended, in hours since 1970: small, as the other counters are."""
 _HOUR = 3600.0

@@ -18,8 +18,6 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 from workers.runtime.files import AppendFile, SafeWriter
 
-__all__ = ["TensorBoardWriter"]
-
 _numbers = itertools.count()
 _CASTAGNOLI = 0x82F63B78
 

@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 from workers.metrics.segment_accounting import Page, Pages, sum_counters
 
-__all__ = ["Throughput", "seconds_starved"]
-
 _WINDOW = 10.0
 """Seconds that a rate is the mean of."""
 _KINDS = ("produced", "received", "trained", "steps_made", "waits.credit")

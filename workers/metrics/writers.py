@@ -17,8 +17,6 @@ from workers.metrics.loggers.build import loggers_of
 from workers.metrics.tensorboard import TensorBoardWriter
 from workers.runtime.files import AppendFile, SafeWriter
 
-__all__ = ["MetricWriters"]
-
 
 class MetricWriters:
     """Of one run, in its `folder`."""

@@ -18,8 +18,6 @@ from protocol.messages.core import Ack, Route, Segments
 from protocol.messages.versioning import spoken_with
 from protocol.transport.sockets import connect, try_receive
 
-__all__ = ["LearnerLink", "Place", "place_of"]
-
 _AT_ONCE = 1000
 _LARGEST_ACK = 4096
 _LONGEST_REASON = 400

@@ -29,8 +29,6 @@ from protocol.messages.core import Ack, CommonRows, Segments
 from workers.planning.policy_plan import TrainingPlan
 from workers.relaying.learner_link import LearnerLink
 
-__all__ = ["PolicySegmentRelay"]
-
 _REFUSED_AFTER = 5.0
 """Seconds, five acknowledgements, after which a learner that has not mentioned a segment does not want it."""
 

@@ -28,8 +28,6 @@ from workers.planning.shared_observation_plan import SharedObservationPlan
 from workers.relaying.learner_link import LearnerLink, place_of
 from workers.relaying.policy_relay import PolicySegmentRelay
 
-__all__ = ["SegmentRelay"]
-
 _AT_ONCE = 1000
 _TELL_EVERY = 1.0
 """Seconds between words to a learner of what was refused: who sends much that is refused costs it little."""

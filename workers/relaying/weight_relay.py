@@ -22,8 +22,6 @@ from protocol.weights.subscription import Subscription
 from protocol.weights.version import NOTHING, Version
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["WeightRelay"]
-
 
 class WeightRelay:
     """The weights of `plan.name`, published by `publisher` under the versions they have; `path` is their mailbox.

@@ -20,8 +20,6 @@ from protocol.errors import ConfigurationError, RookeryError
 from protocol.errors.origin import blame, is_users
 from protocol.errors.packages import not_installed
 
-__all__ = ["add_cwd_to_path", "import_entry_point", "name_clash"]
-
 _OURS = {"launch", "protocol", "rookery", "workers"}
 _BESIDE = "user_folder"
 """The package in which a module of the user's is imported whose own name is taken in this process."""

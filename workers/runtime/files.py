@@ -12,8 +12,6 @@ from pathlib import Path
 
 from protocol.errors import disk_fault, disk_full
 
-__all__ = ["AppendFile", "SafeWriter"]
-
 log = logging.getLogger(__name__)
 
 _TOLD_EVERY = 10.0

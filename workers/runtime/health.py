@@ -18,8 +18,6 @@ from protocol.refusal_log import RefusalLog
 from workers.runtime.http_server import HttpRequest, Response, Routes
 from workers.runtime.metric_names import Identity
 
-__all__ = ["STUCK_SECONDS", "Health", "Usage"]
-
 STUCK_SECONDS = 60.0
 """Without a turn of its loop until a worker is called stuck. What it waits for makes no turn fail to come: all waits
 are short looks."""

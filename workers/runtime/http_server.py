@@ -27,8 +27,6 @@ from urllib.parse import parse_qs, urlsplit
 from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import is_loopback
 
-__all__ = ["PROBES", "HttpRequest", "HttpServer", "Response", "Routes"]
-
 log = logging.getLogger(__name__)
 
 PROBES = ("/healthz", "/readyz")

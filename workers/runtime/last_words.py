@@ -23,8 +23,6 @@ from protocol.errors import RookeryError, disk_fault
 from protocol.errors.origin import Crash, blame, crash_in, ended, is_ours, place_of
 from workers.runtime.logs import SHOWN
 
-__all__ = ["kill_children", "leave", "noted_crash", "run_to_end", "tell_end", "tell_failure", "watch_user_code"]
-
 log = logging.getLogger(__name__)
 
 _exit = os._exit

@@ -23,8 +23,6 @@ from protocol.errors import ConfigurationError, disk_full
 from workers.runtime.files import SafeWriter
 from workers.runtime.state_capture import State
 
-__all__ = ["LockstepCheckpoints", "checkpoints_of"]
-
 log = logging.getLogger(__name__)
 
 

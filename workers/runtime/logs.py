@@ -17,8 +17,6 @@ from typing import TextIO
 
 from protocol.config.run import Run
 
-__all__ = ["SHOWN", "Json", "configure_logging", "facts", "rates"]
-
 _FORMAT = "%(asctime)s - {name} - %(levelname)s - %(message)s"
 SHOWN = {"shown": True}
 """`extra` of a line that stderr has no need of: whoever logs it says the same there in words."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-__all__ = ["FLOW", "METRICS", "RUN", "Identity", "Metric", "parse_counter_name"]
-
 
 @dataclass(frozen=True, slots=True)
 class Identity:

@@ -41,8 +41,6 @@ from workers.runtime.logs import configure_logging
 from workers.runtime.metric_names import Identity
 from workers.runtime.watchdog import install_stack_dump_signal, return_or_go_on, run_watchdog
 
-__all__ = ["INCOMPLETE", "Options", "StopRequested", "WorkerProcess", "lock_run_folder", "run_dir_of", "worker_command"]
-
 log = logging.getLogger(__name__)
 
 INCOMPLETE = 9

@@ -19,8 +19,6 @@ from protocol import RELEASE
 from workers.runtime.http_server import Response
 from workers.runtime.metric_names import METRICS, Identity, Metric, parse_counter_name
 
-__all__ = ["families", "family", "info", "render_worker_metrics", "text"]
-
 
 class _Given(Collector):
     def __init__(self, found: list[Family]) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-__all__ = ["seed_of"]
-
 
 def seed_of(seed: int, *names: object) -> int:
     """A 63-bit seed for one purpose, from the run's seed and names; different names give unrelated seeds."""

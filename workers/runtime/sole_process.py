@@ -23,8 +23,6 @@ from workers.runtime.metric_names import Identity
 from workers.runtime.process import StopRequested
 from workers.runtime.watchdog import run_watchdog, turn_seconds
 
-__all__ = ["SoleProcess"]
-
 _STOP_SECONDS = 10.0
 """That a turn may go on when the run is to stop, or half as long as it is waited for."""
 

@@ -18,8 +18,6 @@ from pydantic import BaseModel
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["State", "capture", "restore", "strip_prefix"]
-
 State = dict[str, NDArray]
 _One = TypeVar("_One")
 

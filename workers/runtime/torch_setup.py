@@ -8,8 +8,6 @@ from typing import Literal
 
 import torch
 
-__all__ = ["FLOAT32", "Precision", "configure_torch"]
-
 
 def configure_torch() -> None:
     """One thread (workers share a machine; two threads on two busy cores made a step 40 times slower), and denormal

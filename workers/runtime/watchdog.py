@@ -27,16 +27,6 @@ from protocol.errors.origin import awaited_in, place_of, waiting
 from workers.runtime.health import Health
 from workers.runtime.logs import SHOWN, rates
 
-__all__ = [
-    "SlowTurns",
-    "StallTimer",
-    "install_stack_dump_signal",
-    "place_of_thread",
-    "return_or_go_on",
-    "run_watchdog",
-    "turn_seconds",
-]
-
 log = logging.getLogger(__name__)
 
 _TICK = 0.5

@@ -19,8 +19,6 @@ from workers.learning.datasets.dataset_manifest import FILES, MANIFEST, DatasetM
 from workers.learning.datasets.minari_writer import write_minari
 from workers.learning.datasets.reader import RecordedDataset
 
-__all__ = ["main", "open_recording"]
-
 _COPIES = 3
 """Times that all rows are in memory at once: as read, in episodes, and as Minari writes them."""
 

@@ -28,8 +28,6 @@ from workers.metrics.segment_accounting import Page, sum_counters
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import watch_user_code
 
-__all__ = ["DiagnosedLayer", "examine", "main"]
-
 _LOOKS = 3
 """Batches after which the absence of a finding says something."""
 _WORDS = re.compile(r"event=(?:failed kind=(\S+)|crashed) error=(.+)")

@@ -35,8 +35,6 @@ from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
 
-__all__ = ["command", "evaluate", "frozen_policies", "load_run", "main", "parse_pairs"]
-
 
 def evaluate(
     folder: Path, episodes: int, seed: int = 0, others: Mapping[str, str] | None = None, which: str = "newest"

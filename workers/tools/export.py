@@ -20,8 +20,6 @@ from workers.policies.export import onnx, safetensors
 from workers.policies.export.from_checkpoint import export_module, find_checkpoint
 from workers.runtime import torch_setup
 
-__all__ = ["export", "main"]
-
 FORMATS = {"safetensors": ".safetensors", "torchscript": ".pt", "onnx": ".onnx"}
 
 

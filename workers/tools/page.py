@@ -26,8 +26,6 @@ from workers.coordination.dashboard.dashboard import Dashboard
 from workers.metrics.history import History, called
 from workers.runtime.http_server import HttpServer
 
-__all__ = ["main", "view_of"]
-
 _COLUMNS = ("return", "episode_length", "version", "lag")
 
 

@@ -31,9 +31,6 @@ from workers.runtime.seeds import seed_of
 from workers.tools.evaluate import frozen_policies, load_run, parse_pairs
 from workers.tools.rendering import check_film, half_block_text, write_film, write_map
 
-__all__ = ["FrameRecorder", "command", "main"]
-
-
 _FILE = click.Path(dir_okay=False, path_type=Path, resolve_path=True)
 
 

@@ -52,8 +52,6 @@ from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import watch_user_code
 
-__all__ = ["Check", "main", "preflight"]
-
 _MIB = 2**20
 _SPACE = 1024 * _MIB
 """Bytes below which the disk of a run's folder is worth a word."""

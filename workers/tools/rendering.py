@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["check_film", "half_block_text", "write_film", "write_map"]
-
 
 def check_film(path: Path) -> None:
     """ConfigurationError for a name that says no kind of film."""

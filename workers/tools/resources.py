@@ -27,8 +27,6 @@ from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import watch_user_code
 
-__all__ = ["main", "resource_summary"]
-
 
 def resource_summary(run: Run) -> dict[str, Any]:
     """`policies` that learn, `learners`, and bytes of shared memory, weights not counted, of an actor and of the

@@ -30,8 +30,6 @@ from workers.coordination.dashboard.siblings import Siblings
 from workers.metrics.history import History
 from workers.runtime.http_server import HttpRequest, Response, Routes
 
-__all__ = ["Dashboard", "token_of"]
-
 _ASSETS = Path(__file__).parent / "assets"
 _KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript"}
 _LOOK = 0.2

@@ -15,8 +15,6 @@ from workers.runtime.http_server import Response
 from workers.runtime.metric_names import FLOW, RUN, Identity, Metric
 from workers.runtime.prometheus import families, family, info, text
 
-__all__ = ["render_run_metrics"]
-
 
 def render_run_metrics(
     identity: Identity, view: Mapping[str, Any], silent: float, refusals: Mapping[str, float]

@@ -11,8 +11,6 @@ from pathlib import Path
 
 from workers.metrics.history import History
 
-__all__ = ["Siblings"]
-
 _BYTES = 32 * 2**20
 """Of measurements that are read: the coordinator has something else to do."""
 _MOST = 100

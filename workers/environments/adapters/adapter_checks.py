@@ -16,24 +16,6 @@ from numpy.typing import NDArray
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.errors.origin import blame
 
-__all__ = [
-    "RESET",
-    "STEP",
-    "check_reset",
-    "check_same",
-    "class_of",
-    "copy_seeds",
-    "declared_space",
-    "has_ended",
-    "malformed",
-    "mapping_of",
-    "max_steps",
-    "number_of",
-    "picture_of",
-    "settings_refused",
-    "step_before_reset",
-]
-
 RESET, STEP = "(observation, info)", "(observation, reward, terminated, truncated, info)"
 """What Gymnasium's `reset` and `step` return."""
 

@@ -19,8 +19,6 @@ from workers.environments.adapters.adapter_checks import malformed
 if TYPE_CHECKING:
     import gymnasium
 
-__all__ = ["DmEnv", "is_dm_env"]
-
 
 def is_dm_env(env: Any) -> bool:
     """Whether it has dm_env's specs."""

@@ -40,8 +40,6 @@ from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.environments.checks.closing import close_all, made_copies
 from workers.environments.known_ids import gymnasium_names, is_meant, nearest, registering_module
 
-__all__ = ["GymnasiumEnvironment", "from_id", "gymnasium_errors"]
-
 
 class GymnasiumEnvironment(Environment):
     """`copies` environments, each from `make_one`; ConfigurationError for spaces that cannot be taken.

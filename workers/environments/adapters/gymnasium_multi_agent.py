@@ -19,8 +19,6 @@ from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironm
 from workers.environments.base import Environment
 from workers.environments.checks.closing import close_logged
 
-__all__ = ["TupleMultiAgent", "from_id", "is_tuple_multi_agent"]
-
 _PREFIX = "gymnasium_multi:"
 
 

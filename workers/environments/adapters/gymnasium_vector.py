@@ -34,8 +34,6 @@ from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, 
 from workers.environments.checks.closing import closed_on_failure
 from workers.runtime.state_capture import State
 
-__all__ = ["CartPole", "GymnasiumVector"]
-
 _API = "gymnasium.vector.VectorEnv"
 
 

@@ -24,8 +24,6 @@ from workers.environments.adapters.mlagents_behavior import BehaviorAgents
 from workers.environments.base import Environment, Turn
 from workers.environments.checks.closing import close_all, made_copies
 
-__all__ = ["MlAgentsEnvironment", "is_mlagents"]
-
 _MOST_STEPS = 10_000
 """Steps of a simulation in which nobody asks for an action, after which it is said to hang."""
 

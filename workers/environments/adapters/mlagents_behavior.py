@@ -19,8 +19,6 @@ from protocol.errors import EnvironmentFault
 from protocol.spaces import Place
 from workers.environments.base import AgentOutcome, AgentTimeStep
 
-__all__ = ["BehaviorAgents"]
-
 log = logging.getLogger(__name__)
 
 _End = tuple[float, bool, list[NDArray[Any]]]

@@ -20,8 +20,6 @@ from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
 from workers.environments.known_ids import is_meant, nearest
 
-__all__ = ["OpenSpielTurns", "check_game", "from_id", "is_game", "load_game"]
-
 
 def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> OpenSpielTurns:
     """`openspiel:GAME`, with the game's parameters as settings."""

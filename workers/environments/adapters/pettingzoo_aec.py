@@ -18,8 +18,6 @@ from workers.environments.adapters.adapter_checks import STEP, copy_seeds, malfo
 from workers.environments.adapters.pettingzoo_copies import PettingZooWorld
 from workers.environments.base import Turn
 
-__all__ = ["PettingZooAEC"]
-
 
 class PettingZooAEC(PettingZooWorld):
     """Those in turns. An environment step is complete when an agent's turn comes that has acted in it already, or when

@@ -29,8 +29,6 @@ from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment
 from workers.environments.checks.closing import close_all, made_copies
 
-__all__ = ["PettingZooCopies", "PettingZooWorld"]
-
 _RESET = "({agent: observation}, {agent: info})"
 
 

@@ -26,8 +26,6 @@ from workers.environments.checks.closing import close_logged
 from workers.environments.known_ids import is_meant, nearest_modules
 from workers.environments.wrappers.central_state import tagged
 
-__all__ = ["PettingZooEnvironment", "from_id", "from_module", "wrap_pettingzoo"]
-
 _DICTS = [dict] * 5
 _STEP = "({agent: observation}, {agent: reward}, {agent: terminated}, {agent: truncated}, {agent: info})"
 

@@ -16,8 +16,6 @@ from workers.environments.adapters.space_conversion import MASK
 from workers.environments.checks.closing import close_logged
 from workers.environments.wrappers.central_state import CENTRAL, OWN, refuse_second
 
-__all__ = ["StateWrapper", "with_states"]
-
 
 def with_states(id: str, make_one: Callable[[], Any]) -> Callable[[], Any]:
     """Makes environments with their states; ConfigurationError for those that have none."""

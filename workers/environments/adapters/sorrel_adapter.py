@@ -28,8 +28,6 @@ from workers.environments.adapters.turn_builder import TurnBuilder
 from workers.environments.base import Environment, Turn
 from workers.environments.checks.closing import close_all, made_copies
 
-__all__ = ["SorrelEnvironment", "is_gridworld"]
-
 
 def is_gridworld(env: Any) -> bool:
     """Whether it has a world and agents that see and act in it."""

@@ -43,8 +43,6 @@ from protocol.spaces.pettingzoo import world_from_pettingzoo
 from workers.environments.adapters.adapter_checks import mapping_of
 from workers.environments.wrappers.observed_parts import Plan, pick, pick_spaces
 
-__all__ = ["MASK", "BatchConverter", "SpaceConverter", "batch_of", "clipped", "column_of", "narrowed", "translate"]
-
 log = logging.getLogger(__name__)
 
 

@@ -23,8 +23,6 @@ from workers.environments.adapters.adapter_checks import has_ended, number_of, s
 from workers.environments.adapters.space_conversion import SpaceConverter
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
-__all__ = ["TurnBuilder"]
-
 log = logging.getLogger(__name__)
 
 

@@ -14,8 +14,6 @@ import numpy as np
 from protocol.spaces import Box, Place, World, dtype_of
 from workers.environments.base import Turn
 
-__all__ = ["BoundsCheck", "Excess"]
-
 _FIRST, _EVERY = 64, 1024
 """Turns at the start that are all looked at, and of how many later ones one is."""
 

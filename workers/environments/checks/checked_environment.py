@@ -30,8 +30,6 @@ from workers.environments.checks.row_checks import (
 )
 from workers.runtime.state_capture import State, capture, restore, strip_prefix
 
-__all__ = ["CheckedEnvironment"]
-
 _Told = AgentTimeStep | AgentOutcome
 _COPIES, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
 _CLOCK = np.dtype(np.float64)

@@ -13,8 +13,6 @@ from typing import Any
 from protocol.errors import EnvironmentFault
 from protocol.errors.origin import blame, is_users
 
-__all__ = ["close_all", "close_logged", "closed_on_failure", "made_copies"]
-
 log = logging.getLogger(__name__)
 
 

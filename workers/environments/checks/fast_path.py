@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from protocol.spaces import Discrete, Place
 from workers.environments.base import AgentTimeStep
 
-__all__ = ["FastCheck"]
-
 _FEW = 8192
 """Numbers whose product a processor forms faster than their sum, and without further threads."""
 _HANDFUL = 32

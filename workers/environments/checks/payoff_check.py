@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from protocol.spaces import Payoffs, Place, World
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
-__all__ = ["PayoffCheck", "declares_payoffs"]
-
 
 def declares_payoffs(world: World) -> bool:
     """Whether a population of the world is cooperative or zero-sum."""

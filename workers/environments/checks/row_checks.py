@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Leaf, Place, RowFormat, Text, dtype_of
 
-__all__ = ["ActionRows", "MaskRows", "Mismatch", "RowCheck", "flaw_of_numbers", "flaw_of_shape"]
-
 
 class Mismatch(NamedTuple):
     """What is wrong with a field, in the words of a sentence."""

@@ -22,8 +22,6 @@ from workers.environments.collections.member_copy import MemberCopy
 from workers.environments.collections.merge_turns import TurnMerger
 from workers.environments.collections.sampling import MemberSampler, choice_of
 
-__all__ = ["Collection"]
-
 
 class Collection(Environment):
     """`config.copies` copies of the members of `config`, each made by `make` with a single copy, when it is needed.

@@ -13,8 +13,6 @@ from protocol.config.environment import COLLECTION
 from protocol.errors import ConfigurationError
 from protocol.spaces import Place, World
 
-__all__ = ["common_world"]
-
 
 def common_world(worlds: Mapping[str, World]) -> World:
     """The world that all of `worlds` (by member) are; how long its episodes and turns are is said where all agree."""

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
-__all__ = ["switch_turn", "without_news"]
-
 
 def switch_turn(ended: Turn, begun: Turn, places: Sequence[int]) -> Turn:
     """What `ended` tells of each agent, with its presence in `begun` (which brings no news itself) or as an outcome.

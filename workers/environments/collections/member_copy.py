@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from protocol.errors import EnvironmentFault
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Turn
 
-__all__ = ["MemberCopy"]
-
 
 class MemberCopy:
     """`environment` (one copy) as number `number` of the member `member`; what ends is counted in `episodes`.

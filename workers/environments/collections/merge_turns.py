@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from protocol.spaces import World
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 
-__all__ = ["TurnMerger"]
-
 _NONE: NDArray[np.int64] = np.empty(0, np.int64)
 
 

@@ -16,8 +16,6 @@ import numpy as np
 from protocol.config.environment import Adversarial, Curriculum
 from protocol.config.run import EnvironmentConfig
 
-__all__ = ["AdversarialSampler", "CurriculumSampler", "MemberSampler", "PriorSampler", "choice_of"]
-
 
 class MemberSampler(ABC):
     """Chooses by what it was told so far; all chance comes from the generator it was made with."""

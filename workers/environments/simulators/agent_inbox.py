@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from protocol.spaces import Place
 from workers.environments.base import AgentOutcome, AgentTimeStep
 
-__all__ = ["AgentInbox"]
-
 _NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
 
 

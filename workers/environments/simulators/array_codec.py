@@ -17,8 +17,6 @@ from protocol.spaces.row_format import nbytes
 from workers.environments.checks.row_checks import MaskRows
 from workers.environments.simulators.session import GuestFault
 
-__all__ = ["RowCodec"]
-
 _MOST_SAID = 8
 """Numbers of which a fault tells."""
 Check = Callable[[NDArray[Any]], bool]

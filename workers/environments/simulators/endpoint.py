@@ -25,8 +25,6 @@ from workers.environments.simulators.server import AdmissionTerms
 from workers.environments.simulators.simulator_settings import SimulatorSettings
 from workers.runtime.process import WorkerProcess, run_dir_of
 
-__all__ = ["SimulatorEndpoint", "open_ports", "simulator_endpoint", "terms_of"]
-
 log = logging.getLogger(__name__)
 
 _LEAST_FRAME = 65_536

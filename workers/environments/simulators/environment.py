@@ -32,8 +32,6 @@ from workers.environments.simulators.server import COUNTERS, SimulatorServer
 from workers.environments.simulators.session import SimulatorSession
 from workers.environments.simulators.simulator_settings import SimulatorSettings
 
-__all__ = ["SimulatorEnvironment"]
-
 _SHARES = {"act_p50_us": 0.5, "act_p90_us": 0.9, "act_p99_us": 0.99, "act_p999_us": 0.999}
 _IDLE_MS = 50
 """Milliseconds after which a turn is empty."""

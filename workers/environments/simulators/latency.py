@@ -10,8 +10,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["WITHIN", "LatencyHistogram"]
-
 WITHIN = {"acts_1ms": 0.001, "acts_10ms": 0.01, "acts_100ms": 0.1, "acts_1s": 1.0, "acts": math.inf}
 """Of a histogram that is never reset: names, and seconds."""
 _EDGES = [*WITHIN.values()]

@@ -20,8 +20,6 @@ from typing import IO
 from protocol.errors import ConfigurationError, EnvironmentFault
 from workers.environments.simulators import guardian
 
-__all__ = ["FIELDS", "SimulatorLauncher", "command_of", "commands_of"]
-
 log = logging.getLogger(__name__)
 
 FIELDS = ("address", "host", "port", "seed", "instance", "name", "machine")

@@ -22,8 +22,6 @@ from workers.environments.simulators.agent_inbox import AgentInbox
 from workers.environments.simulators.array_codec import RowCodec
 from workers.environments.simulators.session import GuestFault, SimulatorSession
 
-__all__ = ["MessageValidator", "Request"]
-
 _MOST_REWARD = float(np.finfo(np.float32).max)
 _MOST_LATE = 2**53
 """A counter holds no more."""

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["SECONDS", "STRIKES", "Quarantine"]
-
 STRIKES = 20
 """Faults in a row after which one is quarantined."""
 SECONDS = 60.0

@@ -29,8 +29,6 @@ from workers.environments.simulators.quarantine import SECONDS as QUARANTINED
 from workers.environments.simulators.quarantine import STRIKES, Quarantine
 from workers.environments.simulators.session import GuestFault, Heard, IdentityTable, SimulatorSession
 
-__all__ = ["COUNTERS", "AdmissionTerms", "SimulatorServer"]
-
 
 @dataclass(frozen=True, slots=True)
 class AdmissionTerms:

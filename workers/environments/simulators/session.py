@@ -14,8 +14,6 @@ from protocol.errors import RookeryError
 from protocol.messages.fast_path import ObserveHeader
 from protocol.messages.simulator import End, Hello, Observe
 
-__all__ = ["GuestFault", "Heard", "IdentityTable", "SimulatorSession"]
-
 _MOST_NAMES = 10_000
 """Identities of which it is remembered how often they were let in."""
 

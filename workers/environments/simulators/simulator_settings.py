@@ -21,8 +21,6 @@ from workers.environments.checks.payoff_check import declares_payoffs
 from workers.environments.settings import WorldSettings, parse_settings
 from workers.environments.simulators import EXTERNAL
 
-__all__ = ["SimulatorSettings", "environment_for_actor", "settings_of", "world_of"]
-
 _WORLD = "environment.settings.world"
 
 

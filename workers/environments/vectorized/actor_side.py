@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 from workers.environments.vectorized.shared_arrays import ENTRY, OUTCOME, PRESENT, SharedTurns
 
-__all__ = ["TurnReader"]
-
 _PLAIN = 256
 """Turns that are kept because only their numbers change."""
 _Parts = dict[int, dict[int, tuple[int, int]]]

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from protocol.errors import Timeout
 
-__all__ = ["Deadline"]
-
 
 class Deadline:
     """`seconds` from now by `clock`; `what` completes the sentence "… in time"."""

@@ -32,8 +32,6 @@ from workers.environments.vectorized.deadline import Deadline
 from workers.environments.vectorized.process_handle import ProcessDied, ProcessHandle
 from workers.environments.vectorized.shared_arrays import Partition, SharedTurns
 
-__all__ = ["ProcessEnvironment", "partition_seed"]
-
 log = logging.getLogger(__name__)
 
 _START_SECONDS = 60.0

@@ -28,8 +28,6 @@ from workers.environments.base import Episodes
 from workers.environments.vectorized.deadline import Deadline
 from workers.runtime.last_words import noted_crash
 
-__all__ = ["ANSWER", "COMMAND", "ProcessCommand", "ProcessDied", "ProcessHandle"]
-
 COMMAND = struct.Struct("<BxHxxxxQ")
 """kind, group, seed (of HEAR: bytes of text that follow)"""
 ANSWER = struct.Struct("<BxHI")

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 from workers.environments.vectorized.shared_arrays import OUTCOME, PRESENT, SharedTurns
 
-__all__ = ["TurnWriter"]
-
 _Index = slice | NDArray[np.int64]
 
 

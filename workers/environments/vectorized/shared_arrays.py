@@ -23,8 +23,6 @@ from protocol.config.run import EnvironmentConfig
 from protocol.experience.layout import common_of
 from protocol.spaces import Place, World, dtype_of
 
-__all__ = ["ENTRY", "OUTCOME", "PRESENT", "Columns", "Partition", "SharedTurns"]
-
 PRESENT, OUTCOME = 0, 1
 """First index of what is told of an agent: with its presence, or between its turns."""
 ENTRY = 3

@@ -20,8 +20,6 @@ from protocol.spaces.drawing import first_legal
 from workers.environments.adapters.space_conversion import batch_of, column_of
 from workers.environments.checks.row_checks import ActionRows
 
-__all__ = ["AgentView"]
-
 
 class AgentView:
     """The agent at `place`, or one of those that stand there."""

@@ -20,8 +20,6 @@ from protocol.spaces.pettingzoo import to_pettingzoo
 from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.environments.views.agent_view import AgentView
 
-__all__ = ["GymnasiumView", "VectorView"]
-
 
 class GymnasiumView(gymnasium.Env[Any, Any]):
     """A world of one agent in one copy; ConfigurationError for another."""

@@ -17,8 +17,6 @@ from protocol.errors import EnvironmentFault
 from workers.environments.base import Environment
 from workers.environments.views.single_copy import SingleCopy
 
-__all__ = ["ParallelView", "TurnView"]
-
 _MOST_TURNS = 100_000
 """Turns without anyone to act, after which a world is said to hang."""
 

@@ -18,8 +18,6 @@ from protocol.spaces.pettingzoo import to_pettingzoo
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 from workers.environments.views.agent_view import AgentView
 
-__all__ = ["SingleCopy"]
-
 News = dict[str, tuple[float, bool, bool]]
 """agent -> reward, terminated, truncated"""
 

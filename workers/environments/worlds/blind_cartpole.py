@@ -15,8 +15,6 @@ from protocol.spaces import Agent, Box, World
 from workers.environments.adapters.gymnasium_adapter import from_id
 from workers.environments.base import Turn, WrappedEnvironment
 
-__all__ = ["BlindCartPole"]
-
 _SEEN = [0, 2]
 """Where the cart is, and the pole's angle."""
 

@@ -25,8 +25,6 @@ from workers.environments.worlds.base.grid import Grid, SparseBernoulli
 from workers.environments.worlds.cleanup_map import CleanupSettings, beams, regions
 from workers.environments.worlds.scripted.cleanup_player import CleanupPlayer
 
-__all__ = ["PLANES", "Cleanup"]
-
 PLANES = ("sand", "wall", "river", "waste", "tree", "apple", "agent", "cleaning", "zapping", "ahead")
 """Planes of an observation. Each cell has one of the first six; other agents and beams come on top."""
 

@@ -14,8 +14,6 @@ from pydantic import Field, model_validator
 from protocol.errors import ConfigurationError
 from workers.environments.settings import WorldSettings
 
-__all__ = ["CleanupSettings", "beams", "regions"]
-
 _HEADINGS = np.array([[(-1, 0), (0, 1)], [(1, 0), (0, -1)], [(0, -1), (-1, 0)], [(0, 1), (1, 0)]])
 """(rows, columns) ahead and to the right of an agent that faces up, down, left, right."""
 

@@ -23,8 +23,6 @@ from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
 from workers.environments.worlds.base.fixed_length import TurnMode
 
-__all__ = ["LOAD", "Foraging", "ForagingSettings"]
-
 LOAD = 5
 """The action beside staying (0) and moving up, down, left and right (1 to 4)."""
 _MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)])

@@ -19,8 +19,6 @@ from workers.environments.base import AgentTimeStep, Player
 from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
-__all__ = ["MatrixGame", "MatrixGameSettings", "payoffs"]
-
 _SHARED = {
     # Claus & Boutilier 1998, "The dynamics of reinforcement learning in cooperative multiagent systems".
     "climbing": [[11, -30, 0], [-30, 7, 6], [0, 0, 5]],

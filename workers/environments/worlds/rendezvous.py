@@ -21,8 +21,6 @@ from workers.environments.worlds.base.fixed_length import TurnMode
 from workers.environments.worlds.base.plane import PlaneWorld
 from workers.environments.worlds.scripted.rendezvous_player import RendezvousPlayer
 
-__all__ = ["Rendezvous", "RendezvousSettings"]
-
 DRAG, THRUST = 0.75, 0.05
 """What is left of a velocity after a turn, and what full thrust adds to it; positions are in -1..1."""
 TOP = THRUST / (1 - DRAG)

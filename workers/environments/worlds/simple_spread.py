@@ -23,8 +23,6 @@ from workers.environments.worlds.base.fixed_length import TurnMode
 from workers.environments.worlds.base.plane import PlaneWorld
 from workers.environments.worlds.scripted.spread_player import SpreadPlayer
 
-__all__ = ["Spread", "SpreadSettings"]
-
 MOVES = np.array([(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)], np.float64)
 """Staying, and a push to the left, the right, down and up."""
 PUSH, STEP, DRAG = 5.0, 0.1, 0.25

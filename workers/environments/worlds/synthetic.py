@@ -21,8 +21,6 @@ from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discret
 from workers.environments.base import AgentTimeStep, Environment, Player, Turn
 from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
 
-__all__ = ["PERIOD", "SHOWN", "Synthetic", "SyntheticSettings"]
-
 PERIOD = 1024
 """P"""
 SHOWN = 2

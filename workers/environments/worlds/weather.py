@@ -20,8 +20,6 @@ from workers.environments.base import AgentTimeStep, Player
 from workers.environments.settings import WorldSettings, parse_settings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
-__all__ = ["Weather", "WeatherSettings"]
-
 
 class WeatherSettings(WorldSettings):
     """What may be set under `environment.settings`."""

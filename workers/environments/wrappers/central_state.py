@@ -16,8 +16,6 @@ from protocol.spaces import Agent, ArrayPopulation, Component, Dict, Observation
 from protocol.spaces.model import fault_of
 from protocol.spaces.tree import Population
 
-__all__ = ["CENTRAL", "OWN", "components", "field_name", "refuse_second", "tagged", "with_central"]
-
 CENTRAL, OWN = "central", "own"
 
 

@@ -24,8 +24,6 @@ from protocol.spaces.tree import space_of
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn, WrappedEnvironment
 from workers.environments.wrappers.central_state import CENTRAL, field_name, with_central
 
-__all__ = ["JointObservation"]
-
 _Rows = slice | NDArray[np.int64]
 _THERE = f"{CENTRAL}.there"
 

@@ -12,8 +12,6 @@ from typing import Any
 from protocol.config.environment import ObservedParts
 from protocol.errors import ConfigurationError
 
-__all__ = ["Plan", "pick", "pick_spaces"]
-
 Plan = dict[str | int, Any]
 """Key or position of a part that is taken -> the Plan of its own parts, or None for all of it."""
 _BESIDE = ("action_mask", "central")

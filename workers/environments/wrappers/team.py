@@ -27,8 +27,6 @@ from workers.environments.checks.closing import closed_on_failure
 from workers.environments.wrappers.team_spaces import team_world
 from workers.environments.wrappers.team_turns import TeamTurns
 
-__all__ = ["TeamEnvironment"]
-
 
 class TeamEnvironment(WrappedEnvironment):
     """`inner` with `teams`; `reward` says what becomes of the members' rewards.

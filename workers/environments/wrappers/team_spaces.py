@@ -30,8 +30,6 @@ from protocol.spaces import (
 )
 from protocol.spaces.tree import deployed
 
-__all__ = ["Team", "part_of", "team_world"]
-
 HIDDEN = "evaluation_only"
 
 

@@ -19,8 +19,6 @@ from protocol.spaces import Place, RowFormat
 from workers.environments.base import AgentOutcome, AgentTimeStep, Player
 from workers.environments.wrappers.team_spaces import Team, part_of
 
-__all__ = ["TeamTurns"]
-
 _NONE: NDArray[np.int64] = np.empty(0, np.int64)
 _Told = AgentTimeStep | AgentOutcome
 

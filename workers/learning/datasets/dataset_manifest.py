@@ -21,8 +21,6 @@ from protocol.errors import ConfigurationError, WireError
 from protocol.experience.layout import Field, Layout
 from protocol.spaces import Agent
 
-__all__ = ["ACTOR", "EPISODE", "FILES", "FORMAT", "MANIFEST", "RECORDS", "DatasetManifest", "read_manifest"]
-
 FORMAT = 1
 MANIFEST, FILES = "manifest.json", "[0-9]*.safetensors"
 ACTOR, EPISODE = "record.actor", "record.episode"

@@ -18,8 +18,6 @@ from protocol.spaces import Element, Text, elements, space_of
 from workers.environments.adapters.space_conversion import MASK, SpaceConverter, translate
 from workers.learning.datasets.trajectory import Trajectory
 
-__all__ = ["MinariDataset"]
-
 
 class MinariDataset:
     """The dataset called `id`. An episode that terminated counts as terminated alone, even where its time was up in the

@@ -22,8 +22,6 @@ from workers.environments.adapters.space_conversion import MASK
 from workers.learning.datasets.reader import RecordedDataset
 from workers.learning.datasets.trajectory import Trajectory
 
-__all__ = ["Episode", "episodes", "write_minari"]
-
 
 class Episode(NamedTuple):
     """n rows in a row of one stream."""

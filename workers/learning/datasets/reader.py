@@ -20,8 +20,6 @@ from protocol.experience.validation import check_final_rows
 from workers.learning.datasets.dataset_manifest import ACTOR, FILES, MANIFEST, RECORDS, read_manifest
 from workers.learning.datasets.trajectory import Trajectory
 
-__all__ = ["RecordedDataset", "SegmentFile", "read_segments"]
-
 _NAMES = {np.dtype(kind): name for kind, name in zip(
     ("?", "u1", "i1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"),
     ("BOOL", "U8", "I8", "I16", "I32", "I64", "U16", "U32", "U64", "F16", "F32", "F64"),

@@ -28,8 +28,6 @@ from workers.learning.datasets.dataset_manifest import ACTOR, EPISODE, FILES, MA
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["FILE_BYTES", "SegmentRecorder", "begin"]
-
 FILE_BYTES = 1 << 25
 """Of segments in a file; one segment at least."""
 _FIELDS = [name.partition(".")[2] for name in RECORDS if name not in (ACTOR, EPISODE)]

@@ -23,8 +23,6 @@ from workers.learning.datasets.update_log import ORDER, read_order
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["ReplayedRun", "load_replayed_run"]
-
 
 class ReplayedRun(SegmentSource):
     """The segments `arrivals`, in the order in which they came; before update i, `order`[i] of them had been taken in.

@@ -27,8 +27,6 @@ from workers.learning.datasets.trajectory import Trajectory, TrajectoryReader, p
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["DatasetSource", "load_dataset"]
-
 log = logging.getLogger(__name__)
 
 

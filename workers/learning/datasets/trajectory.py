@@ -16,8 +16,6 @@ from protocol.errors import ConfigurationError
 from protocol.experience.ring_buffer import Ring
 from protocol.spaces import Agent
 
-__all__ = ["Trajectory", "TrajectoryReader", "pieces", "write"]
-
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:

@@ -13,8 +13,6 @@ from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["ORDER", "UpdateLog", "open_update_log", "read_order"]
-
 ORDER = "order.jsonl"
 
 

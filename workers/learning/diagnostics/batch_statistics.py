@@ -15,8 +15,6 @@ from torch import Tensor
 from workers.algorithms.common.batches import Learnable, ObservationBatch, TransitionBatch
 from workers.policies.interface import Interface
 
-__all__ = ["Sample", "sample", "statistics"]
-
 _MOST_ROWS = 4_096
 """Rows that are looked at; of a larger batch, as many at equal distances."""
 _MOST_SHARES = 64

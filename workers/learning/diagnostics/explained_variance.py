@@ -10,8 +10,6 @@ import torch
 from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.returns import linear_recurrence
 
-__all__ = ["explained_variance"]
-
 
 def explained_variance(batch: SegmentBatch, gamma: float) -> float | None:
     """1 - Var[return - value] / Var[return] over real rows: 1 of a critic that knows all, 0 of one that says always the

@@ -13,9 +13,6 @@ from torch import Tensor, nn
 from workers.algorithms.common.batches import Learnable, TransitionBatch
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["FiniteWeights", "non_finite_items", "not_finite"]
-
-
 _SEEN = ("observation", "privileged")
 """What is there after the last row, too."""
 

@@ -22,8 +22,6 @@ from workers.learning.diagnostics.finite import non_finite_items
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.seeds import seed_of
 
-__all__ = ["MOST_FILES", "Origin", "origin_fields", "save_refused"]
-
 MOST_FILES = 8
 """Files of each policy; the first faults say most."""
 _EPISODES = 1 << 24

@@ -36,8 +36,6 @@ from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.metrics.diagnostics import FINDINGS, LAYERS, LOOKED_AT, bound_counters, counter
 from workers.policies.interface import Interface
 
-__all__ = ["TrainingHealth"]
-
 log = logging.getLogger(__name__)
 
 _FIRST = 10

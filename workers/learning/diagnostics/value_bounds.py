@@ -12,8 +12,6 @@ from protocol.config.run import C51, AuxiliaryConfig, PolicyConfig
 from workers.learning.diagnostics.batch_statistics import Sample
 from workers.metrics.diagnostics import Excess
 
-__all__ = ["ValueBounds"]
-
 _BEYOND = 3.0
 """Times what rewards and gamma allow, or what the new network said before it had learned anything, if that is more: an
 estimate may overshoot, and where gamma is below 1 a sound update only shrinks what is wrong at first."""

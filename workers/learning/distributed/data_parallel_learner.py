@@ -29,8 +29,6 @@ from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["DataParallelLearner"]
-
 log = logging.getLogger(__name__)
 
 _PATIENCE = 0.002

@@ -21,8 +21,6 @@ from torch import Tensor
 
 from protocol.errors import RookeryError
 
-__all__ = ["ProcessGroup", "RankLost"]
-
 _LONGEST = timedelta(days=30)
 """For the question whether all are ready: who waits for what is told by the coordinator long before."""
 _LOOK_EVERY = 0.0002

@@ -30,8 +30,6 @@ from workers.learning.distributed.process_group import ProcessGroup, RankLost
 from workers.planning.data_parallel import rank_names, rank_of_learner
 from workers.runtime.process import WorkerProcess
 
-__all__ = ["check_meeting", "rendezvous", "requested_name", "wait_for_name"]
-
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY = 0.05

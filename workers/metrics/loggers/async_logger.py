@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-__all__ = ["AsyncLogger", "Logger"]
-
 log = logging.getLogger(__name__)
 
 _WAITING = 1_000

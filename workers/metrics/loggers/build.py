@@ -15,8 +15,6 @@ from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from workers.metrics.loggers.async_logger import AsyncLogger, Logger
 
-__all__ = ["loggers_of"]
-
 
 def loggers_of(run: Run, folder: Path) -> list[AsyncLogger]:
     """An outlet for each of `run.loggers`; ConfigurationError where its package is not installed."""

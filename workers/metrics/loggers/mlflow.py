@@ -17,8 +17,6 @@ from mlflow.entities import Metric, Param
 
 from protocol.config.run import Run
 
-__all__ = ["MLflow"]
-
 _TAG = "rookery.run"
 _METRICS, _PARAMS = 1_000, 100
 """Most of one call."""

@@ -14,8 +14,6 @@ import wandb
 
 from protocol.config.run import Run
 
-__all__ = ["Wandb"]
-
 
 class Wandb:
     """A run there, called like the `folder`; `identity` continues one that was begun before."""

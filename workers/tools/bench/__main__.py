@@ -16,8 +16,6 @@ from workers import freeze_startup_objects
 from workers.runtime import torch_setup
 from workers.tools.bench.pipeline.workloads import WORKLOADS
 
-__all__ = ["main"]
-
 _PAIRED = {
     "transport": ("transport.segments", 9, "Segments: same node, TCP, the cost of a header."),
     "weights": ("transport.weights", 9, "Weights from one learner to four subscribers."),

@@ -26,8 +26,6 @@ from workers.rollout.report import ActorReport
 from workers.rollout.segment_block import Rows
 from workers.runtime.seeds import seed_of
 
-__all__ = ["ActorLoop"]
-
 _NAME = ("bench", 1)
 Look = Callable[[str, Ring, slice], None]
 """Told of every block of segments that is whole: its policy, and the slots of the ring."""

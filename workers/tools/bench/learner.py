@@ -27,8 +27,6 @@ from workers.policies.build import build
 from workers.tools.bench.pipeline.timing import seconds
 from workers.tools.bench.ring_feed import WORLD, RingFeed, member_of
 
-__all__ = ["measure"]
-
 _POLICIES = 16
 _WARM = 12
 """Updates before any is timed: a member looks closely at its first batches."""

@@ -20,8 +20,6 @@ from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import PolicyPlan
 
-__all__ = ["WORLD", "RingFeed", "member_of"]
-
 WORLD = World(id="bench", agents=(Agent(name="one", observation=Box(shape=(64,)), action=Discrete(n=4)),))
 """One agent, that sees 64 numbers."""
 

@@ -15,8 +15,6 @@ import numpy as np
 from protocol.config.run import Run, parse_run
 from workers.tools.bench.actor_loop import ActorLoop
 
-__all__ = ["measure"]
-
 _RUN: Run = parse_run({"environment": {"id": "synthetic", "copies": 128}})
 _TURNS = 64
 """Turns of a round: those of a segment, so that each round finishes as many."""

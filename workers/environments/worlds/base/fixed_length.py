@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from protocol.spaces import World
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
 
-__all__ = ["FixedLengthWorld", "TurnMode"]
-
 TurnMode = Literal["sequential", "simultaneous"]
 
 _NONE = np.empty(0, np.int64)

@@ -10,8 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Grid", "SparseBernoulli"]
-
 
 class Grid:
     """Cells are numbered row by row; copy c has the numbers from c * plane. `reach`: how far beyond an agent's own cell

@@ -19,8 +19,6 @@ from workers.environments.settings import WorldSettings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 from workers.environments.worlds.base.grid import Grid
 
-__all__ = ["EMPTY", "WALL", "GridSettings", "GridWorld"]
-
 EMPTY, WALL = range(2)
 """The first kinds of things in any of these worlds."""
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld
 
-__all__ = ["PlaneWorld"]
-
 _CELLS = 33
 """A side of what is drawn; odd, so that 0 is in the middle of a cell."""
 _COLOURS = np.array([[24, 24, 32], [90, 90, 110], [230, 180, 60], [80, 160, 240]], np.uint8)

@@ -12,8 +12,6 @@ from workers.environments.base import AgentTimeStep
 from workers.environments.worlds.cleanup_map import beams
 from workers.environments.worlds.scripted.treasure_player import TreasurePlayer
 
-__all__ = ["CleanupPlayer"]
-
 _WALL, _RIVER, _WASTE, _TREE, _APPLE, _AGENT, _AHEAD = 1, 2, 3, 4, 5, 6, 9
 _UP, _DOWN, _CLEAN = 0, 1, 4
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from workers.environments.base import AgentTimeStep
 
-__all__ = ["RendezvousPlayer"]
-
 _EASE = 0.7
 """How much of the way that is left it wants to go in a turn: braking takes room."""
 _SPACE = 1.6

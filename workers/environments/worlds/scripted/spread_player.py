@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from workers.environments.base import AgentTimeStep
 
-__all__ = ["SpreadPlayer"]
-
 
 class SpreadPlayer:
     """Landmarks fall to agents pair by pair, the nearest pair first, which all agents see alike. It goes to its own,

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from workers.environments.base import AgentTimeStep
 
-__all__ = ["TagPlayer"]
-
 _EMPTY, _IT, _FREE = 0, 2, 3
 _STEPS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 """(rows, columns) of up, down, left, right."""

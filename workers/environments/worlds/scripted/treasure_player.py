@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from workers.environments.base import AgentTimeStep
 
-__all__ = ["TreasurePlayer"]
-
 _STEPS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 """(rows, columns) of up, down, left, right."""
 

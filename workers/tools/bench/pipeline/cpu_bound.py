@@ -31,8 +31,6 @@ from workers.rollout.inference import act_turn
 from workers.rollout.report import ActorReport
 from workers.runtime.seeds import seed_of
 
-__all__ = ["Bare", "Parts"]
-
 _NAME = ("bench", 1)
 
 

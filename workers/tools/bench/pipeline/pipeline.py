@@ -28,8 +28,6 @@ from workers.tools.bench.pipeline.cpu_bound import Bare, Parts
 from workers.tools.bench.pipeline.run_under_test import Look, RunUnderTest, started
 from workers.tools.bench.pipeline.workloads import PRESETS, workload
 
-__all__ = ["measure", "watch"]
-
 _WARM_UPDATES = 16
 _PATIENCE = 300.0
 _RATES = {"env_steps": "env_steps", "agent_steps": "agent_steps", "train_steps": "steps_made"}

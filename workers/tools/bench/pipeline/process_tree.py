@@ -9,8 +9,6 @@ from contextlib import suppress
 
 import psutil
 
-__all__ = ["ProcessTree"]
-
 _ROLES = ("actor", "learner", "coordinator", "relay", "sequential")
 
 

@@ -26,8 +26,6 @@ from protocol.errors import Timeout, TrainingFault
 from protocol.memory.counters import read_counters
 from workers.tools.bench.pipeline.process_tree import ProcessTree
 
-__all__ = ["Look", "RunUnderTest", "started"]
-
 _LOOKS = 0.1
 """Seconds between two looks at a run that is awaited."""
 _END = 60.0

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-__all__ = ["medians", "seconds"]
-
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
     """Of one go."""

@@ -14,8 +14,6 @@ from typing import Any
 from protocol.config.run import Run, parse_run
 from protocol.config.yaml_file import read_mapping
 
-__all__ = ["PRESETS", "WORKLOADS", "workload"]
-
 _ENDLESS = 10**12
 """Steps: who measures ends the run."""
 _FOLDER = Path(__file__).parents[4] / "launch" / "presets"

@@ -19,8 +19,6 @@ from protocol.experience.proof import ActorIdentity, proof_of
 from protocol.spaces import Agent, Box, Discrete, World
 from workers.policies.interface import Interface
 
-__all__ = ["ACTOR", "POLICY", "RUN", "SECRET", "TransportLoad", "copy_out", "fill"]
-
 RUN, POLICY, SECRET = "bench", "policy", "bench"
 ACTOR = ActorIdentity(RUN, "actor", 1, proof_of(SECRET, RUN, "actor", 1))
 _BATCH = 64

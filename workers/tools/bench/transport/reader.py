@@ -31,8 +31,6 @@ from workers.learning.buffers.segment_check import BufferContext
 from workers.learning.report import LearnerReport
 from workers.tools.bench.transport.load import POLICY, RUN, SECRET, TransportLoad, copy_out
 
-__all__ = ["PATIENCE", "Reader", "route_to", "settle_all", "two_processes"]
-
 PATIENCE = 30.0
 """Seconds after which a benchmark in which nothing happens ends."""
 _STARVED_MS = 10

@@ -31,8 +31,6 @@ from workers.rollout.report import ActorReport
 from workers.tools.bench.transport.load import ACTOR, POLICY, RUN, SECRET, TransportLoad, fill
 from workers.tools.bench.transport.reader import PATIENCE, route_to, settle_all, two_processes
 
-__all__ = ["measure", "microseconds"]
-
 _STREAMS = 64
 
 

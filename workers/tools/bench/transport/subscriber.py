@@ -24,8 +24,6 @@ from protocol.weights.publisher import WeightSubscriber
 from protocol.weights.version import NOTHING
 from workers import freeze_startup_objects
 
-__all__ = ["ADOPTED", "manifest_of"]
-
 ADOPTED = struct.Struct("<qBB")
 """Nanoseconds of the monotonic clock, which all processes of a machine share; two bytes of the weights."""
 _PATIENCE = 30.0

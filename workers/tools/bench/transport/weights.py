@@ -33,8 +33,6 @@ from protocol.weights.publisher import WeightPublisher
 from protocol.weights.version import Version
 from workers.tools.bench.transport.subscriber import ADOPTED, manifest_of
 
-__all__ = ["measure"]
-
 _SUBSCRIBERS = 4
 _SIZES = {"large": 64 << 20, "small": 1 << 20}
 _PAIRS = {"large": 3, "small": 30}

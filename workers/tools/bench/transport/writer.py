@@ -24,8 +24,6 @@ from workers import freeze_startup_objects
 from workers.rollout.report import ActorReport
 from workers.tools.bench.transport.load import ACTOR, POLICY, TransportLoad, fill
 
-__all__ = ["main"]
-
 _PATIENCE_MS = 20_000
 _NAMES = ActorReport.names([POLICY])
 
