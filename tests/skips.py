@@ -56,7 +56,6 @@ REASONS: dict[str, Reason] = {
     ),
     "the npm package typescript is not installed": Reason("fresh clones (npm ci --prefix protocol/clients/javascript)"),
     "the npm package zeromq is not installed": Reason("fresh clones (npm ci --prefix protocol/clients/javascript)"),
-    "taskset is not installed": Reason(_UTIL_LINUX),
     "tmux is not installed": Reason("machines without tmux (apt-get install tmux)", in_ci=False),
     "unshare is not installed": Reason(_UTIL_LINUX),
     # packages of Python

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.flows import runs
 from tests.flows.test_deaths import finished, killed, log_of
-from tests.tools import require
 
 
 def test_all_members_of_a_killed_cohort_resume_from_their_checkpoints_G1(tmp_path: Path, memory_dir: Path) -> None:
@@ -38,32 +40,34 @@ def test_all_members_of_a_killed_cohort_resume_from_their_checkpoints_G1(tmp_pat
         assert json.loads((newest / "manifest.json").read_text())["policy"] == name
 
 
+@pytest.fixture
+def one_core() -> Iterator[None]:
+    """What is started meanwhile has no other, whatever else the machine does."""
+    before, starters = os.sched_getaffinity(0), {0, (runs.forge and runs.forge.pid) or 0}
+    for starter in starters:
+        os.sched_setaffinity(starter, {min(before)})
+    yield
+    for starter in starters:
+        os.sched_setaffinity(starter, before)
+
+
+@pytest.mark.usefixtures("one_core")
 def test_on_a_core_alike_policies_share_a_learner_unless_it_is_said_otherwise_and_that_is_told(tmp_path: Path) -> None:
     data = runs.config(steps=4_000, environment={"id": "synthetic", "settings": {"agents": 4}})
-    path = runs.write(data, tmp_path)
-    command, one = ["train", str(path), "--run-dir", "run", "--no-progress"], [require("taskset"), "-c", _core()]
-    with runs.started(command, tmp_path, "train", on=one) as worker:
+    with runs.training(data, tmp_path) as worker:
         assert worker.wait() == 0, worker.said
     assert "4 policies share a learner process: " in worker.said
     assert [path.name for path in (tmp_path / "run" / "counters").glob("learner*")] == ["learner-agent_0.1"]
     assert min(runs.summary_of(tmp_path)["train_steps"].values()) > 0
 
 
-def _core() -> str:
-    return str(min(os.sched_getaffinity(0)))
-
-
+@pytest.mark.usefixtures("one_core")
 def test_learners_that_wait_for_actors_that_wait_for_a_processor_are_told_so(tmp_path: Path) -> None:
-    """On one core, which is busy whatever else the machine does; more actors, as of old, would gain nothing."""
+    """More actors, as of old, would gain nothing."""
     data = runs.config(
         steps=10**9, environment={"id": "synthetic", "settings": {"agents": 4}}, learners="process", seconds=2.5
     )
-    path = runs.write(data, tmp_path)
-    command, one = (
-        ["train", str(path), "--run-dir", "run", "--no-progress"],
-        [require("taskset"), "-c", _core()],
-    )
-    with runs.started(command, tmp_path, "train", on=one) as worker:
+    with runs.training(data, tmp_path) as worker:
         assert worker.wait() == 0, worker.said
     assert len(runs.summary_of(tmp_path)["train_steps"]) == 4
     assert runs.summary_of(tmp_path)["verdict"] == "processor-bound"
