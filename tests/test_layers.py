@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import gc
 import io
 import re
 import subprocess
@@ -71,7 +72,9 @@ def nodes(source: str) -> list[ast.AST]:
 
 @pytest.fixture(scope="module", autouse=True)
 def forgotten() -> Iterator[None]:
+    gc.disable()  # it would look through all trees again and again
     yield
+    gc.enable()
     nodes.cache_clear()
     arrows.cache_clear()
 

@@ -57,7 +57,7 @@ def _fields(message: Message, **changes: object) -> dict[str, Any]:
 
 
 @given(any_message())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_Z4_a_message_comes_out_as_it_went_in(message: Message) -> None:
     """Z4: a header, and for some raw buffers after it, which are handed on untouched."""
     raw = encode(message)

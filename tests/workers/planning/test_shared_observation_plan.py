@@ -123,7 +123,7 @@ FLOWS = st.sampled_from(["block", "drop_oldest", "drop_newest"])
 KINDS = st.sampled_from([PPO, IQN])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     kinds=st.lists(st.tuples(KINDS, FLOWS, st.integers(3, 9)), min_size=3, max_size=3),
     shared=st.booleans(),
@@ -140,7 +140,7 @@ def test_where_agents_act_in_turn_the_memory_never_runs_out_J9(
     play(run, 3, 3 if order else 1, turns)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     kinds=st.lists(st.tuples(KINDS, FLOWS, st.integers(3, 9)), min_size=3, max_size=3),
     shared=st.booleans(),

@@ -60,7 +60,7 @@ FORMS: dict[str, tuple[Any, Make]] = {
 }
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     form=st.sampled_from(sorted(FORMS)),
     kind=st.sampled_from(sorted(ACTIONS)),

@@ -38,7 +38,7 @@ def first_number(rows: Any, k: int) -> float:
     return float(leaf[k].flat[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**20),
     shapes=st.sampled_from(sorted(SHAPES)),

@@ -55,14 +55,14 @@ def played(adapter: Callable[..., Environment], game: Callable[[int], Any], seed
     return steps
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**20), turns=st.integers(1, 120))
 def test_random_games_in_turns_count_every_reward_once_in_the_right_row(seed, turns):
     """K5 D2: random order, the same agent several times in a row, deaths at any moment, rewards between turns."""
     assert 0 <= played(PettingZooAEC, InTurns, seed, turns) <= COPIES * turns
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**20), turns=st.integers(1, 120), busy=st.sampled_from([0.5, 0.8, 1.0]))
 def test_random_parallel_games_count_every_reward_once_in_the_right_row(seed, turns, busy):
     """K5 I5: agents die, come, come back and are absent for whole episodes."""

@@ -59,7 +59,7 @@ def ended_returns(game: Any, name: str) -> float:
     return returns
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=3),
     copies=st.integers(1, 4),

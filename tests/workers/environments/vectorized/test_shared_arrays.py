@@ -90,7 +90,7 @@ def rows_of(told: AgentTimeStep | AgentOutcome, size: int, first: int) -> dict[i
     return said
 
 
-@settings(SLOW, max_examples=80)
+@settings(SLOW, max_examples=40)
 @given(world=worlds(), seed=st.integers(0, 2**20))
 def test_rows_of_any_space_are_read_as_they_were_written_and_actions_reach_who_they_are_for_K3(
     world: World, seed: int
