@@ -97,7 +97,7 @@ def findings(
     ("algorithm", "rate", "world", "expected"),
     [
         pytest.param(PPO, 0.003, {}, None, id="sound"),
-        pytest.param(DIVERGING, 0.3, {"choices": 60}, "values_impossible", id="diverging"),
+        pytest.param(DIVERGING, 0.3, {"choices": 60}, "values_impossible", id="diverging", marks=pytest.mark.slow),
         pytest.param(PPO, 1e-9, {}, "no_better_than_random", id="nothing-learned"),
         pytest.param(PPO, 0.003, {"turns_over": 900}, "forgotten", id="forgotten", marks=pytest.mark.slow),
         pytest.param(NARROW, 0.003, {}, "values_at_the_end", id="narrow", marks=pytest.mark.slow),
@@ -132,6 +132,7 @@ def test_what_a_new_mixing_network_says_is_no_fault(tmp_path: Path) -> None:
     assert runs.summary_of(tmp_path)["health"]["findings"] == []
 
 
+@pytest.mark.slow
 def test_errors_beyond_the_loss_are_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:
     assert "reward_scale" in findings(tmp_path, HUBER, 0.003, until=STEPS // 2, scale=1e3)
 

@@ -38,6 +38,7 @@ def test_a_cue_is_remembered_by_an_lstm(tmp_path: Path, trial: Trial) -> None:
     trial.reaches(learn(load("memory", trial.keys, steps=trial.steps(30_000), seed=trial.seed), tmp_path), REMEMBERED)
 
 
+@pytest.mark.slow
 def test_it_is_not_where_the_state_is_not_reset(tmp_path: Path, never_forgets: None, trial: Trial) -> None:
     """Episodes of ten steps show it; in long ones, as of CartPole, a start is too rare to keep a policy from learning,
     and what tells there is the probability of each row (tests/workers/test_recurrent.py)."""

@@ -43,7 +43,7 @@ def check(results: list[dict[str, int]], mode: str, slots: int) -> None:
         assert sum(result["overtaken"] for result in results) > 5  # the test can fail
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["lock_free", "locked"])
 def test_B13_no_torn_row_reaches_any_of_several_readers_U2_U3(memory_dir: Path, mode: str) -> None:
     """B13: by checksum, in lock and lock-free modes."""
     check(hammer(memory_dir, mode, 0.3, 50), mode, 50)
