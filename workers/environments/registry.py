@@ -226,7 +226,7 @@ def _copied(config: EnvironmentConfig, first: Any, make_one: Callable[[], Any]) 
     if _speaks_pettingzoo(first):
         return pettingzoo_parallel.wrap_pettingzoo(id, first, make_one, copies, mode, states, observe)
     if isinstance(first, ModuleType):
-        return pettingzoo_parallel.from_module(id, first, copies, {}, mode, states, observe)
+        return pettingzoo_parallel.from_id(id, copies, {}, mode, states, observe, first)
     if is_mlagents(first):
         _refuse_observe(config)
         return MlAgentsEnvironment(id, make_one, copies)

@@ -208,29 +208,11 @@ def from_id(
     turn_mode: TurnMode | None = None,
     state: bool = False,
     observe: ObservedParts | None = None,
+    module: ModuleType | None = None,
 ) -> Environment:
-    """`parallel_env(**settings)` of the module named in `id`, or `env(**settings)` where `turn_mode` is sequential or
-    there is no other, as a world; ConfigurationError if it cannot be made. `state` as for `wrap_pettingzoo`."""
-    name = id.removeprefix("pettingzoo:")
-    try:
-        module = importlib.import_module(name)
-    except BaseException as fault:
-        if not is_users(fault):
-            raise
-        raise _not_imported(id, name, fault) from fault
-    return from_module(id, module, copies, settings, turn_mode, state, observe)
-
-
-def from_module(
-    id: str,
-    module: ModuleType,
-    copies: int,
-    settings: Mapping[str, Any],
-    turn_mode: TurnMode | None = None,
-    state: bool = False,
-    observe: ObservedParts | None = None,
-) -> Environment:
-    """The same of a module."""
+    """`parallel_env(**settings)` of `module`, or of the one named in `id`; `env(**settings)` where `turn_mode` is
+    sequential or there is no other. ConfigurationError if it cannot be made. `state` as for `wrap_pettingzoo`."""
+    module = module or _imported(id)
     wanted = {"sequential": ["env"], "simultaneous": ["parallel_env"]}.get(turn_mode or "", ["parallel_env", "env"])
     function = next((getattr(module, one) for one in wanted if hasattr(module, one)), None)
     if function is None:
@@ -248,6 +230,16 @@ def from_module(
     first = make_one()
     made = [first]
     return wrap_pettingzoo(id, first, lambda: made.pop() if made else make_one(), copies, turn_mode, state, observe)
+
+
+def _imported(id: str) -> ModuleType:
+    name = id.removeprefix("pettingzoo:")
+    try:
+        return importlib.import_module(name)
+    except BaseException as fault:
+        if not is_users(fault):
+            raise
+        raise _not_imported(id, name, fault) from fault
 
 
 def _not_imported(id: str, name: str, fault: BaseException) -> ConfigurationError:
