@@ -20,6 +20,14 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from protocol.config.auxiliary import RND, AuxiliaryConfig
+from protocol.config.encoders import (
+    CNNEncoder,
+    EntitiesEncoder,
+    EntryEncoder,
+    MLPEncoder,
+    ResidualEncoder,
+    TokensEncoder,
+)
 from protocol.config.environment import (
     Adversarial,
     CollectionMember,
@@ -28,12 +36,11 @@ from protocol.config.environment import (
     ObservedParts,
     Split,
 )
-from protocol.config.evaluation import EvaluationConfig
 from protocol.config.fixed_policy import FrozenPolicy, ScriptedPolicy
 from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN
 from protocol.config.offline import BC, Dataset
 from protocol.config.on_policy import IMPALA, PPO, Curiosity, Network
-from protocol.config.run import PolicyConfig, Run
+from protocol.config.run import EvaluationConfig, PolicyConfig, Run
 from protocol.config.source_names import Multiprocessing
 from tests.tools import ROOT
 
@@ -50,6 +57,11 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("environment.adversarial", Adversarial),
     ("policy", PolicyConfig),
     ("policy.network", Network),
+    *(
+        (f"policy.network.encoder, name: {one.model_fields['name'].default}", one)
+        for one in (MLPEncoder, CNNEncoder, ResidualEncoder, TokensEncoder, EntitiesEncoder)
+    ),
+    ("policy.network.encoder, of your own", EntryEncoder),
     *((f"policy.algorithm, name: {one.model_fields['name'].default}", one) for one in (PPO, IMPALA)),
     ("policy.algorithm.curiosity", Curiosity),
     *(

@@ -1,4 +1,5 @@
-"""What `rookery doctor` looks at: this machine before a run, and a short run, the same workers as in any other.
+"""What `rookery doctor` looks at: this machine before a run, and a short run, the same workers as in any other; and
+`rookery model`, the networks of a run before it starts.
 
 In flow: a configuration. Out flow: findings, the run's folder, whatever became of the run. What needs torch or an
 environment is looked at by processes of its own.
@@ -11,7 +12,12 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import click
+
+from launch.cli.completion import presets_and_files
 from launch.cli.display import Silent
+from launch.cli.options import Configured
+from launch.config_loader import load
 from launch.local import supervisor
 from launch.local.process import python
 from launch.run_dir import write_config
@@ -24,16 +30,17 @@ def preflight(run: Run, folder: Path, bind: str, keys: str | None, as_json: bool
     with tempfile.TemporaryDirectory() as scratch:
         config = write_config(run, Path(scratch))
         options = ["--run-dir", str(folder), "--bind", bind, *(["--keys", keys] if keys else [])]
-        return _said(python("workers.tools.preflight", str(config), *options, *(["--json"] if as_json else [])))
+        return said_by("workers.tools.preflight", str(config), *options, *(["--json"] if as_json else []))
 
 
 def diagnosis(folder: Path) -> tuple[int, str]:
     """Which layer of learning fails in the run of `folder`: an exit code, and the findings as JSON."""
-    return _said(python("workers.tools.doctor", str(folder), "--json"))
+    return said_by("workers.tools.doctor", str(folder), "--json")
 
 
-def _said(command: list[str]) -> tuple[int, str]:
-    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+def said_by(module: str, *arguments: str) -> tuple[int, str]:
+    """The exit code of a tool of the workers', and what it printed."""
+    ended = subprocess.run(python(module, *arguments), stdout=subprocess.PIPE, text=True, check=False)
     if ended.returncode < 0:
         raise EnvironmentFault("check_crashed", reason=signal.Signals(-ended.returncode).name)
     return ended.returncode, ended.stdout
@@ -48,3 +55,26 @@ def short_run(run: Run, folder: Path, display: Silent) -> None:
             how(run, folder, lambda _view: None, display.tell)
         except supervisor.RunFailed as fault:
             display.tell(fault.coded)
+
+
+@click.command(cls=Configured)
+@click.argument("source", required=False, metavar="[PRESET or FILE.yaml]", shell_complete=presets_and_files)
+@click.option(
+    "--env", metavar="MODULE:FUNCTION", help="Another environment: your own, gymnasium:ID, pettingzoo:MODULE."
+)
+@click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.pass_context
+def model(ctx: click.Context, source: str | None, env: str | None, settings: tuple[str, ...], as_json: bool) -> None:
+    """Says what each policy's network is made of: which part of an observation goes where, shapes, parameters, and
+    what a row costs.
+
+    \b
+    rookery model mine.yaml
+    rookery model cartpole --set policy.network.recurrent=lstm
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        config = write_config(load(source, settings, env=env), Path(scratch))
+        code, told = said_by("workers.tools.model", str(config), *(["--json"] if as_json else []))
+    click.echo(told, nl=False)
+    ctx.exit(code)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from launch.cli.completion import presets_and_files
 from launch.cli.display import Display, Plain, Silent, tell_summary
-from launch.cli.doctor import diagnosis, preflight, short_run
+from launch.cli.doctor import diagnosis, model, preflight, short_run
 from launch.cli.exec import BECOMES, become
 from launch.cli.hosts import hosts
 from launch.cli.k8s import k8s
@@ -36,7 +36,7 @@ from protocol.transport.curve import ROLES, connect_string, new_keys, revoke, ru
 from protocol.transport.sockets import is_loopback
 
 _SECTIONS = {
-    "Train": ("train", "presets", "new", "sweep", "pbt"),
+    "Train": ("train", "presets", "new", "model", "sweep", "pbt"),
     "Look at a run": ("status", "page", "plot", "evaluate", "watch", "doctor"),
     "Take from a run": ("export", "dataset"),
     "Several machines": ("hosts", "k8s", "keys"),
@@ -327,6 +327,7 @@ def coordinator(
 
 
 main.add_command(new)
+main.add_command(model)
 main.add_command(plot)
 main.add_command(status)
 main.add_command(hosts)

@@ -18,11 +18,12 @@ _CHECKS = {
     "single": ("from gymnasium.utils.env_checker import check_env", "check_env({name}.make().unwrapped)"),
     "multi": ("from pettingzoo.test import parallel_api_test", "parallel_api_test({name}.make(), num_cycles=100)"),
 }
+_CHECKS["model"] = _CHECKS["single"]
 """What a project imports for its test, and does."""
 
 
 def new_project(name: str, where: Path, kind: str = "single") -> list[Path]:
-    """Writes the project `name` of `kind` `single` or `multi` into the new folder `where`/`name`; the files.
+    """Writes the project `name` of `kind` `single`, `multi` or `model` into the new folder `where`/`name`; the files.
 
     ConfigurationError for a name that Python cannot import, or means something else by, and for a folder that is there.
     """
@@ -39,11 +40,23 @@ def new_project(name: str, where: Path, kind: str = "single") -> list[Path]:
     written = []
     for template, file in ((f"{kind}.py", f"{name}.py"), ("train.yaml", "train.yaml"), ("test.py", f"test_{name}.py")):
         text = (_TEMPLATES / f"{template}.txt").read_text()
-        text = text.replace("CHECK_IMPORT", imports).replace("CHECK", check.format(name=name)).replace("NAME", name)
+        network = _NETWORK if kind == "model" else ""
+        text = text.replace("CHECK_IMPORT", imports).replace("CHECK", check.format(name=name))
+        text = text.replace("  NETWORK\n", network).replace("NAME", name)
         path = folder / file
         path.write_text(text)
         written.append(path)
     return written
+
+
+_NETWORK = """\
+  network:
+    encoder:
+      entry: NAME:Reader      # all further keys are its arguments
+      width: 64
+    hidden: [64]
+"""
+"""The section of a project's configuration that names its network."""
 
 
 def _known(name: str) -> bool:
@@ -57,8 +70,9 @@ def _known(name: str) -> bool:
 @click.command()
 @click.argument("name")
 @click.option("--multi", is_flag=True, help="Several agents (PettingZoo) instead of one (Gymnasium).")
+@click.option("--model", is_flag=True, help="One agent that sees an image, and a network of your own that reads it.")
 @click.option("--in", "where", default=".", type=click.Path(file_okay=False, path_type=Path), help="Where; default: .")
-def new(name: str, multi: bool, where: Path) -> None:
+def new(name: str, multi: bool, model: bool, where: Path) -> None:
     """Writes a project NAME that runs as it is: an environment, a configuration, a test.
 
     \b
@@ -66,6 +80,8 @@ def new(name: str, multi: bool, where: Path) -> None:
     cd my_env && rookery train train.yaml
     """
     with one_sentence("another --in"):
-        for path in new_project(name, where, "multi" if multi else "single"):
+        if multi and model:
+            raise click.UsageError("a project is --multi or --model, not both")
+        for path in new_project(name, where, "multi" if multi else "model" if model else "single"):
             click.echo(f"wrote {path}")
     click.echo(f"next: cd {where / name} && rookery train train.yaml")

@@ -53,6 +53,8 @@ class AuxiliaryConfig(Trainable):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
+        if self.network.encoder is not None:
+            raise ConfigurationError("auxiliary_has_encoder", key="network.encoder")
         if self.network.recurrent is not None:
             raise ConfigurationError("auxiliary_recurrent", key="network.recurrent")
         if self.network.share_layers:

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from protocol.config.base import ConfigModel
+from protocol.config.encoders import Encoder
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
@@ -20,9 +21,13 @@ _PARTS, _PART_ROWS = 16, 64
 
 
 class Network(ConfigModel):
-    """A multi-layer perceptron: units of the hidden layers and their activation. A recurrent one sees what a core of
-    `recurrent_size` units remembers of the episode as well."""
+    """An encoder of what is seen, and a multi-layer perceptron: units of the hidden layers and their activation. A
+    recurrent one sees what a core of `recurrent_size` units remembers of the episode as well."""
 
+    encoder: Encoder | None = None
+    """What reads an observation first: `mlp`, `cnn`, `impala`, `tokens`, `entities`, a section with one of these as
+    `name`, `{entry: module:Class}` for a torch module of your own, or one for each part, as `{image: cnn}`; null: `cnn`
+    for images of bytes from 0 to 255, all else as numbers."""
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = (64, 64)
     """Units of each hidden layer."""
     activation: Literal["tanh", "relu"] = "tanh"

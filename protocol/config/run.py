@@ -18,7 +18,6 @@ from protocol.config.auxiliary import RND, AuxiliaryConfig
 from protocol.config.base import AgentName, ConfigModel, Name, Settings, complaint
 from protocol.config.checks import check_compiled, check_lockstep
 from protocol.config.environment import EnvironmentConfig
-from protocol.config.evaluation import EvaluationConfig
 from protocol.config.fixed_policy import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
 from protocol.config.league import LeagueConfig, check_league
 from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed, ValueBased
@@ -161,6 +160,26 @@ class PolicyConfig(Trainable):
             raise ConfigurationError("dataset_not_on_policy", algorithm=self.algorithm.name, key="dataset")
         if self.dataset is not None and self.record:
             raise ConfigurationError("record_with_dataset", key="record")
+
+
+class EvaluationConfig(ConfigModel):
+    """Whole episodes with exploration off, by a process of its own, on one set of seeds: in the test side of a split,
+    in all members of another collection, else in the world itself (protocol/config/environment.py)."""
+
+    every_steps: int | None = Field(default=None, ge=1)
+    """Agent steps of the run from one evaluation to the next."""
+    every_seconds: float | None = Field(default=None, gt=0)
+    """Seconds from one evaluation to the next; with `every_steps`, whichever comes first."""
+    episodes: int = Field(default=20, ge=1, le=1_000_000)
+    """At least so many in each environment."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Of the episodes, which are the same in every evaluation, and in every run that has the same one."""
+
+    @model_validator(mode="after")
+    def _due(self) -> Self:
+        if self.every_steps is None and self.every_seconds is None:
+            raise ConfigurationError("evaluation_without_interval", key="evaluation")
+        return self
 
 
 class Run(ConfigModel):

@@ -385,4 +385,4 @@ def _helps(one: click.Command) -> Iterator[str]:
 
 def test_a_world_that_ends_the_examination_of_a_run_is_told() -> None:
     with raises(EnvironmentFault, "check_crashed", reason="SIGABRT"):
-        doctor._said([sys.executable, "-c", "import os; os.abort()"])
+        doctor.said_by("tests.launch.aborts")

@@ -19,7 +19,6 @@ from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.off_policy import Drawn, Loss, OffPolicyUpdate
 from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.layers import flatten_inputs
 
 __all__ = ["BCUpdate", "CloningLoss", "objective"]
 
@@ -77,6 +76,6 @@ class BCUpdate(OffPolicyUpdate[ActorCritic, BC]):
         return Loss(found.loss, found.surprise, {"entropy": found.entropy, "agreement": found.agreement})
 
     def after_step(self, progress: float) -> dict[str, Tensor]:
-        if self.policy.observations is not None:
-            self.policy.observations.update(flatten_inputs(self._seen, self.policy.shape))
+        if self.algorithm.normalize_observation:
+            self.policy.observe(self._seen)
         return {}

@@ -26,7 +26,6 @@ from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch, prep
 from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
-from workers.policies.networks.layers import flatten_inputs
 from workers.policies.networks.normalization import PopArtValue
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
@@ -285,10 +284,9 @@ class PPOUpdate:
         """Statistics change only between updates, so that rows of the newest version have ratio 1 throughout one."""
         if self.algorithm.normalize_return:
             self.policy.update_returns(targets, self.ranks)
-        if self.policy.observations is not None:
+        if self.algorithm.normalize_observation:
             real = batch.mask.T.bool()
-            rows = flatten_inputs(batch.observation[:, :-1][real], self.policy.shape)
-            self.policy.observations.update(rows, self.ranks)
+            self.policy.observe(batch.observation[:, :-1][real], self.ranks)
             if isinstance(self.policy, CentralActorCritic) and batch.privileged is not None:
                 self.policy.update_privileged(batch.privileged[:, :-1][real], self.ranks)
 

@@ -54,7 +54,7 @@ class RNDUpdate:
         rows = torch.cat([batch.observation[:, :-1][real], batch.final_observation[batch.final_row >= 0]])
         if not len(rows):
             return {"loss": 0.0, "rows": 0.0}
-        flat = rows.flatten(1).float() if rows.dim() > 1 else rows.float()[:, None]
+        flat = self.networks.numbers(rows)
         if not bool(flat.isfinite().all()):  # moments would never forget it
             raise TrainingFault("observation_not_finite")
         self.networks.observations.update(flat)

@@ -78,7 +78,7 @@ def stacks_of(run: Run, plans: Sequence[TrainingPlan], device: str = "cpu") -> l
 def _branches(plan: TrainingPlan) -> bool:
     """Whether its updates may be branches of a graph."""
     algorithm = plan.config.algorithm
-    if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1:
+    if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1 or plan.interface.encoder is not None:
         return False
     if isinstance(algorithm, OnStream):
         return not algorithm.central_critic and not algorithm.priority_alpha
@@ -111,6 +111,8 @@ def stacking_key(plan: TrainingPlan) -> str:
     stacked."""
     algorithm = plan.config.algorithm
     if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1:  # records are learned again to the bit
+        return ""
+    if plan.interface.encoder is not None:
         return ""
     if isinstance(algorithm, OnStream):
         if algorithm.central_critic or algorithm.priority_alpha:

@@ -212,7 +212,7 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
         plan = PolicyPlan(
             name,
             agents,
-            Interface.at(world, places[0]),
+            Interface.at(world, places[0], config),
             config,
             layout,
             where.copies if league is None else league.copies_per_slot * run.groups,
@@ -265,6 +265,8 @@ def _check_sources(plan: PolicyPlan) -> None:
         raise ConfigurationError("dataset_with_actors", policy=plan.name, key="actors")
     if config.dataset is None and not plan.actors:
         raise ConfigurationError("no_source_of_experience", policy=plan.name, key="policy.dataset")
+    if config.compile and plan.interface.encoder is not None:
+        raise ConfigurationError("compile_with_encoder", policy=plan.name, key="policy.compile")
     if plan.common is not None and (config.record or config.dataset is not None):
         raise ConfigurationError("dataset_with_common_observations", policy=plan.name, key="policy.dataset")
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import overload
 
 import torch
 
+from protocol.config.encoders import MLPEncoder
 from protocol.config.run import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig, Streamed
 from workers.policies.distributions import Heads
+from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.categorical_network import C51Policy
@@ -22,6 +26,7 @@ from workers.policies.networks.soft_actor_critic import SoftActorCritic
 from workers.policies.networks.team_q_network import MemberTower, TeamLayout, TeamQPolicy
 from workers.policies.team_layout import common_of, members_of
 from workers.policies.tensors.flat_weights import FlatWeights, flatten_
+from workers.policies.tensors.kernels import Activation
 
 __all__ = ["Policy", "build", "published_weights"]
 
@@ -61,12 +66,19 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
     shape, hidden, activation = interface.observation_encoding.shape, network.hidden, network.activation
     if isinstance(algorithm, SAC):
         return SoftActorCritic(
-            shape, actions.continuous, hidden, activation, frames=algorithm.frames, temperature=algorithm.temperature
+            shape,
+            actions.continuous,
+            hidden,
+            activation,
+            frames=algorithm.frames,
+            temperature=algorithm.temperature,
+            encoder=_encoders(interface, activation, algorithm.frames),
         )
     if isinstance(algorithm, VDN | QMIX):
         return _decomposed(interface, algorithm, network)
     how = algorithm.frames, algorithm.dueling, algorithm.noisy
-    spec, epsilon = QNetworkSpec(shape, actions.head_sizes[0], hidden, activation, *how), algorithm.epsilon
+    encoder, epsilon = _encoders(interface, activation, algorithm.frames), algorithm.epsilon
+    spec = QNetworkSpec(shape, actions.head_sizes[0], hidden, activation, *how, encoder)
     if isinstance(algorithm, IQN):
         return IQNPolicy(spec, epsilon, cosines=algorithm.cosines, acting_quantiles=algorithm.acting_quantiles)
     if isinstance(algorithm, C51):
@@ -75,28 +87,49 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
 
 
 def _auxiliary(interface: Interface, config: AuxiliaryConfig) -> RNDNetworks:
-    network = config.network
-    return RNDNetworks(
-        interface.observation_encoding.shape, config.algorithm.features, network.hidden, network.activation
-    )
+    network, shown = config.network, interface.observation_encoding
+    flat = None if interface.encoder is None else PolicyEncoder(MLPEncoder(), shown, network.activation)
+    return RNDNetworks(shown.shape, config.algorithm.features, network.hidden, network.activation, flat)
+
+
+def _encoders(
+    interface: Interface, activation: Activation, frames: int = 1, normalize: bool = False
+) -> Callable[[], PolicyEncoder] | None:
+    """Makes the encoder anew, for each network that has one of its own; None where nothing reads what is seen first."""
+    if interface.encoder is None:
+        return None
+    shown = interface.observation_encoding
+    return partial(PolicyEncoder, interface.encoder, shown, activation, frames=frames, normalize=normalize)
 
 
 def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network) -> ActorCritic | CentralActorCritic:
     """A policy that learns from streams, or clones. What is deployed knows nothing that only learners see: there the
     critic is never asked."""
-    heads, shape = (
-        Heads(interface.action_encoding.head_sizes, interface.action_encoding.continuous),
-        interface.observation_encoding.shape,
-    )
-    normalize, core = algorithm.normalize_observation, _core(interface, network)
-    hidden, activation = network.hidden, network.activation
+    heads = Heads(interface.action_encoding.head_sizes, interface.action_encoding.continuous)
+    shape, hidden, activation = interface.observation_encoding.shape, network.hidden, network.activation
+    normalize = algorithm.normalize_observation
+    new = _encoders(interface, activation, normalize=normalize)
+    encoder = None if new is None else new()
+    core = None
+    if network.recurrent is not None:
+        inputs = math.prod(shape) if encoder is None else encoder.features
+        core = RecurrentCore(inputs, network.recurrent_size, network.recurrent)
     if isinstance(algorithm, BC) or not algorithm.central_critic:
-        share = network.share_layers
         return ActorCritic(
-            shape, heads, hidden, activation, share_layers=share, normalize_observation=normalize, core=core
+            shape,
+            heads,
+            hidden,
+            activation,
+            share_layers=network.share_layers,
+            normalize_observation=normalize,
+            core=core,
+            encoder=encoder,
         )
     privileged = 0 if interface.privileged is None else interface.privileged.width
-    return CentralActorCritic(shape, privileged, heads, hidden, activation, normalize_observation=normalize, core=core)
+    both = None if new is None or encoder is None else (encoder, new())
+    return CentralActorCritic(
+        shape, privileged, heads, hidden, activation, normalize_observation=normalize, core=core, encoders=both
+    )
 
 
 def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: Network) -> TeamQPolicy:
@@ -114,9 +147,3 @@ def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: Network) -
         for _ in range(2)
     )
     return TeamQPolicy(sight, algorithm.epsilon, online, target)
-
-
-def _core(interface: Interface, network: Network) -> RecurrentCore | None:
-    if network.recurrent is None:
-        return None
-    return RecurrentCore(math.prod(interface.observation_encoding.shape), network.recurrent_size, network.recurrent)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from protocol.config.encoders import CNNEncoder, OneEncoder
+from protocol.config.off_policy import QMIX, VDN
+from protocol.config.run import PolicyConfig
+from protocol.errors import ConfigurationError
 from protocol.experience.layout import common_of
-from protocol.spaces import Agent, Place, World
+from protocol.spaces import Agent, Box, Place, World
 from workers.policies.action_encoding import ActionEncoding
-from workers.policies.observation_encoding import ObservationEncoding
+from workers.policies.observation_encoding import ObservationEncoding, is_picture
 
 __all__ = ["Interface"]
 
@@ -20,20 +25,41 @@ class Interface:
     place: Place
     observation_encoding: ObservationEncoding
     action_encoding: ActionEncoding
+    encoder: OneEncoder | Mapping[str, OneEncoder] | None = None
+    """What reads what it sees; None: a perceptron, all of it as numbers."""
 
     @classmethod
-    def at(cls, world: World, place: Place) -> Interface:
+    def at(cls, world: World, place: Place, config: PolicyConfig | None = None) -> Interface:
         """The interface of the policy that plays the agent at `place`; ConfigurationError where no policy can."""
-        return cls(place, ObservationEncoding(place, common_of(world)), ActionEncoding(place))
+        common = common_of(world)
+        encoder = None if config is None else _encoder(place, common, config)
+        shown = ObservationEncoding(place, common, by_leaf=encoder is not None)
+        return cls(place, shown, ActionEncoding(place), encoder)
 
     @classmethod
-    def of(cls, agent: Agent) -> Interface:
+    def of(cls, agent: Agent, config: PolicyConfig | None = None) -> Interface:
         """The interface of an agent in a world of its own."""
         world = World(id="alone", agents=(agent,))
-        return cls.at(world, world.places[0])
+        return cls.at(world, world.places[0], config)
 
     @cached_property
     def privileged(self) -> ObservationEncoding | None:
         """What learners see besides: evaluation-only observations; None where there are none."""
         hidden = any(leaf.evaluation_only for leaf in self.place.observed.leaves)
         return ObservationEncoding(self.place, privileged=True) if hidden else None
+
+
+def _encoder(place: Place, common: Box | None, config: PolicyConfig) -> OneEncoder | Mapping[str, OneEncoder] | None:
+    """The one that is configured, or what an image needs: not for a team's values, which are told apart by whose
+    numbers they are."""
+    told = config.network.encoder
+    if isinstance(config.algorithm, VDN | QMIX):
+        if told is not None:
+            raise ConfigurationError(
+                "algorithm_without_encoder", algorithm=config.algorithm.name, key="policy.network.encoder"
+            )
+        return None
+    seen = [leaf.space for leaf in place.observed.leaves if not leaf.evaluation_only]
+    shown = seen if common is None else [*seen, common]
+    frames = getattr(config.algorithm, "frames", 1)
+    return told or (CNNEncoder() if any(is_picture(space, frames) for space in shown) else None)

@@ -19,6 +19,8 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
     """What protocol/README.md, "Acting", needs to compute actions from the weights."""
     algorithm, network = config.algorithm, config.network
     common = {**_ends(interface), "hidden": list(network.hidden), "activation": network.activation}
+    if interface.encoder is not None:
+        return {"kind": "module", **common}
     if isinstance(algorithm, SAC):
         return {"kind": "squashed", **common, "frames": algorithm.frames}
     if isinstance(algorithm, ValueBased):

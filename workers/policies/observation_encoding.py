@@ -1,39 +1,49 @@
-"""What a policy is shown of a row: the columns of all that it may see, as one vector of numbers.
+"""What a policy is shown of a row: the columns of all that it may see, as one vector of numbers or each as it is.
 
 In flow: the leaves of an agent's own observations and of the common one, but for evaluation-only ones; or these alone,
 which a central critic is shown besides. Out flow: arrays [..., *shape]. One box on its own is shown as it is, in its
 own shape and dtype; anything else is a vector of float32, leaf after leaf: numbers as they are, each choice as many
-numbers as it has values, of which one is 1 (one-hot).
+numbers as it has values, of which one is 1 (one-hot). To a policy with an encoder nothing is flattened: one leaf on its
+own is shown as it is, several side by side as bytes, each in its own dtype, which the encoder takes apart again.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Box, Leaf, Place, dtype_of
+from protocol.spaces.composite import LeafSpace
 from protocol.spaces.primitive import Discrete, MultiDiscrete, Text
+from protocol.spaces.row_format import field_of
 
-__all__ = ["EncodedField", "ObservationEncoding"]
+__all__ = ["EncodedField", "ObservationEncoding", "is_image", "is_picture"]
 
 MOST = 1 << 24
 """Numbers that a policy is shown at most."""
+ALIGNMENT = 8
+"""Bytes at whose multiples leaves lie that are shown side by side: any dtype can be seen there."""
+_SMALLEST = 3
+"""Pixels of the shorter side of what is taken for an image."""
 Pick = Callable[[str], NDArray]
 """column -> its rows [..., *shape of the leaf]"""
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedField:
-    """One column's place in the vector: numbers `at`..`at + width` of it."""
+    """One column's place in the vector: numbers `at`..`at + width` of it. `path`: what an encoder calls it."""
 
     column: str
     at: int
     width: int
+    path: str
+    space: LeafSpace
     choices: tuple[tuple[int, int], ...] = ()
     """(first, how many) values of each element in C order, where each is shown one-hot."""
 
@@ -52,9 +62,11 @@ class EncodedField:
 
 class ObservationEncoding:
     """What the policy of the agent at `place` is shown; `common` is what all agents see besides. `privileged`: what
-    only learners see, instead."""
+    only learners see, instead. `by_leaf`: to an encoder."""
 
-    def __init__(self, place: Place, common: Box | None = None, privileged: bool = False) -> None:
+    def __init__(
+        self, place: Place, common: Box | None = None, privileged: bool = False, by_leaf: bool = False
+    ) -> None:
         parts: list[EncodedField] = []
         width = 0
         for leaf in place.observed.leaves:
@@ -62,9 +74,9 @@ class ObservationEncoding:
                 parts.append(_part(leaf, width))
                 width += parts[-1].width
         if common is not None:
-            parts.append(EncodedField("common", width, math.prod(common.shape)))
+            parts.append(EncodedField("common", width, math.prod(common.shape), "common", common))
             width += parts[-1].width
-        if not 0 < width <= MOST:
+        if not 0 < width <= MOST and not (by_leaf and width):
             raise ConfigurationError(
                 "shown_width_out_of_range",
                 agent=place.name,
@@ -74,36 +86,93 @@ class ObservationEncoding:
             )
         self.parts = tuple(parts)
         self.width = width
-        leaf = place.observed.leaves[0]
-        own = common is None and not privileged
-        self.is_identity = own and not place.observed.nested and isinstance(leaf.space, Box)
+        space = parts[0].space
+        alone = len(parts) == 1 and parts[0].column == "observation"
+        self.is_identity = alone and not privileged and (by_leaf or isinstance(space, Box))
         """Whether the one column `observation` is shown as it is."""
-        self.shape: tuple[int, ...] = leaf.space.shape if self.is_identity else (width,)
-        self.dtype = dtype_of(leaf.space) if self.is_identity else np.dtype(np.float32)
+        self.record = _record(parts) if by_leaf and not alone else None
+        """How leaves lie side by side, by their paths."""
+        self.shape: tuple[int, ...] = (width,) if self.record is None else (self.record.itemsize,)
+        self.dtype = np.dtype(np.float32 if self.record is None else np.uint8)
+        if self.is_identity:
+            self.shape, self.dtype = tuple(space.shape), dtype_of(space)
 
     def encode(self, pick: Pick, lead: tuple[int, ...]) -> NDArray:
         """Rows [*lead, *shape] of what `pick` gives for each column (`common` among them)."""
         if self.is_identity:
             return pick("observation")
-        target = np.empty((*lead, self.width), np.float32)
+        target = np.zeros((*lead, *self.shape), self.dtype)
         self.write(pick, target)
         return target
 
-    def write(self, pick: Pick, target: NDArray[np.float32]) -> None:
-        """The same into `target` [..., D], where what is shown is not plain."""
+    def write(self, pick: Pick, target: NDArray) -> None:
+        """The same into `target` [..., *shape], where what is shown is not plain."""
+        leaves = self.leaves(target)
         for part in self.parts:
-            part.write(target, pick(part.column))
+            if leaves:
+                leaves[part.path][...] = pick(part.column)
+            else:
+                part.write(target, pick(part.column))
+
+    def leaves(self, rows: NDArray) -> dict[str, NDArray]:
+        """path -> its own array [..., *shape], a view on `rows` [..., *shape]; nothing where leaves do not lie side by
+        side."""
+        if self.record is None:
+            return {}
+        apart = rows.view(self.record)[..., 0]
+        return {part.path: apart[part.path] for part in self.parts}
+
+    def numbers(self, rows: NDArray) -> NDArray[np.float32]:
+        """Rows [n, ..., *shape] as [n, numbers]: of a choice its value."""
+        parts = [part.reshape(len(rows), -1) for part in self.leaves(rows).values() or (rows,)]
+        return np.concatenate([part.astype(np.float32) for part in parts], 1)
+
+    def checkable(self, arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
+        """`arrays` of a batch with each leaf on its own, by whose dtypes numbers can be looked at."""
+        return dict(self._checkable(arrays))
+
+    def _checkable(self, arrays: Mapping[str, NDArray]) -> Iterator[tuple[str, NDArray]]:
+        for name, array in arrays.items():
+            leaves = self.leaves(array) if name.endswith("observation") else {}
+            yield from ((f"{name}.{path}", leaf) for path, leaf in leaves.items())
+            if not leaves:
+                yield name, array
+
+
+def _record(parts: list[EncodedField]) -> np.dtype[Any]:
+    formats = [(dtype_of(part.space), tuple(part.space.shape)) for part in parts]
+    offsets, at = [], 0
+    for dtype, shape in formats:
+        offsets.append(at)
+        at += -(-dtype.itemsize * math.prod(shape) // ALIGNMENT) * ALIGNMENT
+    return np.dtype({"names": [part.path for part in parts], "formats": formats, "offsets": offsets, "itemsize": at})
 
 
 def _part(leaf: Leaf, at: int) -> EncodedField:
-    space = leaf.space
-    choices: tuple[tuple[int, int], ...] = ()
+    choices = _choices(leaf.space)
+    width = sum(count for _, count in choices) if choices else math.prod(leaf.space.shape)
+    return EncodedField(leaf.name, at, width, field_of(leaf) or leaf.name, leaf.space, choices)
+
+
+def _choices(space: LeafSpace) -> tuple[tuple[int, int], ...]:
     if isinstance(space, Discrete):
-        choices = ((space.start, space.n),)
-    elif isinstance(space, MultiDiscrete):
+        return ((space.start, space.n),)
+    if isinstance(space, MultiDiscrete):
         first = space.start if isinstance(space.start, tuple) else (space.start,) * len(space.nvec)
-        choices = tuple(zip(first, space.nvec, strict=True))
-    elif isinstance(space, Text):
-        choices = ((1, len(space.charset)),) * space.max_length
-    width = sum(count for _, count in choices) if choices else math.prod(space.shape)
-    return EncodedField(leaf.name, at, width, choices)
+        return tuple(zip(first, space.nvec, strict=True))
+    return ((1, len(space.charset)),) * space.max_length if isinstance(space, Text) else ()
+
+
+def is_image(space: LeafSpace) -> bool:
+    """Bytes or bits of two dimensions, or of three of which one is channels, with sides of three pixels or more."""
+    if not isinstance(space, Box) or space.dtype not in ("uint8", "bool") or len(space.shape) not in (2, 3):
+        return False
+    return sorted(space.shape)[-2] >= _SMALLEST
+
+
+def is_picture(space: LeafSpace, frames: int = 1) -> bool:
+    """An image that nobody has to say is one: bytes from 0 to 255 of three dimensions, or stacked ones of two. It is
+    Stable-Baselines3's rule (`is_image_space`), but for images without channels."""
+    if not is_image(space) or not isinstance(space, Box):
+        return False
+    return (space.low, space.high) == (0, 255) and len(space.shape) + (frames > 1) >= 3

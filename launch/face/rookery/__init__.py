@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from protocol.simulator.client import Simulator
     from protocol.simulator.serve import serve
     from workers.environments.base import Environment
+    from workers.policies.encoders.observation_spec import ObservationSpec
 
-__all__ = ["Environment", "Run", "Simulator", "load", "serve", "train"]
+__all__ = ["Environment", "ObservationSpec", "Run", "Simulator", "load", "serve", "train"]
 
 _PLACES = {
     "Environment": ("workers.environments.base", "Environment"),
+    "ObservationSpec": ("workers.policies.encoders.observation_spec", "ObservationSpec"),
     "Run": ("launch.api", "TrainedRun"),
     "Simulator": ("protocol.simulator.client", "Simulator"),
     "load": ("launch.api", "load"),

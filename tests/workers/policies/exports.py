@@ -35,6 +35,14 @@ PAIR = Agent(
     action=Dict(spaces={"a": Discrete(n=3), "b": Discrete(n=3, start=1)}),
     action_mask=True,
 )
+LOOK = Agent(
+    name="l",
+    observation=Dict(
+        spaces={"image": Box(shape=(7, 8, 3), dtype="uint8"), "of": Discrete(n=3, start=1), "speed": Box(shape=(2,))}
+    ),
+    action=Discrete(n=3),
+)
+EYES = Agent(name="e", observation=Box(shape=(2, 9, 8), dtype="uint8"), action=Box(shape=(2,), low=-1, high=1))
 NORMAL = PPO(normalize_observation=True)
 CENTRAL = PPO(normalize_observation=True, central_critic=True)
 
@@ -62,6 +70,10 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "vdn": (alone(PAIR, Box(shape=(1,))), VDN(frames=2, dueling=True), {"hidden": [8]}),
     "qmix": (alone(PAIR), QMIX(shared=False, frames=3), {}),
     "c51": (alone(MASKED), C51(atoms=7, frames=2, dueling=True, noisy=True), {"hidden": [8]}),
+    "image": (alone(LOOK), NORMAL, {}),
+    "image remembered by a central critic's actor": (alone(LOOK), CENTRAL, {"recurrent": "gru", "recurrent_size": 5}),
+    "images of frames": (alone(LOOK), C51(atoms=7, frames=2), {"encoder": {"image": "impala"}}),
+    "images of frames for sac": (alone(EYES), SAC(frames=2), {}),
     "sac": (alone(REACH), SAC(frames=2), {"hidden": [16, 16]}),
 }
 
@@ -90,21 +102,20 @@ def made(name: str, world: World, algorithm: Any, network: dict[str, Any]) -> Ca
     """A policy of the first agent of `world`, as `rookery export` puts it together."""
     whole, world = world, world.deployed()
     config = PolicyConfig.model_validate({"algorithm": algorithm, "network": network})
-    interface = Interface.at(world, world.places[0])
+    interface = Interface.at(world, world.places[0], config)
     policy = build(interface, config, 3)
     chance = torch.Generator().manual_seed(4)
     with torch.no_grad():
         for key, tensor in [*policy.named_parameters(), *policy.named_buffers()]:
             if key == "epsilon":
                 tensor.fill_(0.1)
-            elif tensor.is_floating_point() and not key.endswith(("midpoints", "count")):
+            elif tensor.is_floating_point() and "encoder" not in key and not key.endswith(("midpoints", "count")):
                 tensor.copy_(torch.randn(tensor.shape, generator=chance, dtype=tensor.dtype) * 0.5)
                 if key.endswith("variance"):
                     tensor.abs_().add_(0.1)
-    if isinstance(policy, ActorCritic | CentralActorCritic) and policy.observations is not None:
+    if isinstance(policy, ActorCritic | CentralActorCritic):
         seen = columns(interface, config, 500, 6)
-        shown = interface.observation_encoding.encode(seen.__getitem__, (500,))
-        policy.observations.update(torch.from_numpy(shown.reshape(500, -1)).float())
+        policy.observe(torch.from_numpy(interface.observation_encoding.encode(seen.__getitem__, (500,))))
     deployed = ExportedModule(interface, policy, frames_of(config), config.network.state)
     manifest = ExportManifest(
         policy=name,

@@ -58,7 +58,7 @@ class _Assembler(Generic[_Batch]):
             self._tensors[name], self._arrays[name] = tensor, tensor.numpy()
         self._tensors["valid"] = self._carrier.pin(torch.zeros(segments, dtype=torch.int64))
         self._valid = self._tensors["valid"].numpy()
-        self._all_fit = self._check.watch(self._arrays)
+        self._all_fit = self._check.watch(self._checkable())
         self._records, self._actors = np.zeros(segments, RECORD), [("", 0)] * segments
         self._lumps = self._records.view(LUMP)
         self._batch: _Batch | None = self._made_of(self._tensors) if context.device.type == "cpu" else None
@@ -152,6 +152,10 @@ class _Assembler(Generic[_Batch]):
     def _made_of(self, tensors: Mapping[str, torch.Tensor]) -> _Batch:
         raise NotImplementedError
 
+    def _checkable(self) -> Mapping[str, NDArray]:
+        """Arrays by whose dtypes their numbers can be looked at."""
+        return self._arrays
+
     def _whole(self, n: int, intact: NDArray[np.bool_]) -> int:
         """Counts those of the `n` segments behind the last one that were overwritten, and moves the others together;
         how many these are."""
@@ -180,7 +184,7 @@ class _Assembler(Generic[_Batch]):
         if new.start == 0 and self._all_fit():  # which is cheap to ask
             return int(new.stop)
         records, actors = self._records[new], self._actors[new]
-        faults = self._check.numbers({name: array[new] for name, array in self._arrays.items()}, records)
+        faults = self._check.numbers({name: array[new] for name, array in self._checkable().items()}, records)
         if not faults:
             return int(new.stop)
         fit = ~self._check.refuse(faults, records, actors)
@@ -271,6 +275,9 @@ class BatchAssembler(_Assembler[SegmentBatch]):
             **{name: tensors[name] for name in _ELSE if name in tensors},
             **acted,
         )
+
+    def _checkable(self) -> Mapping[str, NDArray]:
+        return self._shown.checkable(self._arrays)
 
     def fill(self, now: Version) -> bool:
         """Copies what has arrived until the batch is full; True if it is. `now` is the policy's newest version."""
@@ -365,7 +372,8 @@ class BatchAssembler(_Assembler[SegmentBatch]):
 
         self._shown.write(seen, arrays["observation"])
         self._shown.write(lambda name: pick(f"final_{name}"), arrays["final_observation"])
-        arrays["observation"][~found] = np.nan
+        if self._shown.record is None:
+            arrays["observation"][~found] = np.nan
         return np.asarray((found | ~observed_rows(records, self._layout)).all(1))
 
     def _count_lag(

@@ -76,7 +76,9 @@ class SegmentCheck:
         in a microsecond or two each; False where more has to be looked at."""
         rows = {name: self._meant(name, column) for name, column in columns.items() if column.dtype.kind == "f"}
         flat = [column.reshape(len(column), -1) for name, column in rows.items() if not name.startswith("final_")]
-        if any(column.dtype.itemsize < 4 for column in flat):
+        meant = [column for name, column in rows.items() if not name.startswith("final_")]
+        aside = any(not np.may_share_memory(*pair) for pair in zip(meant, flat, strict=True) if pair[0].size)
+        if aside or any(column.dtype.itemsize < 4 for column in flat):
             return lambda: False
         pairs = [(column[:, None, :], column[:, :, None]) for column in flat]
         cut = columns["truncated"][:, self._rows] if "truncated" in columns else np.zeros(0, np.bool_)

@@ -59,10 +59,14 @@ def sample(batch: Learnable, interface: Interface) -> Sample:
             column = column[:, : batch.observation.shape[1] - 1].flatten(0, 1)
         return column.index_select(0, keep).cpu()
 
+    def seen(observation: Tensor) -> Tensor:
+        return torch.from_numpy(interface.observation_encoding.numbers(observation.numpy()))
+
     if isinstance(batch, ObservationBatch):
         nothing, free = torch.empty(count, 0), torch.zeros(count, dtype=torch.bool)
-        seen = rows(batch.observation).reshape(count, -1).float()
-        return Sample(seen, nothing.long(), nothing, nothing, free, {}, {}, _share(count, total))
+        return Sample(
+            seen(rows(batch.observation)), nothing.long(), nothing, nothing, free, {}, {}, _share(count, total)
+        )
 
     present = {name: getattr(batch, name, None) for name in (*_SCALARS, "terminated", "truncated")}
     columns = {name: rows(column) for name, column in present.items() if column is not None}
@@ -72,7 +76,7 @@ def sample(batch: Learnable, interface: Interface) -> Sample:
     # of replayed rows only what was legal later is known
     known = torch.full((count,), not (interface.action_encoding.masked and legal is None))
     return Sample(
-        rows(batch.observation).reshape(count, -1).float(),
+        seen(rows(batch.observation)),
         rows(batch.action).reshape(count, heads) if heads else torch.empty(count, 0, dtype=torch.int64),
         torch.empty(count, 0) if batch.amount is None else rows(batch.amount).reshape(count, amounts),
         torch.empty(count, 0) if privileged is None else rows(privileged),

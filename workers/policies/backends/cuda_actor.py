@@ -52,8 +52,9 @@ class CudaActor:
         policy, rows = self._policy, len(observation)
         held = self._held.get(rows)
         if held is None:
-            held = self._held[rows] = _StaticBuffers(policy, rows, self._device)
-        np.copyto(held.seen_here.numpy(), observation.reshape(rows, -1), casting="unsafe")
+            held = self._held[rows] = _StaticBuffers(policy, observation, self._device)
+        seen = held.seen_here.numpy()
+        np.copyto(seen, observation.reshape(seen.shape), casting="unsafe")
         if state is not None:
             np.copyto(held.state_here.numpy(), state)
         self._recorder.run(rows, [lambda: self._pass(held)])
@@ -70,6 +71,8 @@ class CudaActor:
         policy = self._policy
         held.seen.copy_(held.seen_here, non_blocking=True)
         x = held.seen if policy.observations is None else policy.observations.standard(held.seen)
+        if policy.encoder is not None:
+            x = policy.encoder(x)
         if policy.core is not None:
             held.state.copy_(held.state_here, non_blocking=True)
             features, after = policy.core.step(x, held.state)
@@ -83,16 +86,18 @@ class CudaActor:
 class _StaticBuffers:
     """What goes in and out for so many rows: `..._here` in host memory, pinned where there is a GPU."""
 
-    def __init__(self, policy: ActorCritic, rows: int, device: torch.device) -> None:
-        def here(*shape: int) -> Tensor:
+    def __init__(self, policy: ActorCritic, observation: NDArray, device: torch.device) -> None:
+        def here(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
             with torch.inference_mode(False):
-                return torch.zeros(shape, pin_memory=device.type == "cuda")
+                return torch.zeros(shape, dtype=dtype, pin_memory=device.type == "cuda")
 
-        numbers = 0 if policy.core is None else policy.core.state_size
-        self.seen_here, self.state_here, self.after_here = (
-            here(rows, width) for width in (policy.features, numbers, numbers)
-        )
+        rows, numbers = len(observation), 0 if policy.core is None else policy.core.state_size
+        self.state_here, self.after_here = (here(rows, numbers) for _ in range(2))
+        if policy.encoder is None:
+            self.seen_here = here(rows, policy.features)
+        else:
+            self.seen_here = here(*observation.shape, dtype=torch.from_numpy(observation[:0]).dtype)
         self.said_here = here(policy.heads.outputs + 1, rows)
         self.scratch = ScratchBuffers()  # of its own: memory in a graph must not grow with the rows of another
-        self.seen = torch.zeros(rows, policy.features, device=device)
+        self.seen = torch.zeros_like(self.seen_here, device=device)
         self.state = torch.zeros(rows, numbers, device=device)

@@ -32,8 +32,9 @@ _ROOMS = 256
 
 
 def numpy_actor(module: nn.Module) -> NumpyActor | None:
-    """What acts in the place of `module`, if that is an `ActorCritic` in host memory."""
-    if not isinstance(module, ActorCritic) or module.value_weight.device.type != "cpu":
+    """What acts in the place of `module`, if that is an `ActorCritic` without an encoder in host
+    memory."""
+    if not isinstance(module, ActorCritic) or module.encoder is not None or module.value_weight.device.type != "cpu":
         return None
     return NumpyActor(module)
 

@@ -70,7 +70,7 @@ class ExportManifest(ConfigModel):
     def interface(self) -> Interface:
         """What the policy sees and does."""
         world = World(id=self.world, population=DictPopulation(agents=(self.agent,), common=self.common))
-        return Interface.at(world, world.places[0])
+        return Interface.at(world, world.places[0], self.config)
 
     @property
     def frames(self) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from protocol.config.encoders import entries
 from protocol.config.run import PolicyConfig
 from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError
@@ -49,12 +50,17 @@ def read(path: Path) -> tuple[ExportManifest, Policy]:
     except ValidationError as fault:
         raise ConfigurationError("checkpoint_manifest_incomplete", file=path, reason=_first(fault)) from None
     run = path.resolve().parents[2]
-    where = read_run(run / "config.yaml").environment
+    whole = read_run(run / "config.yaml")
+    told = [whole.policy, *(whole.policy_config(name) for name in whole.policies if whole.fixed(name) is None)]
+    strange = entries(own.network.encoder) - {code for one in told for code in entries(one.network.encoder)}
+    if strange:
+        raise ConfigurationError("file_names_code", file=path, value=", ".join(sorted(strange)))
+    where = whole.environment
     world = World(
         id=where.id if where.members is None else "+".join(where.members),
         population=DictPopulation(agents=(agent,), common=common),
     )
-    policy = build(Interface.at(world, world.places[0]), own, 0)
+    policy = build(Interface.at(world, world.places[0], own), own, 0)
     try:
         policy.load_state_dict(found.weights)
     except RuntimeError:
@@ -73,7 +79,7 @@ def read(path: Path) -> tuple[ExportManifest, Policy]:
 def describe(name: str, world: World, config: PolicyConfig, policy: Policy, source: Provenance) -> ExportManifest:
     """The manifest of `policy`, which acts as the first agent of `world`."""
     seen = world.deployed()
-    interface = Interface.at(seen, seen.places[0])
+    interface = Interface.at(seen, seen.places[0], config)
     module = export_module(interface, config, policy)
     return ExportManifest(
         policy=name,

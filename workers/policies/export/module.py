@@ -84,7 +84,8 @@ class ExportedModule(nn.Module):
     def describe(self, columns: tuple[Tensor, ...]) -> dict[str, Tensor]:
         """The same by name."""
         given = {port.name: column for port, column in zip(self.inputs, columns, strict=True)}
-        said = evaluate(self.policy, self._shown(given), given.get(STATE))
+        shown = self._shown(given) if self.interface.encoder is None else self._leaves_of(given)
+        said = evaluate(self.policy, shown, given.get(STATE))
         told = {**self._chosen(said, self._legal(given)), **self._amounts(said)}
         found = {name: told.pop(name) for name in self._held} | told  # the action as its space has it, then the rest
         if said.value is not None:
@@ -92,6 +93,10 @@ class ExportedModule(nn.Module):
         if said.state is not None:
             found[NEXT_STATE] = said.state
         return found
+
+    def _leaves_of(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What an encoder takes: columns by their paths."""
+        return {part.path: given[part.column] for part in self.interface.observation_encoding.parts}
 
     def _shown(self, given: dict[str, Tensor]) -> Tensor:
         """[n, F * I] float32."""

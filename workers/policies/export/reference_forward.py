@@ -10,6 +10,7 @@ Legend: `n` rows, `I` inputs, `C` values of all heads, `D` amounts, `S` numbers 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,8 +45,9 @@ class NetworkOutput:
     """[n, S]: the next one."""
 
 
-def evaluate(policy: Policy, x: Tensor, state: Tensor | None) -> NetworkOutput:
-    """What `policy` says of x [n, I] float32, in `state` [n, S] where it remembers."""
+def evaluate(policy: Policy, x: Any, state: Tensor | None) -> NetworkOutput:
+    """What `policy` says of x [n, I] float32, or of the leaves that its encoder reads, in `state` [n, S] where it
+    remembers."""
     if isinstance(policy, ActorCritic):
         return _actor_critic(policy, x, state)
     if isinstance(policy, CentralActorCritic):
@@ -55,14 +57,16 @@ def evaluate(policy: Policy, x: Tensor, state: Tensor | None) -> NetworkOutput:
     return NetworkOutput(scores=policy.means(x))
 
 
-def _actor_critic(policy: ActorCritic, x: Tensor, state: Tensor | None) -> NetworkOutput:
+def _actor_critic(policy: ActorCritic, x: Any, state: Tensor | None) -> NetworkOutput:
+    x = x if policy.encoder is None else policy.encoder(x)
     x, state = _remembered(x, policy.observations, policy.core, state)
     outputs, values = two_towers(x, policy.tower_parameters(), policy.activation)
     return _chances(outputs.T, policy, policy.denormalize(values), state)
 
 
-def _central(policy: CentralActorCritic, x: Tensor, state: Tensor | None) -> NetworkOutput:
+def _central(policy: CentralActorCritic, x: Any, state: Tensor | None) -> NetworkOutput:
     """What the actor says; the critic is for learners."""
+    x = x if policy.actor.encoder is None else policy.actor.encoder(x)
     x, state = _remembered(x, policy.observations, policy.actor.core, state)
     return _chances(policy.actor(x).T, policy, None, state)
 

@@ -14,6 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from protocol.config.encoders import entries
 from protocol.errors import ConfigurationError
 from workers.policies.build import Policy, build, published_weights
 from workers.policies.export.export_manifest import KEY, ExportManifest, parse_manifest
@@ -62,6 +63,9 @@ def load_policy(path: Path) -> tuple[ExportManifest, Policy]:
     except (OSError, SafetensorError) as fault:
         raise ConfigurationError("exported_policy_unreadable", file=path, reason=str(fault)) from None
     manifest = parse_manifest(path, text)
+    code = entries(manifest.config.network.encoder)
+    if code:
+        raise ConfigurationError("file_names_code", file=path, value=", ".join(sorted(code)))
     policy = build(manifest.interface, manifest.config, 0)
     _fill(path, policy, weights)
     return manifest, policy

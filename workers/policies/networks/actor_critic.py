@@ -24,10 +24,11 @@ from torch import Tensor, nn
 
 from workers.policies.distributions import Heads, Noise, sample
 from workers.policies.networks.actor_critic_mlp import actor_critic_mlp, evaluate
-from workers.policies.networks.layers import HIDDEN_GAIN, orthogonal
+from workers.policies.networks.layers import HIDDEN_GAIN, RowEncoder, flatten_inputs, orthogonal
 from workers.policies.networks.normalization import CLIP, PopArtValue, RunningMoments, return_moments
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext
+from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation
 from workers.policies.tensors.scratch import ScratchBuffers
 
@@ -50,10 +51,11 @@ class ActorCritic(PopArtValue):
         share_layers: bool = False,
         normalize_observation: bool = False,
         core: RecurrentCore | None = None,
+        encoder: RowEncoder | None = None,
     ) -> None:
         super().__init__()
         self.shape, self.heads, self.activation, self.share_layers = tuple(shape), heads, activation, share_layers
-        self.features, self.scratch = prod(shape), ScratchBuffers()
+        self.features, self.scratch = prod(shape) if encoder is None else encoder.features, ScratchBuffers()
         towers = 1 if share_layers else 2
         sizes = [self.features + (core.size if core is not None else 0), *hidden]
         for index, (inputs, units) in enumerate(pairwise(sizes)):
@@ -66,7 +68,8 @@ class ActorCritic(PopArtValue):
         self._add("value", orthogonal((sizes[-1], 1), 1.0), torch.zeros(1))
         # the same everywhere, and 1 at first: half the range of a bounded action
         self.log_std = nn.Parameter(torch.zeros(heads.continuous)) if heads.continuous else None
-        self.observations = RunningMoments(self.features) if normalize_observation else None
+        self.observations = RunningMoments(self.features) if normalize_observation and encoder is None else None
+        self.encoder, self.encodes = encoder, encoder is not None
         self.returns = return_moments()
         self.core = core
 
@@ -85,12 +88,22 @@ class ActorCritic(PopArtValue):
         return self.value_weight, self.value_bias
 
     def inputs(self, observation: Tensor) -> Tensor:
-        """[..., *shape] -> [N, I] float32 in scratch memory, normalised where the policy does that."""
+        """[..., *shape] -> [N, I] float32 in scratch memory, normalised where the policy does that; for an encoder
+        [N, *shape] as it is."""
+        if self.encoder is not None:
+            return observation.reshape(-1, *self.shape)
         rows = observation.reshape(-1, self.features)
         x = self.scratch.take("inputs", tuple(rows.shape), self.value_weight).copy_(rows)
         if self.observations is None:
             return x
         return x.sub_(self.observations.mean).div_(self.observations.std).clamp_(-CLIP, CLIP)
+
+    def observe(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
+        """Adds rows [N, *shape] that all `ranks` saw to the statistics of observations, where these are kept."""
+        if self.encoder is not None:
+            self.encoder.observe(rows, ranks)
+        elif self.observations is not None:
+            self.observations.update(flatten_inputs(rows, self.shape), ranks)
 
     def forward(self, x: Tensor, recall: RecurrentContext | None = None) -> tuple[Tensor, Tensor]:
         """`inputs(...)` [N, I] -> outputs [A, N] and normalised values [N], with gradients. A recurrent policy needs to
@@ -98,6 +111,8 @@ class ActorCritic(PopArtValue):
 
         One policy has one scratch memory: take the gradient before the next `inputs`, `forward` or `act`.
         """
+        if self.encoder is not None:
+            x = self.encoder(x)
         if self.core is not None:
             assert recall is not None
             x = torch.cat([x, self.core.unroll(x, recall)], 1)
@@ -123,6 +138,8 @@ class ActorCritic(PopArtValue):
         """
         weights = [tensor.detach() for tensor in self.tower_parameters()]
         x, after = self.inputs(observation), {}
+        if self.encoder is not None:
+            x = self.encoder(x)
         if self.core is not None:
             assert state is not None
             features, next_state = self.core.step(x, torch.from_numpy(state).to(x.device))

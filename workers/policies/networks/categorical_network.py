@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from workers.policies.networks.layers import Perceptron, apply_head, dueling, head_of
+from workers.policies.networks.layers import apply_head, dueling, head_of
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
 
 __all__ = ["C51Policy", "CategoricalTower"]
@@ -23,7 +23,7 @@ class CategoricalTower(QNetwork):
     def __init__(self, spec: QNetworkSpec, atoms: int) -> None:
         super().__init__()
         self.atoms, self.dueling = atoms, spec.dueling
-        self.perceptron = Perceptron(spec.inputs, spec.hidden, spec.activation)
+        self.perceptron = spec.perceptron()
         self.head = head_of(self.perceptron.outputs, atoms * (spec.actions + spec.dueling), spec.noisy)
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:

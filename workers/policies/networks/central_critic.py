@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workers.policies.distributions import Heads, Noise, sample
-from workers.policies.networks.layers import Perceptron, flatten_inputs
+from workers.policies.networks.layers import Perceptron, RowEncoder, flatten_inputs
 from workers.policies.networks.normalization import PopArtValue, RunningMoments, return_moments
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext
@@ -42,14 +42,15 @@ class _Actor(nn.Module):
         activation: Activation,
         normalize: bool,
         core: RecurrentCore | None,
+        encoder: RowEncoder | None,
     ) -> None:
         super().__init__()
-        self.core = core
+        self.core, self.encoder = core, encoder
         self.perceptron = Perceptron(inputs + (core.size if core is not None else 0), hidden, activation)
         self.head = _head(self.perceptron.outputs, heads.outputs, 0.01)
         # the same everywhere, and 1 at first: half the range of a bounded action
         self.log_std = nn.Parameter(torch.zeros(heads.continuous)) if heads.continuous else None
-        self.observations = RunningMoments(inputs) if normalize else None
+        self.observations = RunningMoments(inputs) if normalize and encoder is None else None
 
     def forward(self, features: Tensor) -> Tensor:
         """[N, I], or [N, I + U] with what is remembered -> outputs [A, N]."""
@@ -59,8 +60,9 @@ class _Actor(nn.Module):
 class _Critic(nn.Module):
     """What learning needs besides."""
 
-    def __init__(self, inputs: int, hidden: Sequence[int], activation: Activation) -> None:
+    def __init__(self, inputs: int, hidden: Sequence[int], activation: Activation, encoder: RowEncoder | None) -> None:
         super().__init__()
+        self.encoder = encoder
         self.perceptron = Perceptron(inputs, hidden, activation)
         self.head = _head(self.perceptron.outputs, 1, 1.0)
 
@@ -82,13 +84,15 @@ class CentralActorCritic(PopArtValue):
         *,
         normalize_observation: bool = False,
         core: RecurrentCore | None = None,
+        encoders: tuple[RowEncoder, RowEncoder] | None = None,
     ) -> None:
         super().__init__()
         self.shape, self.heads = tuple(shape), heads
-        inputs = prod(shape)
+        own, its = encoders or (None, None)
+        inputs = prod(shape) if own is None else own.features
         # in this order all entries of the actor lie side by side: trainable parameters come first, then buffers
-        self.critic = _Critic(inputs + privileged, hidden, activation)
-        self.actor = _Actor(inputs, heads, hidden, activation, normalize_observation, core)
+        self.critic = _Critic(inputs + privileged, hidden, activation, its)
+        self.actor = _Actor(inputs, heads, hidden, activation, normalize_observation, core, own)
         self.privileged = RunningMoments(privileged) if normalize_observation else None
         self.returns = return_moments()
 
@@ -108,7 +112,9 @@ class CentralActorCritic(PopArtValue):
         return self.critic.head.weight, self.critic.head.bias
 
     def inputs(self, observation: Tensor) -> Tensor:
-        """[..., *shape] -> [N, I] float32, normalised where the policy does that."""
+        """[..., *shape] -> [N, I] float32, normalised where the policy does that; for encoders [N, *shape] as it is."""
+        if self.actor.encoder is not None:
+            return observation.reshape(-1, *self.shape)
         x = flatten_inputs(observation, self.shape)
         return x if self.observations is None else self.observations.standard(x)
 
@@ -116,11 +122,21 @@ class CentralActorCritic(PopArtValue):
         """`inputs(...)` [N, I] and what only learners see [N, P] -> outputs [A, N] and normalised values [N], with
         gradients. A recurrent actor needs to know of which streams the rows are."""
         more = privileged if self.privileged is None else self.privileged.standard(privileged)
-        values = self.critic(torch.cat([x, more], 1))
+        shown = x if self.critic.encoder is None else self.critic.encoder(x)
+        values = self.critic(torch.cat([shown, more], 1))
+        x = x if self.actor.encoder is None else self.actor.encoder(x)
         if self.actor.core is not None:
             assert recall is not None
             x = torch.cat([x, self.actor.core.unroll(x, recall)], 1)
         return self.actor(x), values
+
+    def observe(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
+        """Adds rows [N, *shape] that all `ranks` saw to the statistics of observations, where these are kept."""
+        for encoder in (self.actor.encoder, self.critic.encoder):
+            if encoder is not None:
+                encoder.observe(rows, ranks)
+        if self.observations is not None:
+            self.observations.update(flatten_inputs(rows, self.shape), ranks)
 
     def update_privileged(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds what only learners saw [N, P] in all `ranks` to its statistics, where these are kept."""
@@ -139,6 +155,7 @@ class CentralActorCritic(PopArtValue):
     ) -> dict[str, NDArray]:
         """As `ActorCritic.act`, but that nobody says here what it is worth."""
         x, after = self.inputs(observation), {}
+        x = x if self.actor.encoder is None else self.actor.encoder(x)
         if self.actor.core is not None:
             assert state is not None
             features, next_state = self.actor.core.step(x, torch.from_numpy(state).to(x.device))

@@ -14,11 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation, tanh, to_float32
 
 __all__ = [
     "NoisyLinear",
     "Perceptron",
+    "RowEncoder",
     "affine",
     "apply_head",
     "dueling",
@@ -56,12 +58,27 @@ def orthogonal(shape: Sequence[int], gain: float) -> Tensor:
     return matrix
 
 
-class Perceptron(nn.Module):
-    """Fully connected layers, each followed by the activation: [N, I] -> [N, hidden[-1]]."""
+class RowEncoder(nn.Module):
+    """What reads rows of an observation first (workers/policies/encoders/policy_encoder.py)."""
 
-    def __init__(self, inputs: int, hidden: Sequence[int], activation: Activation) -> None:
+    features: int
+
+    def observe(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
+        """Adds rows that all `ranks` saw to the statistics that it keeps."""
+        raise NotImplementedError
+
+
+class Perceptron(nn.Module):
+    """Fully connected layers, each followed by the activation: [N, I] -> [N, hidden[-1]]; of what an `encoder` gives of
+    rows, where there is one."""
+
+    def __init__(
+        self, inputs: int, hidden: Sequence[int], activation: Activation, encoder: RowEncoder | None = None
+    ) -> None:
         super().__init__()
-        self.activation = activation
+        self.activation, self.encoder = activation, encoder
+        if encoder is not None:
+            inputs = encoder.features
         self.layers = nn.ModuleList()
         for units in hidden:
             layer = nn.Linear(inputs, units)
@@ -72,7 +89,9 @@ class Perceptron(nn.Module):
         self.outputs = inputs
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, I] float32 -> [N, outputs]."""
+        """[N, I] float32, or rows for the encoder -> [N, outputs]."""
+        if self.encoder is not None:
+            x = self.encoder(x)
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
             x = affine(x, layer.weight, layer.bias)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from workers.policies.networks.layers import Perceptron, apply_head, dueling, head_of
+from workers.policies.networks.layers import apply_head, dueling, head_of
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
 
 __all__ = ["DQNPolicy", "ValueTower"]
@@ -20,7 +20,7 @@ class ValueTower(QNetwork):
     def __init__(self, spec: QNetworkSpec) -> None:
         super().__init__()
         self.dueling = spec.dueling
-        self.perceptron = Perceptron(spec.inputs, spec.hidden, spec.activation)
+        self.perceptron = spec.perceptron()
         self.head = head_of(self.perceptron.outputs, spec.actions + spec.dueling, spec.noisy)
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:

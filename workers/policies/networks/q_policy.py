@@ -6,7 +6,7 @@ Legend: `B` rows, `F` stacked frames, `I` elements of an observation, `A` action
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workers.policies.distributions import Noise
-from workers.policies.networks.layers import noise_size
+from workers.policies.networks.layers import Perceptron, RowEncoder, noise_size
 from workers.policies.tensors.kernels import Activation
 
 __all__ = ["QNetwork", "QNetworkSpec", "QPolicy", "choose", "greedy_action", "stacked_rows"]
@@ -34,11 +34,13 @@ class QNetworkSpec(NamedTuple):
     frames: int = 1
     dueling: bool = False
     noisy: bool = False
+    encoder: Callable[[], RowEncoder] | None = None
+    """What reads the stacked frames, made anew for each network"""
 
-    @property
-    def inputs(self) -> int:
-        """F * I."""
-        return self.frames * prod(self.shape)
+    def perceptron(self) -> Perceptron:
+        """Of F * I inputs, or of what an encoder gives."""
+        encoder = None if self.encoder is None else self.encoder()
+        return Perceptron(self.frames * prod(self.shape), self.hidden, self.activation, encoder)
 
 
 def stacked_rows(observation: Tensor, frames: int, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -111,6 +113,8 @@ class QPolicy(nn.Module):
         self.online, self.target = online, target
         self.target.load_state_dict(self.online.state_dict())
         self.target.requires_grad_(False)
+        self.encodes = any(isinstance(part, RowEncoder) for part in online.modules())
+        """Whether an encoder reads what is seen."""
         self.numbers = online.numbers
         """Normal numbers that a noisy head takes for each row; 0 where it is a plain one."""
         self.register_buffer("epsilon", torch.tensor(epsilon, dtype=torch.float64))
@@ -121,7 +125,10 @@ class QPolicy(nn.Module):
         raise NotImplementedError
 
     def inputs(self, observation: Tensor) -> Tensor:
-        """[B, F, *shape] -> [B, F * I] float32. Raises ValueError for another number of frames."""
+        """[B, F, *shape] -> [B, F * I] float32, or for an encoder as it is. Raises ValueError for another number of
+        frames."""
+        if self.encodes:
+            return observation.to(self.epsilon.device)
         return stacked_rows(observation, self.frames, self.shape, self.epsilon.device)
 
     @torch.inference_mode()

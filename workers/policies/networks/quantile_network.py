@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from workers.policies.networks.layers import (
     NoisyLinear,
-    Perceptron,
     affine,
     apply_head,
     dueling,
@@ -39,7 +38,7 @@ class QuantileTower(QNetwork):
     def __init__(self, spec: QNetworkSpec, cosines: int) -> None:
         super().__init__()
         self.cosines, self.dueling = cosines, spec.dueling
-        self.perceptron = Perceptron(spec.inputs, spec.hidden, spec.activation)
+        self.perceptron = spec.perceptron()
         self.embedding = nn.Linear(cosines, self.perceptron.outputs)
         self.head = head_of(self.perceptron.outputs, spec.actions + spec.dueling, spec.noisy)
 

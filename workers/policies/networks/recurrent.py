@@ -81,13 +81,13 @@ class RecurrentCore(nn.Module):
 
     def unroll(self, x: Tensor, recall: RecurrentContext) -> Tensor:
         """Features [N, U] of rows x [N, I], of which row t of segment i is at t * b + i and the rest are true last
-        observations; with gradients for the parameters (none for `x`).
+        observations; with gradients for the parameters, and for `x` where it wants one.
 
         Rows are cut into runs that nothing crosses: each begins with a segment, in its state, or with an episode, in
         none, and a true last observation is one more step of its own. Runs of like length are one call, which is many
         times faster than step by step; but of a GRU not in host memory, where torch itself goes step by step.
         """
-        if self.kind == "gru" and numpy_unroll.is_supported(x):
+        if self.kind == "gru" and numpy_unroll.is_supported(x) and not x.requires_grad:
             return self._unrolled_here(x, recall)
         order, begin, length = _episode_runs(recall, len(x))
         first, segments = order[begin], recall.ended.shape[1]

@@ -13,7 +13,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, flatten_inputs
+from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RowEncoder, flatten_inputs
 from workers.policies.networks.normalization import RunningMoments
 from workers.policies.tensors.kernels import Activation, to_float32
 
@@ -26,10 +26,18 @@ CLIP = 5.0
 class RNDNetworks(nn.Module):
     """Target and predictor of `features` numbers, with the moments of observations and of intrinsic returns."""
 
-    def __init__(self, shape: Sequence[int], features: int, hidden: Sequence[int], activation: Activation) -> None:
+    def __init__(
+        self,
+        shape: Sequence[int],
+        features: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        encoder: RowEncoder | None = None,
+    ) -> None:
         super().__init__()
-        self.shape = tuple(shape)
-        inputs = prod(shape)
+        self.shape, self.encoder = tuple(shape), encoder
+        """`encoder`: makes numbers of what is seen, where that is more than one box."""
+        inputs = prod(shape) if encoder is None else encoder.features
         self.target = _network(inputs, hidden, activation, features)
         self.target.requires_grad_(False)
         # a layer more than what it learns from, so that it can (as the authors' own)
@@ -37,9 +45,17 @@ class RNDNetworks(nn.Module):
         self.observations = RunningMoments(inputs)
         self.returns = RunningMoments()
 
+    def numbers(self, observation: Tensor) -> Tensor:
+        """[..., *shape] -> [N, I] float32."""
+        if self.encoder is None:
+            return flatten_inputs(observation, self.shape)
+        found = self.encoder(observation.reshape(-1, *self.shape))
+        assert isinstance(found, Tensor)
+        return found
+
     def inputs(self, observation: Tensor) -> Tensor:
         """[..., *shape] -> [N, I] float32, normalised by all that was seen and cut at +-5."""
-        rows = flatten_inputs(observation, self.shape)
+        rows = self.numbers(observation)
         moments = self.observations
         return ((rows - moments.mean.float()) / moments.std.float()).clamp(-CLIP, CLIP)
 

@@ -11,7 +11,7 @@ Legend: `B` rows, `F` stacked frames, `I` inputs, `D` amounts, `H` units of a la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log, pi, prod
 
 import numpy as np
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from workers.policies.distributions import Noise
-from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, orthogonal
+from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RowEncoder, orthogonal
 from workers.policies.networks.q_policy import stacked_rows
 from workers.policies.tensors.kernels import Activation, tanh, to_float32
 
@@ -46,9 +46,11 @@ def sample_tanh_normal(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Te
 class TwinCritics(nn.Module):
     """Two critics of equal shape, computed together: parameters are stacked on the first axis."""
 
-    def __init__(self, inputs: int, hidden: Sequence[int], activation: Activation) -> None:
+    def __init__(
+        self, inputs: int, hidden: Sequence[int], activation: Activation, encoder: RowEncoder | None = None
+    ) -> None:
         super().__init__()
-        self.activation = activation
+        self.activation, self.encoder = activation, encoder
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for units, gain in [*((units, HIDDEN_GAIN) for units in hidden), (1, 1.0)]:
             self.weights.append(nn.Parameter(orthogonal((2, inputs, units), gain)))
@@ -56,7 +58,11 @@ class TwinCritics(nn.Module):
             inputs = units
 
     def forward(self, x: Tensor, amount: Tensor, frozen: bool = False) -> Tensor:
-        """Inputs [B, I] and amounts [B, D] -> values [2, B]; `frozen`: without gradients for the critics."""
+        """Inputs [B, I], or rows for the encoder, and amounts [B, D] -> values [2, B]; `frozen`: without gradients for
+        the critics."""
+        if self.encoder is not None:
+            with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
+                x = self.encoder(x)
         layers = list(zip(self.weights, self.biases, strict=True))
         if frozen:
             layers = [(weight.detach(), bias.detach()) for weight, bias in layers]
@@ -71,9 +77,16 @@ class TwinCritics(nn.Module):
 class SACActor(nn.Module):
     """Means and logarithms of standard deviations of the numbers before they are squashed."""
 
-    def __init__(self, inputs: int, amounts: int, hidden: Sequence[int], activation: Activation) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        amounts: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        encoder: RowEncoder | None = None,
+    ) -> None:
         super().__init__()
-        self.perceptron = Perceptron(inputs, hidden, activation)
+        self.perceptron = Perceptron(inputs, hidden, activation, encoder)
         self.head = nn.Linear(self.perceptron.outputs, 2 * amounts)
         nn.init.orthogonal_(self.head.weight, 0.01)
         nn.init.zeros_(self.head.bias)
@@ -97,19 +110,25 @@ class SoftActorCritic(nn.Module):
         *,
         frames: int = 1,
         temperature: float = 1.0,
+        encoder: Callable[[], RowEncoder] | None = None,
     ) -> None:
         super().__init__()
-        self.shape, self.amounts, self.frames = tuple(shape), amounts, frames
-        inputs = frames * prod(shape)
-        self.actor = SACActor(inputs, amounts, hidden, activation)
-        self.critics = TwinCritics(inputs + amounts, hidden, activation)
+        self.shape, self.amounts, self.frames, self.encodes = tuple(shape), amounts, frames, encoder is not None
+        own, *its = (None if encoder is None else encoder() for _ in range(3))
+        inputs = frames * prod(shape) if own is None else own.features
+        actor = SACActor(inputs, amounts, hidden, activation, own)
+        self.critics = TwinCritics(inputs + amounts, hidden, activation, its[0])
+        self.actor = actor  # the last that is trained: its buffers then lie beside its parameters
         self.log_temperature = nn.Parameter(torch.tensor(log(temperature)))
-        self.targets = TwinCritics(inputs + amounts, hidden, activation)
+        self.targets = TwinCritics(inputs + amounts, hidden, activation, its[1])
         self.targets.load_state_dict(self.critics.state_dict())
         self.targets.requires_grad_(False)
 
     def inputs(self, observation: Tensor) -> Tensor:
-        """[B, F, *shape] -> [B, F * I] float32. Raises ValueError for another number of frames."""
+        """[B, F, *shape] -> [B, F * I] float32, or for encoders as it is. Raises ValueError for another number of
+        frames."""
+        if self.encodes:
+            return observation.to(self.log_temperature.device)
         return stacked_rows(observation, self.frames, self.shape, self.log_temperature.device)
 
     @torch.inference_mode()

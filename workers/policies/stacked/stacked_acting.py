@@ -30,7 +30,7 @@ __all__ = ["StackedActors", "StackedQActors", "stackable"]
 
 def stackable(policy: object) -> bool:
     """Whether policies like this one may act as one."""
-    return type(policy) in (ActorCritic, IQNPolicy, DQNPolicy)
+    return isinstance(policy, ActorCritic | IQNPolicy | DQNPolicy) and not policy.encodes
 
 
 class StackedActors:

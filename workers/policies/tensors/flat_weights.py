@@ -38,12 +38,12 @@ class FlatWeights:
     Trainable parameters come first, then the rest, each at a multiple of 64 bytes; the padding between stays zero.
     """
 
-    def __init__(self, storage: Tensor, manifest: Manifest, trainable: int) -> None:
+    def __init__(self, storage: Tensor, manifest: Manifest, trainable: int, buffers: frozenset[str]) -> None:
         self.storage = storage
         """[nbytes] uint8 on the module's device."""
         self.manifest = manifest
         """name, dtype, shape and byte offset of each entry, in the order they lie."""
-        self._trainable = trainable
+        self._trainable, self._buffers = trainable, buffers
         self._side: torch.cuda.Stream | None = None
 
     def __deepcopy__(self, _: object) -> None:
@@ -70,8 +70,9 @@ class FlatWeights:
         return self.storage[: self._trainable].view(torch.float32)
 
     def slice(self, prefix: str) -> Tensor:
-        """The view on the adjacent float32 entries whose names start with `prefix`; ValueError if it is not one."""
+        """The view on the adjacent float32 parameters whose names start with `prefix`; ValueError if it is not one."""
         chosen = [entry for entry in self.entries if entry.name.startswith(prefix) and entry.dtype == "<f4"]
+        chosen = [entry for entry in chosen if entry.name not in self._buffers]
         return self._block(chosen, prefix).view(torch.float32)
 
     def part(self, prefix: str) -> FlatWeights:
@@ -82,7 +83,7 @@ class FlatWeights:
         first = chosen[0].offset
         entries = [Entry(entry.name, entry.dtype, entry.shape, entry.offset - first) for entry in chosen]
         trainable = min(max(self._trainable - first, 0), view.nbytes)
-        return FlatWeights(view, Manifest(entries), trainable)
+        return FlatWeights(view, Manifest(entries), trainable, self._buffers)
 
     def _block(self, chosen: list[Entry], prefix: str) -> Tensor:
         """The bytes of entries; ValueError if they are not adjacent."""
@@ -172,16 +173,21 @@ def flatten_(module: nn.Module) -> FlatWeights:
         view = storage[entry.offset : entry.offset + entry.size].view(tensor.dtype).view(tensor.shape)
         view.copy_(tensor.detach())
         tensor.data = view
-    weights = FlatWeights(storage, Manifest(entries), trainable)
+    buffers = frozenset(name for name, _ in module.named_buffers())
+    weights = FlatWeights(storage, Manifest(entries), trainable, buffers)
     module.__dict__["_flat_weights"] = weights
     return weights
 
 
 def _ordered(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Trainable parameters, then frozen ones, then buffers, each in order of definition."""
-    yield from (item for item in module.named_parameters() if item[1].requires_grad)
-    yield from (item for item in module.named_parameters() if not item[1].requires_grad)
-    yield from module.named_buffers()
+    """Trainable parameters, then frozen ones, then buffers, each in order of definition; but what else belongs to the
+    part that comes last of the trainable ones follows at once, so that this part is one block."""
+    trained = [item for item in module.named_parameters() if item[1].requires_grad]
+    rest = [item for item in module.named_parameters() if not item[1].requires_grad] + [*module.named_buffers()]
+    last = trained[-1][0].partition(".")[0] if trained else ""
+    yield from trained
+    yield from (item for item in rest if item[0].partition(".")[0] == last)
+    yield from (item for item in rest if item[0].partition(".")[0] != last)
 
 
 def _at_home(module: nn.Module, weights: FlatWeights) -> bool:

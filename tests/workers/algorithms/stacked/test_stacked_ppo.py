@@ -25,8 +25,9 @@ def updates(heads: Heads = Heads((3,)), core: Kind | None = None, **algorithm: o
     for number in range(K):
         torch.manual_seed(number)
         remembers = None if core is None else RecurrentCore(I, U, core)
-        made = {"share_layers": share, "normalize_observation": True}
-        policy = ActorCritic((I,), heads, (8, 8), "tanh", core=remembers, **made)
+        policy = ActorCritic(
+            (I,), heads, (8, 8), "tanh", core=remembers, share_layers=share, normalize_observation=True
+        )
         flatten_(policy)
         settings = {"epochs": 1, "minibatches": 2, "normalize_observation": True, **algorithm}
         config = PolicyConfig(

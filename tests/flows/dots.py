@@ -1,0 +1,62 @@
+"""A world that is seen as a picture and two numbers, and the network that reads it: a user's own, both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+__all__ = ["Dots", "Reader", "make"]
+
+
+class Dots(gymnasium.Env[dict[str, Any], int]):
+    """Ten times: which side of the picture has the dot? A right answer earns 1, which the last number repeats."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "picture": gymnasium.spaces.Box(0, 255, (8, 8, 1), np.uint8),
+            "before": gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32),
+        }
+    )
+    action_space: Any = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Draws from the seed, where one is given."""
+        super().reset(seed=seed)
+        self.turn = 0
+        return self._look(0.0), {}
+
+    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """The answer, and the next picture; the time is over after ten."""
+        earned = float(action == self.side)
+        self.turn += 1
+        return self._look(earned), earned, False, self.turn == 10, {}
+
+    def _look(self, earned: float) -> dict[str, Any]:
+        row, column = self.np_random.integers(0, 8, 2)
+        self.side = int(column >= 4)
+        picture = np.zeros((8, 8, 1), np.uint8)
+        picture[row, column] = 255
+        return {"picture": picture, "before": np.array([self.turn / 10, earned], np.float32)}
+
+
+class Reader(nn.Module):
+    """Convolutions of the picture beside the numbers."""
+
+    def __init__(self, observation: Any, width: int = 16) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(width), nn.ReLU())
+        self.features = width + observation["before"].shape[0]
+
+    def forward(self, observation: dict[str, Tensor]) -> Tensor:
+        """[N, features]"""
+        picture = observation["picture"].permute(0, 3, 1, 2).float() / 255
+        return torch.cat([self.layers(picture), observation["before"]], 1)
+
+
+def make() -> Dots:
+    """For `environment.id`."""
+    return Dots()

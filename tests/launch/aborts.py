@@ -1,0 +1,5 @@
+"""A tool whose process ends by itself."""
+
+import os
+
+os.abort()

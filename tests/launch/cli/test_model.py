@@ -1,0 +1,47 @@
+"""`rookery model`: what a network is made of, before anything starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from launch.cli.main import main
+from tests.faults import kinds_in
+
+
+def described(*arguments: str) -> list[dict]:
+    """What it prints as JSON."""
+    result = CliRunner().invoke(main, ["model", *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    found: list[dict] = json.loads(result.output)
+    return found
+
+
+def test_it_counts_what_two_towers_have() -> None:
+    (found,) = described("cartpole", "--set", "policy.network.hidden=[8]")
+    assert (found["parameters"], found["operations_a_row"]) == (
+        2 * (4 * 8 + 8) + 8 * 2 + 2 + 8 + 1,
+        2 * (2 * 32 + 16 + 8),
+    )
+    assert found["sees"] == [{"part": "observation", "shape": [4], "dtype": "float32", "read_by": "as numbers"}]
+
+
+def test_it_says_which_leaf_is_read_by_what(tmp_path: Path) -> None:
+    (found,) = described("--env", "tests.flows.dots:make", "--set", "policy.network.hidden=[]")
+    assert [(part["part"], part["read_by"]) for part in found["sees"]] == [
+        ("before", "MLP, 2 features"),
+        ("picture", "CNN, 128 features"),
+    ]
+    kernels = [layer["shapes"][0] for layer in found["layers"] if layer["kind"] == "Conv2d"]
+    assert kernels == [[16, 1, 3, 3], [32, 16, 3, 3]]
+
+
+def test_a_module_that_cannot_be_built_is_told_in_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
+    result = CliRunner().invoke(
+        main,
+        ["model", "--env", "tests.flows.dots:make", "--set", "policy.network.encoder={entry: 'tests.flows.dots:make'}"],
+    )
+    assert (result.exit_code, kinds_in(capfd.readouterr().err)) == (2, ["encoder_not_built"])

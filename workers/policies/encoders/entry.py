@@ -1,0 +1,86 @@
+"""A torch module of the user's own as an encoder: imported by the name that the run's configuration gives it, built,
+and tried before anything is learned with it.
+
+In flow: `module:Class` and its keyword arguments. Out flow: the module, or a ConfigurationError in one sentence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from protocol.config.encoders import EntryEncoder
+from protocol.errors import ConfigurationError, RookeryError
+from protocol.errors.origin import blame, is_users
+from workers.policies.encoders.observation_spec import ObservationSpec
+from workers.runtime.entry_points import import_entry_point
+
+
+_FORMS = "module:Class, a torch.nn.Module"
+_NEAR = 1e-3
+"""How far a row may be from itself among others, of the size of what is given: sums are in another order there."""
+
+
+def build_entry(config: EntryEncoder, observation: ObservationSpec, key: str) -> nn.Module:
+    """The module for `observation`, tried on two rows."""
+    kind = import_entry_point(config.entry, f"{key}.entry", _FORMS)
+    try:
+        module: Any = kind(observation, **config.settings)
+    except RookeryError:
+        raise
+    except BaseException as fault:
+        if not is_users(fault):
+            raise
+        facts = {"key": key, "value": config.entry, "given": observation, **blame(fault)}
+        raise ConfigurationError("encoder_not_built", **facts) from fault
+    if not isinstance(module, nn.Module):
+        raise ConfigurationError("encoder_not_a_module", key=key, value=config.entry, found=type(module).__name__)
+    if not isinstance(getattr(module, "features", None), int):
+        raise ConfigurationError("encoder_features_missing", key=key, value=config.entry)
+    _try(module, observation, key, config.entry)
+    return module
+
+
+def _try(module: nn.Module, observation: ObservationSpec, key: str, entry: str) -> None:
+    """ConfigurationError for what would go wrong later: of two rows of zeros, by which lazy layers are made, and of
+    rows that may be seen."""
+
+    def told(*rows: int) -> Tensor:
+        leaves = {path: leaf[list(rows)] for path, leaf in seen.items()}
+        try:
+            return module(observation.given(leaves))  # looked at below
+        except BaseException as fault:
+            if not is_users(fault):
+                raise
+            facts = {"key": key, "value": entry, "given": observation, **blame(fault)}
+            raise ConfigurationError("encoder_failed", **facts) from fault
+
+    seen = {path: torch.zeros(2, *leaf.shape, dtype=leaf.dtype) for path, leaf in observation.items()}
+    found = told(0, 1)
+    form, expected = (str(list(shape)) for shape in (getattr(found, "shape", ()), (2, module.features)))
+    if not isinstance(found, Tensor) or form != expected:
+        form = form if isinstance(found, Tensor) else type(found).__name__
+        raise ConfigurationError("encoder_gives_wrong_shape", key=key, value=entry, found=form, expected=expected)
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            raise ConfigurationError("encoder_mixes_rows", key=key, value=entry, part=f"{type(part).__name__} {name}")
+    seen = {path: leaf.example(3) for path, leaf in observation.items()}
+    found = told(0, 1, 2)
+    if not bool(found.isfinite().all()):
+        raise ConfigurationError("encoder_not_finite", key=key, value=entry, found=observation)
+    found.sum().backward()
+    idle = [name for name, one in module.named_parameters() if one.requires_grad and one.grad is None]
+    if idle:
+        raise ConfigurationError("encoder_parameters_idle", key=key, value=entry, found=idle)
+    module.zero_grad()
+    trains = module.training
+    module.eval()
+    with torch.no_grad():
+        among, again, apart = told(0, 1, 2), told(0, 1, 2), told(2)
+    module.train(trains)
+    if not torch.equal(among, again):
+        raise ConfigurationError("encoder_draws_numbers", key=key, value=entry)
+    if not torch.allclose(among[2:], apart, rtol=_NEAR, atol=_NEAR * float(among.abs().max())):
+        raise ConfigurationError("encoder_mixes_rows", key=key, value=entry, part="forward")

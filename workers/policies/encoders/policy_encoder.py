@@ -1,0 +1,148 @@
+"""From a row of what a policy is shown to features, by the encoder that the configuration names.
+
+In flow: rows [N, (F,) *shown]. Out flow: features [N, features] float32, with gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from protocol.config.encoders import CNNEncoder, EntitiesEncoder, EntryEncoder, MLPEncoder, OneEncoder, TokensEncoder
+from protocol.errors import ConfigurationError
+from workers.policies.encoders.cnn import CNN
+from workers.policies.encoders.composite import Composite
+from workers.policies.encoders.entities import Entities
+from workers.policies.encoders.entry import build_entry
+from workers.policies.encoders.mlp import MLP
+from workers.policies.encoders.observation_spec import LeafSpec, ObservationSpec
+from workers.policies.encoders.residual import Residual
+from workers.policies.encoders.row_splitter import RowSplitter
+from workers.policies.encoders.tokens import Tokens, token_range
+from workers.policies.networks.layers import RowEncoder
+from workers.policies.networks.normalization import RunningMoments
+from workers.policies.observation_encoding import ObservationEncoding
+from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
+from workers.policies.tensors.kernels import Activation, to_float32
+
+
+_KEY = "network.encoder"
+_WHAT = {
+    **dict.fromkeys(("cnn", "impala"), "images (bytes or bits of two or three dimensions)"),
+    "tokens": "choices, text and whole numbers of at most 65,536 values",
+    "entities": "numbers of two dimensions, a row for each entity",
+}
+"""What each of ours reads that does not read everything."""
+
+
+class PolicyEncoder(RowEncoder):
+    """The encoder `config` of a policy that is shown rows in `encoding`, of which it stacks `frames`. With `normalize`
+    leaves of floats are read in units of their running deviation."""
+
+    def __init__(
+        self,
+        config: OneEncoder | Mapping[str, OneEncoder],
+        encoding: ObservationEncoding,
+        activation: Activation,
+        *,
+        frames: int = 1,
+        normalize: bool = False,
+    ) -> None:
+        super().__init__()
+        self._splitter = RowSplitter(encoding, frames)
+        self.spec = self._splitter.spec
+        floats = [path for path, leaf in self.spec.items() if normalize and leaf.dtype.is_floating_point]
+        self._normalized = floats
+        self.moments = nn.ModuleList(RunningMoments(prod(self.spec[path].shape)) for path in floats)
+        self.network = _built(config, self.spec, activation)
+        self.features = int(self.network.features)  # type: ignore[arg-type] # a number
+
+    def forward(self, rows: Tensor | Mapping[str, Tensor]) -> Tensor:
+        """Rows [N, (F,) *shown], or the leaves' own columns by path -> [N, features]."""
+        leaves = self._splitter.split(rows)
+        for path, moments in self._statistics():
+            leaves[path] = moments.standard(leaves[path].flatten(1)).view(leaves[path].shape)
+        return to_float32(self.network(self.spec.given(leaves)))
+
+    def observe(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
+        """Adds rows that all `ranks` saw to the statistics."""
+        leaves = self._splitter.split(rows)
+        for path, moments in self._statistics():
+            moments.update(leaves[path].flatten(1).to(torch.float32), ranks)
+
+    def reader(self, path: str) -> str:
+        """What reads the leaf `path`, in a word or two."""
+        network: nn.Module = self.network
+        if isinstance(network, Composite):
+            network = network.reading(path)
+        return f"{type(network).__name__}, {network.features} features"
+
+    def _statistics(self) -> list[tuple[str, RunningMoments]]:
+        return list(zip(self._normalized, self.moments, strict=True))  # type: ignore[arg-type] # as they were made
+
+
+def _built(
+    config: OneEncoder | Mapping[str, OneEncoder], observation: ObservationSpec, activation: Activation
+) -> nn.Module:
+    """What reads all of `observation`."""
+    if isinstance(config, EntryEncoder):
+        return build_entry(config, observation, _KEY)
+    if isinstance(config, MLPEncoder):
+        return MLP(observation, config.hidden, activation)
+    if isinstance(config, Mapping):
+        named = dict(config)
+        for path in named:
+            if path not in observation:
+                raise ConfigurationError("encoder_part_unknown", key=_KEY, value=path, choices=list(observation))
+    elif observation.alone:
+        return _of_one(config, observation, activation)
+    else:
+        tokens = isinstance(config, TokensEncoder)  # among several leaves those that are nothing else
+        fit = {path: leaf for path, leaf in observation.items() if _reads(config, leaf)}
+        named = {path: config for path, leaf in fit.items() if leaf.choices or not tokens}
+        if not named:
+            raise _other_things(config.name, _KEY, observation)
+    pictures = (path for path, leaf in observation.items() if leaf.is_picture)
+    named |= {path: CNNEncoder() for path in pictures if path not in named}
+    if observation.alone:
+        return _of_one(named.get(observation.leaf.path, MLPEncoder()), observation, activation)
+    encoders: dict[tuple[str, ...], nn.Module] = {
+        (path,): _of_one(one, observation.part(path), activation) for path, one in named.items()
+    }
+    others = tuple(path for path in observation if path not in named)
+    if others:
+        rest = ObservationSpec({path: observation[path] for path in others}, alone=len(others) == 1)
+        encoders[others] = MLP(rest, (), activation)
+    return Composite(encoders, observation)
+
+
+def _reads(config: OneEncoder, leaf: LeafSpec) -> bool:
+    """Whether `config`, one of ours for one leaf, can read this one."""
+    if isinstance(config, TokensEncoder):
+        return token_range(leaf) is not None
+    return len(leaf.shape) == 2 and not leaf.choices if isinstance(config, EntitiesEncoder) else leaf.is_image
+
+
+def _of_one(config: OneEncoder, part: ObservationSpec, activation: Activation) -> nn.Module:
+    """What reads one leaf."""
+    where = f"{_KEY}.{part.leaf.path}"
+    if isinstance(config, EntryEncoder):
+        return build_entry(config, part, where)
+    if isinstance(config, MLPEncoder):
+        return MLP(part, config.hidden, activation)
+    if not _reads(config, part.leaf):
+        raise _other_things(config.name, where, part)
+    if isinstance(config, TokensEncoder):
+        return Tokens(part, config.size, config.features, config.by)
+    if isinstance(config, EntitiesEncoder):
+        return Entities(part, config.size, config.heads, config.features)
+    if isinstance(config, CNNEncoder):
+        return CNN(part, config.features)
+    return Residual(part, config.channels, config.features)
+
+
+def _other_things(name: str, key: str, seen: ObservationSpec) -> ConfigurationError:
+    return ConfigurationError("encoder_reads_other_things", key=key, value=name, reads=_WHAT[name], found=seen)

@@ -1,0 +1,75 @@
+"""From rows as a policy is shown them to the leaves that its encoder reads.
+
+Legend: `N` rows, `F` stacked frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from protocol.spaces import Box, dtype_of
+from workers.policies.encoders.observation_spec import LeafSpec, ObservationSpec
+from workers.policies.observation_encoding import EncodedField, ObservationEncoding, is_image, is_picture
+
+
+
+class RowSplitter:
+    """Of rows in `encoding`, of which `frames` are stacked."""
+
+    def __init__(self, encoding: ObservationEncoding, frames: int = 1) -> None:
+        self._frames = frames
+        self._parts = {part.path: part for part in encoding.parts}
+        self._record = encoding.record
+        self.spec = ObservationSpec(
+            {path: self._leaf(part) for path, part in self._parts.items()}, alone=self._record is None
+        )
+
+    def split(self, rows: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """path -> [N, *shape], of rows [N, (F,) *shown], or of the leaves' own columns [N, (F,) *shape of one]."""
+        if isinstance(rows, Tensor):
+            rows = self._apart(rows)
+        return {path: self._merged(part, rows[path]) for path, part in self._parts.items()}
+
+    def _apart(self, rows: Tensor) -> dict[str, Tensor]:
+        if self._record is None or self._record.fields is None:
+            return dict.fromkeys(self._parts, rows)
+        found = {}
+        for path, part in self._parts.items():
+            form, at = self._record.fields[path][:2]
+            held = rows[..., at : at + form.itemsize].view(_torch(part))
+            found[path] = held.reshape(*rows.shape[:-1], *part.space.shape)
+        return found
+
+    def _merged(self, part: EncodedField, column: Tensor) -> Tensor:
+        """[N, F, *shape of one] -> [N, *shape]."""
+        shape = part.space.shape
+        if self._frames == 1 or column.dim() == len(shape) + 1:
+            return column.reshape(-1, *shape)
+        if is_image(part.space) and (len(shape) == 2 or shape[0] < min(shape[1:])):
+            return column if len(shape) == 2 else column.flatten(1, 2)
+        return column.movedim(1, -2).flatten(-2) if shape else column
+
+    def _leaf(self, part: EncodedField) -> LeafSpec:
+        space = part.space
+        low, high = (space.low, space.high) if isinstance(space, Box) else (None, None)
+        size = int(np.prod(space.shape))
+        places = torch.arange(size).view(space.shape).expand(1, self._frames, *space.shape)
+        order = self._merged(part, places)[0] if self._frames > 1 else places[0, 0]
+        return LeafSpec(
+            part.path,
+            tuple(order.shape),
+            _torch(part),
+            low if isinstance(low, int | float) else None,
+            high if isinstance(high, int | float) else None,
+            tuple(part.choices[place] for place in order.flatten().tolist()) if part.choices else (),
+            is_image(space),
+            is_picture(space, self._frames),
+        )
+
+
+def _torch(part: EncodedField) -> torch.dtype:
+    return torch.from_numpy(np.empty(0, dtype_of(part.space))).dtype

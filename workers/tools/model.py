@@ -1,0 +1,143 @@
+"""`rookery model`: what each policy's network is made of, and what a row costs.
+
+python -m workers.tools.model config.yaml
+
+In flow: a configuration. Out flow: for each policy its leaves with where they go, its layers with shapes and
+parameters, and operations and microseconds a row. It is built and tried as in a run.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from protocol.config.run import Replayed
+from protocol.config.yaml_file import read_run
+from protocol.errors import one_sentence
+from workers.environments.players import random_rows
+from workers.environments.registry import describe
+from workers.planning.policy_plan import PolicyPlan, plan_policies
+from workers.policies.encoders.policy_encoder import PolicyEncoder
+from workers.policies.export.reference_forward import evaluate
+from workers.rollout.acting_policy import ActingPolicy
+from workers.runtime import torch_setup
+from workers.runtime.entry_points import add_cwd_to_path
+
+
+_ROWS, _SECONDS = 64, 0.2
+"""Of one forward pass that is timed, and how long passes are timed."""
+
+
+def described(plan: PolicyPlan) -> dict[str, Any]:
+    """The network of one policy, as plain data."""
+    acting = ActingPolicy(plan.interface, plan.config)
+    policy = acting.module
+    operations, seconds = _cost(acting, plan)
+    encoders = [one for one in policy.modules() if isinstance(one, PolicyEncoder)]
+    return {
+        "policy": plan.name,
+        "algorithm": plan.config.algorithm.name,
+        "sees": [
+            {"part": part.path, "shape": list(part.space.shape), "dtype": part.space.dtype, "read_by": reader}
+            for part, reader in zip(
+                plan.interface.observation_encoding.parts, _readers(plan, encoders[:1]), strict=True
+            )
+        ],
+        "layers": [
+            {"layer": name, "kind": kind, "shapes": shapes, "parameters": count}
+            for name, kind, shapes, count in _layers(policy)
+        ],
+        "parameters": sum(one.numel() for one in policy.parameters() if one.requires_grad),
+        "operations_a_row": operations,
+        "microseconds_a_row": round(1e6 * seconds, 2),
+        "rows": _ROWS,
+    }
+
+
+def _readers(plan: PolicyPlan, encoders: list[PolicyEncoder]) -> Iterator[str]:
+    """What reads each part."""
+    for part in plan.interface.observation_encoding.parts:
+        if not encoders:
+            yield "as numbers, each choice one-hot" if part.choices else "as numbers"
+        else:
+            yield encoders[0].reader(part.path)
+
+
+def _layers(policy: nn.Module) -> Iterator[tuple[str, str, list[list[int]], int]]:
+    """Modules with trainable parameters of their own; target networks are not trained."""
+    for name, module in policy.named_modules():
+        own = [one for one in module.parameters(recurse=False) if one.requires_grad]
+        if own:
+            kind = type(module).__name__
+            yield name or "heads", kind, [list(one.shape) for one in own], sum(one.numel() for one in own)
+
+
+def _cost(acting: ActingPolicy, plan: PolicyPlan) -> tuple[int, float]:
+    """Multiplications and additions of a row, and seconds when the policy acts on 64 at once."""
+    place, rng = plan.interface.place, np.random.default_rng(0)
+    algorithm = plan.config.algorithm
+    frames = algorithm.frames if isinstance(algorithm, Replayed) else 1
+    parts = place.parts("observation", random_rows(place.observed, _ROWS * frames, rng))
+    if plan.common is not None:
+        field = plan.common.fields[0]
+        parts["common"] = np.zeros((_ROWS * frames, *field.shape[1:]), field.dtype)
+    seen = plan.interface.observation_encoding.encode(parts.__getitem__, (_ROWS * frames,))
+    rows = seen if frames == 1 else seen.reshape(_ROWS, frames, *seen.shape[1:])
+    state = np.zeros((_ROWS, acting.state), np.float32) if acting.state else None
+
+    def act() -> None:
+        acting.act(rows, rng, state=state)
+
+    act()
+    x = torch.from_numpy(acting.seen(rows))
+    if plan.interface.encoder is None:
+        x = x.reshape(_ROWS, -1).float()
+    with torch.inference_mode(), FlopCounterMode(display=False) as counted:
+        evaluate(acting.module, x, None if state is None else torch.from_numpy(state))
+    times, until = [], time.perf_counter() + _SECONDS
+    while time.perf_counter() < until:
+        started = time.perf_counter()
+        act()
+        times.append(time.perf_counter() - started)
+    return counted.get_total_flops() // _ROWS, float(np.median(times)) / _ROWS
+
+
+def _text(told: dict[str, Any]) -> Iterator[str]:
+    """For people."""
+    yield f"{told['policy']} ({told['algorithm']})"
+    for part in told["sees"]:
+        yield f"  sees   {part['part']} {part['shape']} {part['dtype']}: {part['read_by']}"
+    width = max(len(layer["layer"]) for layer in told["layers"])
+    for layer in told["layers"]:
+        shapes = " ".join("x".join(map(str, shape)) or "1" for shape in layer["shapes"])
+        yield f"  layer  {layer['layer']:{width}}  {layer['kind']:18} {layer['parameters']:>10,}  {shapes}"
+    yield (
+        f"  all    {told['parameters']:,} parameters, {told['operations_a_row']:,} operations and "
+        f"{told['microseconds_a_row']} us a row when {told['rows']} rows act at once"
+    )
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def main(config: Path, as_json: bool) -> None:
+    """Says what the networks of the policies in CONFIG are made of."""
+    with one_sentence():
+        add_cwd_to_path()
+        torch_setup.configure_torch()
+        run = read_run(config)
+        found = [described(plan) for plan in plan_policies(run, describe(run.environment)).values()]
+    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(line for one in found for line in _text(one)))
+
+
+if __name__ == "__main__":
+    main()
