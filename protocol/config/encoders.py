@@ -12,7 +12,6 @@ from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from protocol.config.base import ConfigModel
 
-
 Units = Annotated[int, Field(ge=1, le=65_536)]
 
 

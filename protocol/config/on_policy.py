@@ -14,8 +14,6 @@ from protocol.config.encoders import Encoder
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
-__all__ = ["IMPALA", "PPO", "Curiosity", "Network", "OnStream", "Streamed"]
-
 _PARTS, _PART_ROWS = 16, 64
 """Most minibatches that are chosen for a batch, and the fewest rows of one (Stable-Baselines3's `batch_size`)."""
 

@@ -20,8 +20,6 @@ from workers.algorithms.off_policy import Drawn, Loss, OffPolicyUpdate
 from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 
-__all__ = ["BCUpdate", "CloningLoss", "objective"]
-
 
 class CloningLoss(NamedTuple):
     """How well the policy does what was done."""

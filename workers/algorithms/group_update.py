@@ -21,8 +21,6 @@ from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
 from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.networks.actor_critic import ActorCritic
 
-__all__ = ["Given", "GroupUpdate", "graphable"]
-
 Given = SegmentBatch | TransitionBatch
 
 

@@ -33,8 +33,6 @@ from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.scratch import ScratchBuffers
 from workers.runtime.torch_setup import FLOAT32, Precision
 
-__all__ = ["Objective", "PPOUpdate", "objective", "policy_gradient"]
-
 _LARGEST_LOG_RATIO = 20.0
 """e^20: a row whose action was less likely than that when it was chosen was not made by the policy that it names; the
 exponential of what it claims may be infinite, and no loss with it finite."""

@@ -19,8 +19,6 @@ from workers.algorithms.common.returns import linear_recurrence
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.runtime.torch_setup import FLOAT32, Precision
 
-__all__ = ["RNDUpdate", "discounted_sums"]
-
 
 def discounted_sums(bonus: Tensor, gamma: float) -> Tensor:
     """y[t] = bonus[t] + gamma * y[t - 1] on [T, B]: what was earned so far, the older the less. Its spread is the unit

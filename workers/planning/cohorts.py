@@ -12,16 +12,6 @@ from protocol.errors import ConfigurationError
 from workers.planning.data_parallel import rank_names
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan
 
-__all__ = [
-    "BRANCHES",
-    "benefits_from_stacking",
-    "check_cohorts",
-    "kinds_of",
-    "learners_of",
-    "stacking_key",
-    "stacks_of",
-]
-
 _ENOUGH = 4
 """Policies of one kind from which on `auto` makes a cohort of them, and stacks them: two took as long stacked as in
 turn, four less than half as long (workers/README.md)."""

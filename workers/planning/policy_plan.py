@@ -27,8 +27,6 @@ from workers.planning.league_plan import plan_league
 from workers.planning.rate_limiter import RateLimiter
 from workers.policies.interface import Interface
 
-__all__ = ["PolicyPlan", "TrainingPlan", "most_steps", "plan_policies"]
-
 _BEYOND = 1_000_000
 """Steps that an actor may make beyond its quota, as its copies force on it."""
 

@@ -28,8 +28,6 @@ from workers.policies.team_layout import common_of, members_of
 from workers.policies.tensors.flat_weights import FlatWeights, flatten_
 from workers.policies.tensors.kernels import Activation
 
-__all__ = ["Policy", "build", "published_weights"]
-
 Policy = ActorCritic | CentralActorCritic | IQNPolicy | C51Policy | DQNPolicy | TeamQPolicy | SoftActorCritic
 
 

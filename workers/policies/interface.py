@@ -15,8 +15,6 @@ from protocol.spaces import Agent, Box, Place, World
 from workers.policies.action_encoding import ActionEncoding
 from workers.policies.observation_encoding import ObservationEncoding, is_picture
 
-__all__ = ["Interface"]
-
 
 @dataclass(frozen=True)
 class Interface:

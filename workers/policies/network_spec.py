@@ -12,8 +12,6 @@ from protocol.config.run import C51, IQN, QMIX, SAC, VDN, PolicyConfig, Streamed
 from workers.policies.interface import Interface
 from workers.policies.team_layout import common_of, members_of
 
-__all__ = ["network_facts"]
-
 
 def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
     """What protocol/README.md, "Acting", needs to compute actions from the weights."""

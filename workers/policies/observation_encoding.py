@@ -23,8 +23,6 @@ from protocol.spaces.composite import LeafSpace
 from protocol.spaces.primitive import Discrete, MultiDiscrete, Text
 from protocol.spaces.row_format import field_of
 
-__all__ = ["EncodedField", "ObservationEncoding", "is_image", "is_picture"]
-
 MOST = 1 << 24
 """Numbers that a policy is shown at most."""
 ALIGNMENT = 8

@@ -32,7 +32,6 @@ from workers.rollout.acting_policy import ActingPolicy
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
 
-
 _ROWS, _SECONDS = 64, 0.2
 """Of one forward pass that is timed, and how long passes are timed."""
 

@@ -62,7 +62,7 @@ def test_a_place_that_cannot_be_written_asks_for_another(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["single", "multi"])
+@pytest.mark.parametrize("kind", ["single", "multi", "model"])
 def test_the_tests_of_a_new_project_pass(tmp_path: Path, kind: str) -> None:
     """They check the environment by its own interface's checker, and train on it a little."""
     new_project("my_maze", tmp_path, kind)
@@ -80,7 +80,7 @@ def test_the_tests_of_a_new_project_pass(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("kind", "least"), [("single", 0.95), ("multi", 15.0)])
+@pytest.mark.parametrize(("kind", "least"), [("single", 0.95), ("multi", 15.0), ("model", 0.8)])
 def test_a_new_project_learns_and_is_clean_under_the_doctor(tmp_path: Path, kind: str, least: float) -> None:
     new_project("my_maze", tmp_path, kind)
     folder = tmp_path / "my_maze"

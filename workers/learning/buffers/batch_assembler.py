@@ -30,8 +30,6 @@ from workers.policies.interface import Interface
 from workers.policies.observation_encoding import ObservationEncoding
 from workers.runtime.state_capture import State
 
-__all__ = ["BatchAssembler", "ObservationAssembler"]
-
 _SCALARS = ("reward", "terminated", "truncated", "log_probability", "value")
 _PER_STEP = ("action", "amount", "legal", *_SCALARS)
 _ELSE = ("state", "privileged", "final_privileged")

@@ -24,8 +24,6 @@ from protocol.weights.version import Version, pack, unpack
 from workers.learning.source import SegmentSource
 from workers.metrics.diagnostics import counter
 
-__all__ = ["LARGEST", "BufferContext", "Fault", "SegmentCheck"]
-
 LARGEST = 1e12
 """Of numbers in segments, unless something else is said: sums over rows of the squares of their returns are finite."""
 _HOST = torch.device("cpu")

@@ -23,8 +23,6 @@ from workers.policies.networks.actor_critic_mlp import evaluate
 from workers.policies.tensors.flat_weights import flatten_
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["CudaActor"]
-
 
 class CudaActor:
     """Acts on `device` by the weights that it adopted from policies like `alike`, which are in host memory."""

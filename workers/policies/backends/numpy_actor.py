@@ -23,8 +23,6 @@ from workers.policies.distributions import Noise, sample
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.normalization import CLIP, STD_FLOOR
 
-__all__ = ["NumpyActor", "numpy_actor"]
-
 Array = NDArray[np.float32]
 
 _ROOMS = 256

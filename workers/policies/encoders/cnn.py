@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from workers.policies.encoders.observation_spec import ObservationSpec
 from workers.policies.networks.layers import HIDDEN_GAIN
 
-
 LARGE = 64
 """Pixels of the shorter side from which on an image is large."""
 _NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from workers.policies.encoders.observation_spec import ObservationSpec
 
 
-
 class Composite(nn.Module):
     """What each of `encoders` gives of its leaves, joined: [N, the sum of their features]."""
 

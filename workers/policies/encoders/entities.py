@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from workers.policies.encoders.observation_spec import ObservationSpec
 
 
-
 class Entities(nn.Module):
     """One leaf of numbers, a row an entity: [N, most, D] -> [N, features]. A row of zeros is nobody. Pooling by
     attention with learned queries is that of Lee et al. (2019, section 3.2) with one seed a head."""

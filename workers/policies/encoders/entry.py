@@ -17,7 +17,6 @@ from protocol.errors.origin import blame, is_users
 from workers.policies.encoders.observation_spec import ObservationSpec
 from workers.runtime.entry_points import import_entry_point
 
-
 _FORMS = "module:Class, a torch.nn.Module"
 _NEAR = 1e-3
 """How far a row may be from itself among others, of the size of what is given: sums are in another order there."""

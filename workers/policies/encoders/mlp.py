@@ -13,7 +13,6 @@ from workers.policies.networks.layers import Perceptron
 from workers.policies.tensors.kernels import Activation
 
 
-
 class MLP(nn.Module):
     """Any leaves: [N, *shape] each -> [N, features]."""
 

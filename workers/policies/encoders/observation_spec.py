@@ -12,7 +12,6 @@ from math import inf
 import torch
 from torch import Tensor
 
-
 _FEW = 256
 """Whole numbers of an example, where there is no other bound."""
 

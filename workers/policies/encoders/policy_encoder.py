@@ -28,7 +28,6 @@ from workers.policies.observation_encoding import ObservationEncoding
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation, to_float32
 
-
 _KEY = "network.encoder"
 _WHAT = {
     **dict.fromkeys(("cnn", "impala"), "images (bytes or bits of two or three dimensions)"),

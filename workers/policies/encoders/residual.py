@@ -11,7 +11,6 @@ from workers.policies.encoders.cnn import orthogonal_layers
 from workers.policies.encoders.observation_spec import ObservationSpec
 
 
-
 class _Block(nn.Module):
     """x + two convolutions of 3x3 of x."""
 

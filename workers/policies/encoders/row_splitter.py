@@ -16,7 +16,6 @@ from workers.policies.encoders.observation_spec import LeafSpec, ObservationSpec
 from workers.policies.observation_encoding import EncodedField, ObservationEncoding, is_image, is_picture
 
 
-
 class RowSplitter:
     """Of rows in `encoding`, of which `frames` are stacked."""
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from workers.policies.encoders.observation_spec import LeafSpec, ObservationSpec
 
-
 _MOST = 65_536
 """Values of a token."""
 

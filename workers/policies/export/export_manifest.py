@@ -19,8 +19,6 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.policies.interface import Interface
 
-__all__ = ["FORMAT", "KEY", "ArraySpec", "ExportManifest", "Provenance", "frames_of", "parse_manifest"]
-
 FORMAT = 1
 KEY = "rookery"
 """Under which files of all kinds hold the manifest."""

@@ -23,8 +23,6 @@ from workers.policies.export.module import ExportedModule
 from workers.policies.interface import Interface
 from workers.policies.network_spec import network_facts
 
-__all__ = ["describe", "export_module", "find_checkpoint", "read"]
-
 
 def find_checkpoint(run: Path, policy: str, which: str) -> tuple[int, ExportManifest, Policy]:
     """Train step, manifest and policy of the checkpoint `which` in a run's folder: `newest`, `best` or a train step; of

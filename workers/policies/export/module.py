@@ -23,8 +23,6 @@ from workers.policies.export.reference_forward import NetworkOutput, evaluate
 from workers.policies.interface import Interface
 from workers.policies.observation_encoding import EncodedField
 
-__all__ = ["NEXT_STATE", "STATE", "ExportedModule", "ports_in"]
-
 STATE, NEXT_STATE = "state", "next_state"
 
 

@@ -24,8 +24,6 @@ from workers.policies.networks.normalization import RunningMoments
 from workers.policies.networks.recurrent import RecurrentCore, gru_cell, lstm_cell
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
 
-__all__ = ["NetworkOutput", "evaluate"]
-
 
 @dataclass(slots=True)
 class NetworkOutput:

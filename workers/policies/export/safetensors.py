@@ -20,8 +20,6 @@ from workers.policies.build import Policy, build, published_weights
 from workers.policies.export.export_manifest import KEY, ExportManifest, parse_manifest
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["acting_weights", "load_policy", "save_policy", "to_bytes", "write_beside"]
-
 
 def acting_weights(policy: Policy) -> dict[str, torch.Tensor]:
     """Names and tensors (shared) of what acting needs: what is published, without what only learning needs."""

@@ -32,8 +32,6 @@ from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["ActorCritic"]
-
 
 class ActorCritic(PopArtValue):
     """Policy and value network with their normalisers; parameters in the order of `actor_critic_mlp.py`."""

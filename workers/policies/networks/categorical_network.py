@@ -14,8 +14,6 @@ from torch import Tensor
 from workers.policies.networks.layers import apply_head, dueling, head_of
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
 
-__all__ = ["C51Policy", "CategoricalTower"]
-
 
 class CategoricalTower(QNetwork):
     """One network (online or target). With dueling, each atom has a value and advantages (Hessel et al. 2018)."""

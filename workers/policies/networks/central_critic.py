@@ -28,8 +28,6 @@ from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation, to_float32
 
-__all__ = ["CentralActorCritic"]
-
 
 class _Actor(nn.Module):
     """All that acting needs, its normaliser included."""

@@ -17,20 +17,6 @@ from torch.nn.functional import linear
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation, tanh, to_float32
 
-__all__ = [
-    "NoisyLinear",
-    "Perceptron",
-    "RowEncoder",
-    "affine",
-    "apply_head",
-    "dueling",
-    "factorised_noise",
-    "flatten_inputs",
-    "head_of",
-    "noise_size",
-    "orthogonal",
-]
-
 HIDDEN_GAIN = sqrt(2.0)
 
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from workers.policies.networks.layers import apply_head, dueling, head_of
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
 
-__all__ = ["DQNPolicy", "ValueTower"]
-
 
 class ValueTower(QNetwork):
     """One network (online or target)."""

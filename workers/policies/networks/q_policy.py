@@ -19,8 +19,6 @@ from workers.policies.distributions import Noise
 from workers.policies.networks.layers import Perceptron, RowEncoder, noise_size
 from workers.policies.tensors.kernels import Activation
 
-__all__ = ["QNetwork", "QNetworkSpec", "QPolicy", "choose", "greedy_action", "stacked_rows"]
-
 
 class QNetworkSpec(NamedTuple):
     """What a network that values actions is made of. With `dueling` its head gives a value and advantages (Wang et al.

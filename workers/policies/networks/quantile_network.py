@@ -29,8 +29,6 @@ from workers.policies.networks.layers import (
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
 from workers.policies.tensors.kernels import to_float32
 
-__all__ = ["IQNPolicy", "QuantileTower"]
-
 
 class QuantileTower(QNetwork):
     """One network (online or target)."""

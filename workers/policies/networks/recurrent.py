@@ -20,8 +20,6 @@ from workers.policies.networks import numpy_unroll
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import to_float32
 
-__all__ = ["Kind", "RecurrentCore", "gru_cell", "lstm_cell"]
-
 Kind = Literal["lstm", "gru"]
 
 _WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")

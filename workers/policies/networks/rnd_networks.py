@@ -17,8 +17,6 @@ from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RowEncoder
 from workers.policies.networks.normalization import RunningMoments
 from workers.policies.tensors.kernels import Activation, to_float32
 
-__all__ = ["RNDNetworks"]
-
 CLIP = 5.0
 """Normalised observations beyond this are cut (Burda et al. 2018, section 2.4)."""
 

@@ -25,8 +25,6 @@ from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RowEncoder
 from workers.policies.networks.q_policy import stacked_rows
 from workers.policies.tensors.kernels import Activation, tanh, to_float32
 
-__all__ = ["LOG_STD", "SoftActorCritic", "TwinCritics", "sample_tanh_normal"]
-
 LOG_STD = (-20.0, 2.0)
 """Bounds of the logarithm of the standard deviation."""
 

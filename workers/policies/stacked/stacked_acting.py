@@ -25,8 +25,6 @@ from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 from workers.policies.stacked.stacked_q_networks import stack_policies
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["StackedActors", "StackedQActors", "stackable"]
-
 
 def stackable(policy: object) -> bool:
     """Whether policies like this one may act as one."""

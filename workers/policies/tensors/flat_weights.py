@@ -19,8 +19,6 @@ from protocol.errors import Timeout
 from protocol.weights.manifest import ALIGNMENT, Entry, Manifest
 from protocol.weights.publisher import WeightSource
 
-__all__ = ["FlatWeights", "flatten_"]
-
 _TRANSFER_SECONDS = 60.0
 _DTYPES = {
     torch.float32: "<f4",
