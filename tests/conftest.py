@@ -94,6 +94,14 @@ def denormals() -> Iterator[None]:
         sys.modules["torch"].set_flush_denormal(False)
 
 
+@pytest.fixture(scope="module")
+def uncollected() -> Iterator[None]:
+    """Trees of syntax that the tests of this module keep are not looked through for garbage again and again."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.fixture(scope="session")
 def forge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forge | None]:
     """Forks commands for all tests of this process; it has imported for all of them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import fnmatch
-import gc
 import io
 import re
 import subprocess
@@ -74,10 +73,8 @@ def nodes(source: str) -> list[ast.AST]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forgotten() -> Iterator[None]:
-    gc.disable()  # it would look through all trees again and again
+def forgotten(uncollected: None) -> Iterator[None]:
     yield
-    gc.enable()
     nodes.cache_clear()
     arrows.cache_clear()
 

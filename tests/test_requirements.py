@@ -10,6 +10,8 @@ import pytest
 
 from tests.requirements import REQUIREMENTS, main, numbers, scan
 
+pytestmark = pytest.mark.usefixtures("uncollected")
+
 
 @pytest.mark.parametrize(
     ("text", "found"),

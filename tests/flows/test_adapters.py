@@ -17,7 +17,7 @@ TICTACTOE = "pettingzoo:pettingzoo.classic.tictactoe_v3"
 @pytest.mark.parametrize(
     ("id", "settings", "processes"),
     [
-        (TICTACTOE, {}, 0),
+        pytest.param(TICTACTOE, {}, 0, marks=pytest.mark.slow),
         ("tests.flows.tokens:make", {}, 0),
         pytest.param(SPREAD, {"continuous_actions": True}, 2, marks=pytest.mark.slow),
         pytest.param(BLACKJACK, {}, 0, marks=pytest.mark.slow),

@@ -64,7 +64,8 @@ def test_an_exported_policy_is_that_of_the_newest_checkpoint_and_plays_J7(run: P
 
 
 @pytest.mark.parametrize(
-    ("kind", "ending"), [("torchscript", ".pt"), ("onnx", ".onnx"), ("safetensors", ".safetensors")]
+    ("kind", "ending"),
+    [("torchscript", ".pt"), pytest.param("onnx", ".onnx", marks=pytest.mark.slow), ("safetensors", ".safetensors")],
 )
 def test_without_a_name_a_file_lies_in_the_runs_folder(run: Path, kind: str, ending: str) -> None:
     if kind == "onnx" and importlib.util.find_spec("onnxscript") is None:

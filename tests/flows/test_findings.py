@@ -137,6 +137,7 @@ def test_errors_beyond_the_loss_are_told_in_the_first_half_of_a_run(tmp_path: Pa
     assert "reward_scale" in findings(tmp_path, HUBER, 0.003, until=STEPS // 2, scale=1e3)
 
 
+@pytest.mark.slow
 def test_a_gradient_that_grows_is_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:
     found = findings(tmp_path, DQN, 0.003, until=STEPS // 2, turns_over=300, grows=1e5)["gradient_grew"]
     assert found["value"] > found["bound"]

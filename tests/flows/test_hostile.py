@@ -47,7 +47,7 @@ def test_neither_hellos_nor_forbidden_actions_nor_forged_segments_harm_a_run_who
     forged in the name of the actor, of which nothing stays unexplained."""
     besieged = Besieged(tmp_path, memory_dir, SIMULATORS, actors=1)
     with besieged.started():
-        found = besiege(besieged, ["hellos", "rows", "forged"], 2.0, print, compare=False)
+        found = besiege(besieged, ["hellos rows forged"], 3.0, print, compare=False)
         before = besieged.trained()
         runs.until(lambda: besieged.trained() > before, what="its simulators are trained on")
     assert found + audit(besieged) == [], capsys.readouterr().out

@@ -14,6 +14,7 @@ from protocol.errors import ConfigurationError, Timeout, disk_fault
 from protocol.errors.sentences import SENTENCES
 from tests.error_reference import PATH, classes, raised, reference
 
+pytestmark = pytest.mark.usefixtures("uncollected")
 RESERVED = {"args", "kind", "facts", "coded", "heard", "within", "add_note", "with_traceback", "exit_code"}
 
 
