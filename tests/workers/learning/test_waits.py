@@ -20,7 +20,13 @@ MOST = {"ppo": 5, "recurrent": 6}
 trained on, what must have left before the next batch is assembled; now and then whether weights are numbers."""
 
 
-@pytest.mark.parametrize("network", [{}, {"recurrent": "lstm", "recurrent_size": 8}], ids=[*MOST])
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param({}, id="ppo"),
+        pytest.param({"recurrent": "lstm", "recurrent_size": 8}, id="recurrent", marks=pytest.mark.slow),
+    ],
+)
 def test_an_update_waits_a_few_times_and_finds_its_batch_on_the_device(
     network: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:

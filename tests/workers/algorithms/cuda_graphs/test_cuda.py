@@ -124,9 +124,9 @@ def test_values_learn_in_graphs_what_they_would_here_alone_each_by_its_own_sched
     beyond = [there(update, cuda) for update in copies]
     recorder, noise = GraphCache(cuda), torch.Generator().manual_seed(0)
     together = Branches(way(beyond), recorder)
-    for number in range(2 * ROUNDS):
+    for number in range(rounds := ROUNDS + 2):
         given = [replayed.transitions(noise, True, "priority_alpha" in algorithm) for _ in range(K)]
-        progress = [number / ROUNDS / 2 * (member + 1) / K for member in range(K)]
+        progress = [number / rounds * (member + 1) / K for member in range(K)]
         expected = update_each(here, given, progress)
         found = together.update([moved(batch, cuda) for batch in given], progress)
     assert recorder.captured == 1
