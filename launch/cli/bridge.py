@@ -169,7 +169,7 @@ def bridge(endpoint: str, listen: str, origins: tuple[str, ...], keys: str) -> N
     if "://" not in endpoint:
         check_run_folder(Path(endpoint))
         if ended(endpoint):
-            raise ConfigurationError("bridge_run_over", file=endpoint)
+            raise ConfigurationError("bridge_run_over", file=Path(endpoint))
     allowed: list[Origin | re.Pattern[str] | None] = [Origin(one) for one in origins] or [_HERE]
     passing = _Bridge(endpoint, keys)
     try:

@@ -143,7 +143,7 @@ def test_what_is_no_message_ends_the_connection(message: str | bytes, code: int)
 def test_a_bridge_leads_to_a_run_that_goes_on(tmp_path: Path, left: list[str], kind: str) -> None:
     for name in left:
         (tmp_path / name).write_text("{}")
-    with raises(ConfigurationError, kind, file=str(tmp_path)):
+    with raises(ConfigurationError, kind, file=tmp_path):
         CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False)
 
 
