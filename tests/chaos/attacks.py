@@ -73,6 +73,8 @@ class Target:
     victim: str = "actor-0"
     proof: str = "1.guessed"
     """What the attackers' own membership gave them."""
+    number: int = 1
+    """The newest segment that was acknowledged to it: older ones are repeated, and not looked into."""
     version: int = (1 << 40) + 1
     """A version that is published."""
     rate: float = 0.0
@@ -299,7 +301,7 @@ def rows(target: Target) -> Sent:
             if (mask := name.replace("action", "action_mask", 1)) in columns:
                 columns[mask][..., 0] = False
 
-    peer, number = Peer(target.experience, "PUSH"), 1
+    peer, number = Peer(target.experience, "PUSH"), target.number
     while True:
         for change in (truncate, enrich, spoil, doubt, choose, forbid):
             number += 1
@@ -336,7 +338,7 @@ def future(target: Target) -> Sent:
 
         return change
 
-    peer, number = Peer(target.experience, "PUSH"), 1
+    peer, number = Peer(target.experience, "PUSH"), target.number
     far = 1 << 62
     while True:
         for oldest, newest in ((far, far), (target.version, far), (target.version, 1), (2**64 - 1, 2**64 - 1)):
@@ -502,7 +504,7 @@ def rings(target: Target) -> Sent:
     header = json.dumps(
         {"layout": json.loads(target.layout), "hash": _hash(target.layout), "slots": 4, "nonce": "0" * 16}
     )
-    peer, number = Peer(target.experience, "PUSH"), 1
+    peer, number = Peer(target.experience, "PUSH"), target.number
     try:
         link.symlink_to("/proc/self/mem")
         os.mkfifo(pipe)

@@ -234,6 +234,8 @@ class Member:
         self.target = self._target(besieged)
         self.told = dict.fromkeys((self.target.name, self.target.victim), (0, ""))
         """Actor -> how many of its messages were refused, and why the newest was, in its acknowledgements."""
+        self.number = 1
+        """Its newest segment that was acknowledged."""
         self._acks = connect(context, zmq.SUB, self.target.acknowledgements)
         for actor, incarnation in ((self.target.name, self.target.incarnation), (self.target.victim, 1)):
             self._acks.setsockopt(zmq.SUBSCRIBE, ack_topic(self.target.policy, actor, incarnation))
@@ -250,17 +252,19 @@ class Member:
         """Where it is not told why it was refused, or its victim is told of what others sent in its name."""
         wanted = {kind for one in attack.split() for kind in REASONS.get(one, ())}
         end = time.monotonic() + _TOLD_WITHIN
-        while wanted.isdisjoint(self._heard()) and wanted and time.monotonic() < end:
+        while wanted.isdisjoint(self.hear()) and wanted and time.monotonic() < end:
             self.beat()
         refused, reason = self.told[self.target.victim]
         found = [f"{self.target.victim} is told that {refused} of its own were refused: {reason}"] if refused else []
-        return found + ([f"its sender is told {self._heard()}"] if wanted and wanted.isdisjoint(self._heard()) else [])
+        return found + ([f"its sender is told {self.hear()}"] if wanted and wanted.isdisjoint(self.hear()) else [])
 
-    def _heard(self) -> list[str]:
+    def hear(self) -> list[str]:
         """The kind of the newest refusal of its own, as far as it has heard."""
         while self._acks.poll(0):
             ack = msgpack.unpackb(self._acks.recv_multipart()[1])
             self.told[ack["actor"]] = ack["refused"], ack["reason"]
+            if ack["actor"] == self.target.name:
+                self.number = max(self.number, ack["acknowledged"])
         return kinds_in(self.told[self.target.name][1])
 
     def leave(self) -> None:
@@ -378,7 +382,9 @@ def besiege(
             before, log, sizes = besieged.counters(), besieged.logs(), besieged.sizes()
             peak.clear()
             silent.clear()
-            on = _rate(besieged, lambda: _attack(name, target, watch))  # noqa: B023
+            member.hear()
+            now = replace(target, number=member.number)
+            on = _rate(besieged, lambda: _attack(name, now, watch))  # noqa: B023
             found = besieged.ended()
             found += ["a probe of /healthz was not answered"] if silent["healthz"] > 1 else []
             found += [] if found else member.misled(name)

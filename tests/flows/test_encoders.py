@@ -29,14 +29,14 @@ OWN = {"encoder": {"entry": "tests.flows.dots:Reader", "width": 8}, "hidden": [8
     ("algorithm", "network"),
     [
         ({**runs.PPO, "normalize_observation": True}, {**OWN, "recurrent": "lstm", "recurrent_size": 4}),
-        ({**REPLAY, "name": "dqn", "frames": 2}, {"encoder": "impala"}),
+        ({**REPLAY, "name": "dqn", "frames": 2}, {"encoder": {"name": "impala", "channels": [4, 8]}}),
     ],
     ids=["own module", "ours on frames"],
 )
 def test_workers_give_the_bits_of_the_sequential_reference(
     algorithm: dict[str, Any], network: dict[str, Any], tmp_path: Path, memory_dir: Path
 ) -> None:
-    data = in_step(algorithm, steps=1_600, environment=WORLD, policy={"network": network}, lockstep_checkpoint_rounds=0)
+    data = in_step(algorithm, steps=800, environment=WORLD, policy={"network": network}, lockstep_checkpoint_rounds=0)
     reference = here(data, tmp_path / "sequential")
     assert bits({**data, "actors": 2}, tmp_path / "workers") == reference
 
