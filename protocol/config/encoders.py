@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from protocol.config.base import ConfigModel
+from protocol.errors import ConfigurationError
 
 Units = Annotated[int, Field(ge=1, le=65_536)]
 
@@ -82,14 +83,31 @@ class EntryEncoder(ConfigModel):
         return dict(self.model_extra or {})
 
 
+_NAMES = ("mlp", "cnn", "impala", "tokens", "entities")
+
+
 def _kind(given: Any) -> str:
     if not isinstance(given, Mapping):
-        return str(getattr(given, "name", "entry"))
-    return "entry" if "entry" in given else str(given["name"]) if "name" in given else "parts"
+        return str(getattr(given, "name", "own"))
+    return "own" if "entry" in given else str(given["name"]) if "name" in given else "each"
 
 
 def _section(given: Any) -> Any:
-    return {"name": given} if isinstance(given, str) else given
+    """One encoder with its name as a key; ConfigurationError for what is none."""
+    if isinstance(given, ConfigModel):
+        return given
+    given = {"name": given} if isinstance(given, str) else given
+    if not isinstance(given, Mapping) or ("entry" not in given and given.get("name") not in _NAMES):
+        value = given.get("name", given) if isinstance(given, Mapping) else given
+        raise ConfigurationError("encoder_not_a_section", value=value, choices=_NAMES)
+    if "entry" in given and "name" in given:
+        raise ConfigurationError("encoder_name_and_entry", value=given["name"])
+    return given
+
+
+def _whole(given: Any) -> Any:
+    """The same, or one for each part."""
+    return given if isinstance(given, Mapping) and given and not {"name", "entry"} & {*given} else _section(given)
 
 
 OneEncoder = (
@@ -98,15 +116,15 @@ OneEncoder = (
     | Annotated[ResidualEncoder, Tag("impala")]
     | Annotated[TokensEncoder, Tag("tokens")]
     | Annotated[EntitiesEncoder, Tag("entities")]
-    | Annotated[EntryEncoder, Tag("entry")]
+    | Annotated[EntryEncoder, Tag("own")]
 )
 _Part = Annotated[OneEncoder, Discriminator(_kind), BeforeValidator(_section)]
 
 
 Encoder = Annotated[
-    OneEncoder | Annotated[dict[str, _Part], Field(min_length=1), Tag("parts")],
+    OneEncoder | Annotated[dict[str, _Part], Field(min_length=1), Tag("each")],
     Discriminator(_kind),
-    BeforeValidator(_section),
+    BeforeValidator(_whole),
 ]
 """One for all that is seen, or one for each part by its path, as `{image: cnn, mission: tokens}`: what they give is
 joined, and parts that are not named are read as they are without a section."""

@@ -348,6 +348,11 @@ class Run(ConfigModel):
             return None
         return FixedConfig.model_validate(self.policies[name]).algorithm
 
+    @property
+    def learning(self) -> list[PolicyConfig]:
+        """What all have in common that learn, and what those are that have overrides."""
+        return [self.policy, *(self.policy_config(name) for name in self.policies if self.fixed(name) is None)]
+
     def policy_config(self, name: str) -> PolicyConfig:
         """The configuration of policy `name`, which learns: the common one with its overrides, sections merged key by
         key.

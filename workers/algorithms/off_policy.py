@@ -19,7 +19,6 @@ from workers.algorithms.common.adam import FlatAdam, learning_rate_of
 from workers.algorithms.common.batches import TransitionBatch, non_tensor_field
 from workers.planning.schedules import exploration_rate
 from workers.policies.networks.q_policy import QPolicy
-from workers.policies.tensors.flat_weights import flatten_
 from workers.runtime.torch_setup import FLOAT32, Precision
 
 __all__ = [
@@ -158,6 +157,20 @@ class OffPolicyUpdate(ABC, Generic[PolicyT, AlgorithmT]):
         self.generator.set_state(state["generator"])
 
 
+class Follower:
+    """Moves all numbers of `target` towards those of `online`, which is built alike."""
+
+    def __init__(self, online: nn.Module, target: nn.Module) -> None:
+        self._online, self._target = (
+            [one.data for one in (*network.parameters(), *network.buffers()) if one.is_floating_point()]
+            for network in (online, target)
+        )
+
+    def __call__(self, share: float) -> None:
+        """By that share of the way."""
+        torch._foreach_lerp_(self._target, self._online, share)
+
+
 class ScheduleStep(NamedTuple):
     """What is to follow a train step."""
 
@@ -172,8 +185,7 @@ class Schedules:
 
     def __init__(self, policy: QPolicy, algorithm: ValueBased) -> None:
         self._policy, self._algorithm = policy, algorithm
-        weights = flatten_(policy)
-        self._online, self._target = weights.slice("online."), weights.slice("target.")
+        self._follow = Follower(policy.online, policy.target)
 
     def due(self, train_steps: int, progress: float) -> ScheduleStep:
         """What `train_steps` steps ask for at `progress` of the run."""
@@ -188,6 +200,6 @@ class Schedules:
         """Does what `train_steps` steps ask for at `progress` of the run; the exploration rate then."""
         share, epsilon = self.due(train_steps, progress)
         if share:
-            self._target.lerp_(self._online, share)
+            self._follow(share)
         self._policy.epsilon.fill_(epsilon)
         return {"epsilon": self._policy.epsilon.float()}

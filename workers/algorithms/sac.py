@@ -20,9 +20,8 @@ from torch import Tensor
 
 from protocol.config.run import SAC, PolicyConfig
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.off_policy import Drawn, Loss, OffPolicyUpdate, weighted
+from workers.algorithms.off_policy import Drawn, Follower, Loss, OffPolicyUpdate, weighted
 from workers.policies.networks.soft_actor_critic import SoftActorCritic, sample_tanh_normal
-from workers.policies.tensors.flat_weights import flatten_
 
 __all__ = ["Losses", "SACUpdate", "actor_loss", "critic_losses", "objective", "soft_target", "temperature_loss"]
 
@@ -104,8 +103,7 @@ class SACUpdate(OffPolicyUpdate[SoftActorCritic, SAC]):
 
     def __init__(self, policy: SoftActorCritic, config: PolicyConfig, seed: int = 0) -> None:
         super().__init__(policy, config, seed)
-        weights = flatten_(policy)
-        self._critics, self._targets = weights.slice("critics."), weights.slice("targets.")
+        self._follow = Follower(policy.critics, policy.targets)
         self._target_entropy = None
         if self.algorithm.learn_temperature:
             wanted = self.algorithm.target_entropy
@@ -131,5 +129,5 @@ class SACUpdate(OffPolicyUpdate[SoftActorCritic, SAC]):
         return Loss(found.critics + found.actor + found.temperature, found.errors, numbers)
 
     def after_step(self, progress: float) -> dict[str, Tensor]:
-        self._targets.lerp_(self._critics, self.algorithm.tau)
+        self._follow(self.algorithm.tau)
         return {"temperature": self.policy.log_temperature.detach().exp()}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from protocol.config.encoders import entries
 from protocol.config.run import Run
 from protocol.memory.counters import Counters
 from protocol.spaces import World
@@ -54,7 +55,8 @@ class ActorLeague:
         def make(decider: InferencePolicy, agent: int, group: int) -> FrozenPlayer:
             return FrozenPlayer(decider, plan.copies, noise[agent, group])
 
-        cast = OpponentCache(newest, plan.config.loaded, self._find, self._forget, make, counters)
+        code = {entry for one in run.learning for entry in entries(one.network.encoder)}
+        cast = OpponentCache(newest, plan.config.loaded, self._find, self._forget, make, counters, code)
         self._fixtures = [
             MatchScheduler(
                 plan,

@@ -7,7 +7,7 @@ room.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,7 +29,7 @@ class _Opponent:
 class OpponentCache:
     """`newest`: players as they learn, by name, always there; `most` members beside them. `find` gives the file of a
     member, or None while it is on its way; `forget` hears who has left memory; `make` makes a player of a decider for
-    (agent, group)."""
+    (agent, group). `code`: of the user's, what a file may name."""
 
     def __init__(
         self,
@@ -39,8 +39,10 @@ class OpponentCache:
         forget: Callable[[str], None],
         make: Callable[[InferencePolicy, int, int], FrozenPlayer],
         counters: Counters,
+        code: Set[str] = frozenset(),
     ) -> None:
         self._most, self._find, self._forget, self._make, self._counters = most, find, forget, make, counters
+        self._code = code
         self._roles: dict[int, _Opponent] = {number: _Opponent(*pair) for number, pair in enumerate(newest.items())}
         self._numbers = {name: number for number, name in enumerate(newest)}
         self._always = len(newest)
@@ -99,7 +101,7 @@ class OpponentCache:
 
     def _load(self, name: str, path: Path) -> int:
         number, self._next = self._next, self._next + 1
-        self._roles[number] = _Opponent(name, ExportedPolicy.load(path))
+        self._roles[number] = _Opponent(name, ExportedPolicy.load(path, self._code))
         self._numbers[name] = number
         self._counters.add("league_loads")
         return number

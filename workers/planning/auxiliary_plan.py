@@ -129,7 +129,7 @@ def _layout(watched: list[PolicyPlan]) -> Layout:
 def _check_alike(name: str, first: PolicyPlan, policy: PolicyPlan) -> None:
     """ConfigurationError unless both policies are shown the same, in blocks of the same size."""
     one, other = first.interface.observation_encoding, policy.interface.observation_encoding
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
+    if (one.shape, one.dtype, one.record) != (other.shape, other.dtype, other.record):
         raise ConfigurationError(
             "auxiliary_observations_differ",
             auxiliary=name,

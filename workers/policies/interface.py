@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from protocol.config.encoders import CNNEncoder, OneEncoder
+from protocol.config.encoders import CNNEncoder, MLPEncoder, OneEncoder
 from protocol.config.off_policy import QMIX, VDN
 from protocol.config.run import PolicyConfig
 from protocol.errors import ConfigurationError
@@ -56,6 +56,8 @@ def _encoder(place: Place, common: Box | None, config: PolicyConfig) -> OneEncod
             raise ConfigurationError(
                 "algorithm_without_encoder", algorithm=config.algorithm.name, key="policy.network.encoder"
             )
+        return None
+    if isinstance(told, MLPEncoder) and not told.hidden:
         return None
     seen = [leaf.space for leaf in place.observed.leaves if not leaf.evaluation_only]
     shown = seen if common is None else [*seen, common]

@@ -18,7 +18,7 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
     algorithm, network = config.algorithm, config.network
     common = {**_ends(interface), "hidden": list(network.hidden), "activation": network.activation}
     if interface.encoder is not None:
-        return {"kind": "module", **common}
+        return {"kind": "module", "actions": common["actions"], "outputs": common["outputs"]}
     if isinstance(algorithm, SAC):
         return {"kind": "squashed", **common, "frames": algorithm.frames}
     if isinstance(algorithm, ValueBased):

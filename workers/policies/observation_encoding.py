@@ -138,6 +138,8 @@ class ObservationEncoding:
 
 
 def _record(parts: list[EncodedField]) -> np.dtype[Any]:
+    if len({part.path for part in parts}) < len(parts):
+        raise ConfigurationError("encoder_part_ambiguous", field="common")
     formats = [(dtype_of(part.space), tuple(part.space.shape)) for part in parts]
     offsets, at = [], 0
     for dtype, shape in formats:
@@ -165,7 +167,13 @@ def is_image(space: LeafSpace) -> bool:
     """Bytes or bits of two dimensions, or of three of which one is channels, with sides of three pixels or more."""
     if not isinstance(space, Box) or space.dtype not in ("uint8", "bool") or len(space.shape) not in (2, 3):
         return False
-    return sorted(space.shape)[-2] >= _SMALLEST
+    sides = space.shape[1:] if channels_first(space.shape) else space.shape[:2]
+    return min(sides) >= _SMALLEST
+
+
+def channels_first(shape: tuple[int, ...]) -> bool:
+    """Whether an image of this shape is [channels, height, width], and not [height, width, channels]."""
+    return len(shape) == 3 and shape[0] < min(shape[1:])
 
 
 def is_picture(space: LeafSpace, frames: int = 1) -> bool:

@@ -44,6 +44,9 @@ class _Assembler(Generic[_Batch]):
     """A pre-allocated batch of `segments` segments in arrays of these `forms`, which fills up. Memory is pinned where a
     GPU reads it. Unfit segments are left out once there is a whole batch."""
 
+    _shown: ObservationEncoding
+    """What a policy is shown of a row"""
+
     def __init__(self, context: BufferContext, segments: int, forms: _Forms) -> None:
         self._policy, self._source, self._counters = context.policy, context.source, context.counters
         self._carrier = DeviceTransfer(context.device)
@@ -152,7 +155,7 @@ class _Assembler(Generic[_Batch]):
 
     def _checkable(self) -> Mapping[str, NDArray]:
         """Arrays by whose dtypes their numbers can be looked at."""
-        return self._arrays
+        return self._shown.checkable(self._arrays)
 
     def _whole(self, n: int, intact: NDArray[np.bool_]) -> int:
         """Counts those of the `n` segments behind the last one that were overwritten, and moves the others together;
@@ -273,9 +276,6 @@ class BatchAssembler(_Assembler[SegmentBatch]):
             **{name: tensors[name] for name in _ELSE if name in tensors},
             **acted,
         )
-
-    def _checkable(self) -> Mapping[str, NDArray]:
-        return self._shown.checkable(self._arrays)
 
     def fill(self, now: Version) -> bool:
         """Copies what has arrived until the batch is full; True if it is. `now` is the policy's newest version."""
@@ -403,8 +403,8 @@ _COLUMNS = ("observation", "final_observation", "final_row")
 class ObservationAssembler(_Assembler[ObservationBatch]):
     """Of an auxiliary. What was seen does not grow old: versions decide nothing."""
 
-    def __init__(self, context: BufferContext, segments: int) -> None:
-        layout = context.layout
+    def __init__(self, context: BufferContext, shown: ObservationEncoding, segments: int) -> None:
+        layout, self._shown = context.layout, shown
         forms = {field.name: (layout.shape(field, segments), np.dtype(field.dtype)) for field in layout.fields}
         forms["final_row"] = forms["final_row"][0], np.dtype(np.int64)  # as an index is needed
         super().__init__(context, segments, forms)

@@ -30,7 +30,7 @@ def build_buffer(
         privileged = plan.interface.privileged if algorithm.central_critic else None
         return BatchAssembler(context, plan.interface, plan.batch_segments, algorithm.max_lag, privileged)
     if isinstance(algorithm, RND):
-        return ObservationAssembler(context, plan.batch_segments)
+        return ObservationAssembler(context, plan.interface.observation_encoding, plan.batch_segments)
     if isinstance(source, DatasetSource):
         slots, rate_limiter = source.ring.slots, None
         room = ReplayRoom(slots * plan.layout.length, slots)

@@ -36,7 +36,7 @@ def build_entry(config: EntryEncoder, observation: ObservationSpec, key: str) ->
         raise ConfigurationError("encoder_not_built", **facts) from fault
     if not isinstance(module, nn.Module):
         raise ConfigurationError("encoder_not_a_module", key=key, value=config.entry, found=type(module).__name__)
-    if not isinstance(getattr(module, "features", None), int):
+    if type(features := getattr(module, "features", None)) is not int or features < 1:
         raise ConfigurationError("encoder_features_missing", key=key, value=config.entry)
     _try(module, observation, key, config.entry)
     return module
@@ -47,7 +47,7 @@ def _try(module: nn.Module, observation: ObservationSpec, key: str, entry: str) 
     rows that may be seen."""
 
     def told(*rows: int) -> Tensor:
-        leaves = {path: leaf[list(rows)] for path, leaf in seen.items()}
+        leaves = {path: leaf[rows[0] : rows[-1] + 1] for path, leaf in seen.items()}
         try:
             return module(observation.given(leaves))  # looked at below
         except BaseException as fault:
@@ -65,20 +65,24 @@ def _try(module: nn.Module, observation: ObservationSpec, key: str, entry: str) 
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
             raise ConfigurationError("encoder_mixes_rows", key=key, value=entry, part=f"{type(part).__name__} {name}")
+    wrong = [f"{name} {one.dtype}" for name, one in module.named_parameters() if one.dtype != torch.float32]
+    if wrong:
+        raise ConfigurationError("encoder_parameters_not_float32", key=key, value=entry, found=wrong)
     seen = {path: leaf.example(3) for path, leaf in observation.items()}
+    before = {path: leaf.clone() for path, leaf in seen.items()}
     found = told(0, 1, 2)
+    if any(not torch.equal(seen[path], leaf) for path, leaf in before.items()):
+        raise ConfigurationError("encoder_changes_rows", key=key, value=entry)
     if not bool(found.isfinite().all()):
         raise ConfigurationError("encoder_not_finite", key=key, value=entry, found=observation)
-    found.sum().backward()
+    if found.requires_grad:
+        found.sum().backward()
     idle = [name for name, one in module.named_parameters() if one.requires_grad and one.grad is None]
     if idle:
         raise ConfigurationError("encoder_parameters_idle", key=key, value=entry, found=idle)
     module.zero_grad()
-    trains = module.training
-    module.eval()
     with torch.no_grad():
         among, again, apart = told(0, 1, 2), told(0, 1, 2), told(2)
-    module.train(trains)
     if not torch.equal(among, again):
         raise ConfigurationError("encoder_draws_numbers", key=key, value=entry)
     if not torch.allclose(among[2:], apart, rtol=_NEAR, atol=_NEAR * float(among.abs().max())):

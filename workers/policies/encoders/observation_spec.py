@@ -35,16 +35,13 @@ class LeafSpec:
     """Bytes or bits of two dimensions, or of three: with the channels last, or first where they are the fewest."""
     is_picture: bool = False
     """An image of bytes from 0 to 255: read by convolutions unless something else is said."""
+    channels_first: bool = False
+    """Whether it is an image [channels, height, width]."""
 
     @property
     def n(self) -> int | None:
         """One more than the greatest value of a choice; None where elements are numbers."""
         return max((first + count for first, count in self.choices), default=None)
-
-    @property
-    def channels_first(self) -> bool:
-        """Whether an image is [channels, height, width]."""
-        return len(self.shape) == 3 and self.shape[0] < min(self.shape[1:])
 
     @property
     def channels(self) -> int:

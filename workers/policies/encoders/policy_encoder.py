@@ -39,7 +39,7 @@ _WHAT = {
 
 class PolicyEncoder(RowEncoder):
     """The encoder `config` of a policy that is shown rows in `encoding`, of which it stacks `frames`. With `normalize`
-    leaves of floats are read in units of their running deviation."""
+    leaves of floats, but for sets of entities, are read in units of their running deviation."""
 
     def __init__(
         self,
@@ -53,31 +53,34 @@ class PolicyEncoder(RowEncoder):
         super().__init__()
         self._splitter = RowSplitter(encoding, frames)
         self.spec = self._splitter.spec
-        floats = [path for path, leaf in self.spec.items() if normalize and leaf.dtype.is_floating_point]
-        self._normalized = floats
-        self.moments = nn.ModuleList(RunningMoments(prod(self.spec[path].shape)) for path in floats)
         self.network = _built(config, self.spec, activation)
+        floats = [path for path, leaf in self.spec.items() if normalize and leaf.dtype.is_floating_point]
+        # in a set no place is like another, and zeros are nobody
+        self._normalized = [path for path in floats if not isinstance(self._reading(path), Entities)]
+        self.moments = nn.ModuleList(RunningMoments(prod(self.spec[path].shape)) for path in self._normalized)
         self.features = int(self.network.features)  # type: ignore[arg-type] # a number
 
     def forward(self, rows: Tensor | Mapping[str, Tensor]) -> Tensor:
         """Rows [N, (F,) *shown], or the leaves' own columns by path -> [N, features]."""
         leaves = self._splitter.split(rows)
         for path, moments in self._statistics():
-            leaves[path] = moments.standard(leaves[path].flatten(1)).view(leaves[path].shape)
+            leaf = leaves[path]
+            leaves[path] = moments.standard(leaf.reshape(len(leaf), -1)).view(leaf.shape)
         return to_float32(self.network(self.spec.given(leaves)))
 
     def observe(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds rows that all `ranks` saw to the statistics."""
         leaves = self._splitter.split(rows)
         for path, moments in self._statistics():
-            moments.update(leaves[path].flatten(1).to(torch.float32), ranks)
+            moments.update(leaves[path].reshape(len(rows), -1).to(torch.float32), ranks)
 
     def reader(self, path: str) -> str:
         """What reads the leaf `path`, in a word or two."""
-        network: nn.Module = self.network
-        if isinstance(network, Composite):
-            network = network.reading(path)
+        network = self._reading(path)
         return f"{type(network).__name__}, {network.features} features"
+
+    def _reading(self, path: str) -> nn.Module:
+        return self.network.reading(path) if isinstance(self.network, Composite) else self.network
 
     def _statistics(self) -> list[tuple[str, RunningMoments]]:
         return list(zip(self._normalized, self.moments, strict=True))  # type: ignore[arg-type] # as they were made

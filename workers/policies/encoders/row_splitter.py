@@ -13,7 +13,13 @@ from torch import Tensor
 
 from protocol.spaces import Box, dtype_of
 from workers.policies.encoders.observation_spec import LeafSpec, ObservationSpec
-from workers.policies.observation_encoding import EncodedField, ObservationEncoding, is_image, is_picture
+from workers.policies.observation_encoding import (
+    EncodedField,
+    ObservationEncoding,
+    channels_first,
+    is_image,
+    is_picture,
+)
 
 
 class RowSplitter:
@@ -48,7 +54,7 @@ class RowSplitter:
         shape = part.space.shape
         if self._frames == 1 or column.dim() == len(shape) + 1:
             return column.reshape(-1, *shape)
-        if is_image(part.space) and (len(shape) == 2 or shape[0] < min(shape[1:])):
+        if is_image(part.space) and (len(shape) == 2 or channels_first(shape)):
             return column if len(shape) == 2 else column.flatten(1, 2)
         return column.movedim(1, -2).flatten(-2) if shape else column
 
@@ -67,6 +73,7 @@ class RowSplitter:
             tuple(part.choices[place] for place in order.flatten().tolist()) if part.choices else (),
             is_image(space),
             is_picture(space, self._frames),
+            is_image(space) and len(order.shape) == 3 and (len(space.shape) == 2 or channels_first(space.shape)),
         )
 
 

@@ -33,7 +33,10 @@ class Tokens(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """[N, features] float32."""
-        tokens = observation.reshape(len(observation), -1).long() - self.least
+        # what is outside its space is no reason to end: it is read as the nearest value
+        tokens = (observation.reshape(len(observation), -1).long() - self.least).clamp(
+            0, self.values.num_embeddings - 1
+        )
         there = (tokens != 0) if self.padded else torch.ones_like(tokens, dtype=torch.bool)
         x = self.values(tokens) + self.places
         if self.recurrent is not None:

@@ -49,10 +49,9 @@ def read(path: Path) -> tuple[ExportManifest, Policy]:
         raise ConfigurationError("checkpoint_manifest_incomplete", file=path, reason=_first(fault)) from None
     run = path.resolve().parents[2]
     whole = read_run(run / "config.yaml")
-    told = [whole.policy, *(whole.policy_config(name) for name in whole.policies if whole.fixed(name) is None)]
-    strange = entries(own.network.encoder) - {code for one in told for code in entries(one.network.encoder)}
-    if strange:
-        raise ConfigurationError("file_names_code", file=path, value=", ".join(sorted(strange)))
+    code = entries(own.network.encoder)
+    if code and own.network.encoder not in [one.network.encoder for one in whole.learning]:
+        raise ConfigurationError("file_names_code", file=path, value=", ".join(sorted(code)))
     where = whole.environment
     world = World(
         id=where.id if where.members is None else "+".join(where.members),

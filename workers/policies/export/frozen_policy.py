@@ -7,7 +7,7 @@ Legend: `n` rows, `F` stacked frames, `S` numbers of a state, `C` values of all 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Self
 
@@ -38,16 +38,17 @@ class ExportedPolicy:
         self.state = manifest.config.network.state
         """S; 0 where it remembers nothing."""
         self.frames, self.shared = manifest.frames, manifest.common is not None
-        flatten_(policy)
+        flatten_(policy.eval())
         self._host = numpy_actor(policy)
         """The same without torch, where that can be."""
         self._undrawn = np.random.default_rng(0)
         """Stands for noise where nothing is drawn."""
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
-        """The policy that `rookery export` put there; ConfigurationError for anything else."""
-        return cls(*safetensors.load_policy(Path(path)))
+    def load(cls, path: Path | str, code: Set[str] = frozenset()) -> Self:
+        """The policy that `rookery export` put there; ConfigurationError for anything else, and for code of the user's
+        that is not among `code`."""
+        return cls(*safetensors.load_policy(Path(path), code))
 
     def act(self, columns: Mapping[str, NDArray], noise: Noise | None = None) -> dict[str, NDArray]:
         """Actions for `columns`, one of n rows for each of `inputs`: the likeliest, or drawn with `noise`.

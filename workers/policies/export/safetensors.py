@@ -7,7 +7,7 @@ it acts again without the run that trained it. The same JSON lies beside the fil
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 import torch
@@ -52,8 +52,9 @@ def write_beside(path: Path, manifest: ExportManifest) -> None:
     path.with_suffix(".json").write_text(manifest.text())
 
 
-def load_policy(path: Path) -> tuple[ExportManifest, Policy]:
-    """What `save_policy` wrote, and the policy with its weights; ConfigurationError for anything else."""
+def load_policy(path: Path, code: Set[str] = frozenset()) -> tuple[ExportManifest, Policy]:
+    """What `save_policy` wrote, and the policy with its weights; ConfigurationError for anything else. Of code of the
+    user's, only what is among `code` is imported."""
     try:
         with safe_open(path, framework="pt") as file:
             text = (file.metadata() or {}).get(KEY)
@@ -61,9 +62,9 @@ def load_policy(path: Path) -> tuple[ExportManifest, Policy]:
     except (OSError, SafetensorError) as fault:
         raise ConfigurationError("exported_policy_unreadable", file=path, reason=str(fault)) from None
     manifest = parse_manifest(path, text)
-    code = entries(manifest.config.network.encoder)
-    if code:
-        raise ConfigurationError("file_names_code", file=path, value=", ".join(sorted(code)))
+    strange = entries(manifest.config.network.encoder) - code
+    if strange:
+        raise ConfigurationError("file_names_code", file=path, value=", ".join(sorted(strange)))
     policy = build(manifest.interface, manifest.config, 0)
     _fill(path, policy, weights)
     return manifest, policy

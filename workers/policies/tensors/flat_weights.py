@@ -68,10 +68,11 @@ class FlatWeights:
         return self.storage[: self._trainable].view(torch.float32)
 
     def slice(self, prefix: str) -> Tensor:
-        """The view on the adjacent float32 parameters whose names start with `prefix`; ValueError if it is not one."""
-        chosen = [entry for entry in self.entries if entry.name.startswith(prefix) and entry.dtype == "<f4"]
-        chosen = [entry for entry in chosen if entry.name not in self._buffers]
-        return self._block(chosen, prefix).view(torch.float32)
+        """The view on the trainable parameters whose names start with `prefix`, or, if it has none, on its other ones;
+        ValueError if they are not adjacent."""
+        chosen = [entry for entry in self.entries if entry.name.startswith(prefix) and entry.name not in self._buffers]
+        trained = [entry for entry in chosen if entry.offset < self._trainable]
+        return self._block(trained or chosen, prefix).view(torch.float32)
 
     def part(self, prefix: str) -> FlatWeights:
         """The adjacent entries whose names start with `prefix`, as weights of their own on the same memory; ValueError

@@ -7,10 +7,12 @@ import torch
 from protocol.config.run import PPO
 from protocol.experience.layout import Layout
 from protocol.memory.counters import Counters
+from protocol.spaces import Agent, Box, Discrete
 from protocol.weights.version import Version
 from tests.workers import scripted
 from workers.learning.buffers.batch_assembler import ObservationAssembler
 from workers.learning.buffers.segment_check import BufferContext
+from workers.policies.interface import Interface
 
 POLICY = scripted.config(PPO())
 NOW = Version(1, 4)
@@ -23,7 +25,9 @@ def sighted(segments: int, device: torch.device = HOST) -> tuple[ObservationAsse
     fields = [field for field in layout.fields if field.name in ("observation", "final_observation", "final_row")]
     layout = Layout(tuple(fields), layout.length, layout.before)
     source, counters = scripted.Source(), scripted.counters()
-    return ObservationAssembler(BufferContext("one", layout, source, counters, device), segments), source, counters
+    context = BufferContext("one", layout, source, counters, device)
+    shown = Interface.of(Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=2))).observation_encoding
+    return ObservationAssembler(context, shown, segments), source, counters
 
 
 def test_batches_fill_from_what_has_arrived_and_their_memory_is_used_again(cuda: torch.device) -> None:

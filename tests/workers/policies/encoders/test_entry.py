@@ -9,9 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from protocol.config.encoders import EntryEncoder
+from protocol.config.run import PolicyConfig
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Dict, Discrete
 from tests.faults import raises
+from workers.algorithms.build import build_update
+from workers.policies.build import build
 from workers.policies.encoders.entry import build_entry
 from workers.policies.encoders.observation_spec import ObservationSpec
 from workers.policies.encoders.policy_encoder import PolicyEncoder
@@ -109,6 +112,60 @@ class Drawing(Plain):
         return x + torch.rand_like(x)
 
 
+class Dropped(Plain):
+    def __init__(self, observation: ObservationSpec) -> None:
+        super().__init__(observation)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, observation: dict[str, Tensor]) -> Any:
+        return self.dropout(super().forward(observation))
+
+
+class Cut(Plain):
+    @torch.no_grad()
+    def forward(self, observation: dict[str, Tensor]) -> Any:
+        return super().forward(observation)
+
+
+class Halved(Plain):
+    def __init__(self, observation: ObservationSpec) -> None:
+        super().__init__(observation)
+        self.scale = nn.Parameter(torch.ones((), dtype=torch.bfloat16))
+
+    def forward(self, observation: dict[str, Tensor]) -> Any:
+        return super().forward(observation) * self.scale
+
+
+class Changing(Plain):
+    def forward(self, observation: dict[str, Tensor]) -> Any:
+        observation["speed"].mul_(2)
+        return super().forward(observation)
+
+
+class Frozen(Plain):
+    """A good one: its first layer stays as it is."""
+
+    def __init__(self, observation: ObservationSpec) -> None:
+        super().__init__(observation)
+        self.back = nn.Linear(2, 2).requires_grad_(False)
+
+    def forward(self, observation: dict[str, Tensor]) -> Any:
+        return self.layer(self.back(observation["speed"]))
+
+
+class Fixed(nn.Module):
+    """A good one: nothing to learn."""
+
+    def __init__(self, observation: ObservationSpec) -> None:
+        super().__init__()
+        self.features = 2
+        self.register_buffer("scale", torch.tensor([2.0, 3.0]))
+
+    def forward(self, observation: dict[str, Tensor]) -> Any:
+        """[N, 2]"""
+        return observation["speed"] * self.scale
+
+
 def no_module(observation: ObservationSpec) -> int:
     return 3
 
@@ -147,6 +204,10 @@ def test_it_is_built_with_the_observation_and_its_keys() -> None:
         ("Idle", "encoder_parameters_idle"),
         ("Drawing", "encoder_draws_numbers"),
         ("Missing", "name_not_in_module"),
+        ("Dropped", "encoder_draws_numbers"),
+        ("Cut", "encoder_parameters_idle"),
+        ("Halved", "encoder_parameters_not_float32"),
+        ("Changing", "encoder_changes_rows"),
     ],
 )
 def test_what_would_go_wrong_later_is_told_before(name: str, kind: str) -> None:
@@ -179,3 +240,23 @@ class Whole(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         """[N, features]"""
         return observation.flatten(1).float() * self.scale
+
+
+@pytest.mark.parametrize("name", ["Frozen", "Fixed"])
+@pytest.mark.parametrize(
+    ("algorithm", "action"),
+    [({"name": "dqn"}, Discrete(n=2)), ({"name": "sac"}, Box(shape=(1,), low=-1, high=1))],
+    ids=["dqn", "sac"],
+)
+def test_a_target_follows_whatever_is_not_trained(name: str, algorithm: dict[str, Any], action: Any) -> None:
+    network = {"encoder": {"entry": f"{__name__}:{name}"}, "hidden": [4]}
+    config = PolicyConfig.model_validate({"algorithm": algorithm, "network": network})
+    policy: Any = build(Interface.of(Agent(name="a", observation=SEEN, action=action), config), config, 0)
+    update: Any = build_update(policy, config)
+    online, target = (policy.critics, policy.targets) if hasattr(policy, "critics") else (policy.online, policy.target)
+    with torch.no_grad():
+        for one in (*online.parameters(), *online.buffers()):
+            one.add_(torch.randn_like(one))
+    (update.schedules._follow if hasattr(policy, "online") else update._follow)(1.0)
+    for mine, its in zip(online.state_dict().values(), target.state_dict().values(), strict=True):
+        assert torch.equal(mine, its)

@@ -65,7 +65,7 @@ def encoder_of(one: Interface, **more: Any) -> PolicyEncoder:
 
 
 def test_every_leaf_arrives_in_its_own_shape_and_dtype() -> None:
-    one = interface(NESTED, "mlp")
+    one = interface(NESTED, {"image": "mlp"})
     rows = one.observation_encoding.encode(ROWS.__getitem__, (2,))
     found = RowSplitter(one.observation_encoding).split(torch.from_numpy(rows))
     assert {f"observation.{path}": (part.dtype, part.tolist()) for path, part in found.items()} == {
@@ -98,7 +98,7 @@ def test_stacked_frames_are_channels_of_an_image_and_numbers_side_by_side() -> N
 def test_mlp_sees_what_a_policy_without_an_encoder_is_shown() -> None:
     plain, mine = (
         Interface.of(Agent(name="a", observation=NESTED, action=Discrete(n=2))),
-        interface(NESTED, {"name": "mlp"}),
+        interface(NESTED, {"image": "mlp"}),
     )
     rows = torch.from_numpy(mine.observation_encoding.encode(ROWS.__getitem__, (2,)))
     found = encoder_of(mine)(rows)
@@ -152,7 +152,7 @@ def test_large_images_are_read_as_by_the_nature_network() -> None:
 
 
 def test_only_leaves_of_floats_are_normalized() -> None:
-    one = interface(NESTED, "mlp", PPO(normalize_observation=True))
+    one = interface(NESTED, {"image": "mlp"}, PPO(normalize_observation=True))
     found = encoder_of(one, normalize=True)
     rows = torch.from_numpy(one.observation_encoding.encode(ROWS.__getitem__, (2,)))
     found.observe(rows)
@@ -162,6 +162,56 @@ def test_only_leaves_of_floats_are_normalized() -> None:
     speed = said[:, sum(width[:at]) : sum(width[: at + 1])]
     torch.testing.assert_close(speed, torch.tensor([[-1.0, -1.0], [1.0, 1.0]]), atol=1e-3, rtol=0)
     assert int(said[0].max()) == 255
+
+
+@pytest.mark.parametrize(
+    ("shape", "stacked", "channels"),
+    [
+        ((3, 8, 8), (12, 8, 8), 12),
+        ((8, 10, 3), (8, 10, 12), 12),
+        ((4, 4), (4, 4, 4), 4),
+        ((3, 3), (4, 3, 3), 4),
+    ],
+)
+def test_channels_stay_where_they_are_however_many_frames_there_are(
+    shape: tuple[int, ...], stacked: tuple[int, ...], channels: int
+) -> None:
+    one = interface(Box(shape=shape, dtype="uint8"), "cnn", DQN(frames=4))
+    leaf = RowSplitter(one.observation_encoding, 4).spec.leaf
+    assert (leaf.shape, leaf.channels) == (stacked, channels)
+    assert encoder_of(one, frames=4)(torch.zeros(2, 4, *shape, dtype=torch.uint8)).shape == (2, 128)
+
+
+@pytest.mark.parametrize("shape", [(10, 2, 3), (8, 1, 8)])
+def test_what_is_too_thin_for_convolutions_is_no_image(shape: tuple[int, ...]) -> None:
+    assert interface(Box(shape=shape, dtype="uint8")).encoder is None
+
+
+def test_a_single_number_is_normalized() -> None:
+    seen = Dict(spaces={"far": Box(shape=()), "image": IMAGE})
+    found = encoder_of(interface(seen), normalize=True)
+    rows = torch.zeros(3, interface(seen).observation_encoding.shape[0], dtype=torch.uint8)
+    found.observe(rows)
+    assert found(rows).shape == (3, 129)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "kind", "key"),
+    [
+        (3, "encoder_not_a_section", "policy.network.encoder"),
+        ([], "encoder_not_a_section", "policy.network.encoder"),
+        ({}, "encoder_not_a_section", "policy.network.encoder"),
+        ("nope", "encoder_not_a_section", "policy.network.encoder"),
+        ({"name": "foo"}, "encoder_not_a_section", "policy.network.encoder"),
+        ({"image": 3}, "encoder_not_a_section", "policy.network.encoder.image"),
+        ({"image": {}}, "encoder_not_a_section", "policy.network.encoder.image"),
+        ({"entry": 3}, "value_invalid", "policy.network.encoder.entry"),
+        ({"name": "cnn", "entry": "a:b"}, "encoder_name_and_entry", "policy.network.encoder"),
+    ],
+)
+def test_what_is_no_encoder_is_told_with_its_key(encoder: Any, kind: str, key: str) -> None:
+    with raises(ConfigurationError, kind, key=key):
+        parse_run({"policy": {"network": {"encoder": encoder}}})
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from protocol.config.run import PolicyConfig
 from protocol.spaces import Agent, Box, Discrete, MultiDiscrete, Text
 from protocol.spaces.composite import LeafSpace
+from workers.policies.build import build
 from workers.policies.encoders.entities import Entities
 from workers.policies.encoders.observation_spec import ObservationSpec
 from workers.policies.encoders.row_splitter import RowSplitter
@@ -82,3 +84,23 @@ def test_every_value_that_may_be_seen_is_a_token(space: LeafSpace) -> None:
     seen = spec(space)
     network = Tokens(seen, 4, 6, "attention")
     assert network(seen.leaf.example(200)).shape == (200, 6)
+
+
+@pytest.mark.parametrize("space", [Discrete(n=3), Discrete(n=3, start=-5), Text(max_length=2, charset="ab")])
+def test_a_value_outside_its_space_ends_nothing(space: LeafSpace) -> None:
+    seen = spec(space)
+    network = Tokens(seen, 4, 6, "attention")
+    rows = torch.full((2, *seen.shape), 1_000, dtype=seen.dtype)
+    assert bool(network(torch.cat([rows, -rows, 0 * rows])).isfinite().all())
+
+
+def test_nobody_stays_nobody_where_numbers_are_normalized() -> None:
+    space = Box(shape=(5, 3))
+    config = PolicyConfig.model_validate(
+        {"algorithm": {"name": "ppo", "normalize_observation": True}, "network": {"encoder": "entities"}}
+    )
+    interface = Interface.of(Agent(name="a", observation=space, action=Discrete(n=2)), config)
+    policy: Any = build(interface, config, 0)
+    policy.observe(sets(5, 5, 2) + 1)
+    rows = sets(3, 1)
+    torch.testing.assert_close(policy.encoder(rows[:, [2, 0, 1, 4, 3]]), policy.encoder(rows))
