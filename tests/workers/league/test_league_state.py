@@ -42,7 +42,7 @@ def a_cast(
     most: int, counters: Counters, loads: list[str], monkeypatch: pytest.MonkeyPatch, away: set[str] | None = None
 ) -> OpponentCache:
     """`loads`: whose files were found, and with a minus who left memory; `away`: whose are on their way."""
-    monkeypatch.setattr("workers.league.opponents.ExportedPolicy.load", lambda path: path)
+    monkeypatch.setattr("workers.league.opponents.ExportedPolicy.load", lambda path, code: path)
 
     def find(name: str) -> Path | None:
         if away and name in away:

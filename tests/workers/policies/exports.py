@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import C51, DQN, IQN, PPO, QMIX, SAC, VDN, PolicyConfig, Replayed
 from protocol.experience.layout import common_of
-from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBinary, World
+from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBinary, Text, World
 from protocol.spaces.drawing import random_rows
 from tests.workers.test_any_space import WORLDS
 from workers.policies.build import Policy, build
@@ -43,6 +43,8 @@ LOOK = Agent(
     action=Discrete(n=3),
 )
 EYES = Agent(name="e", observation=Box(shape=(2, 9, 8), dtype="uint8"), action=Box(shape=(2,), low=-1, high=1))
+LETTERS = Agent(name="s", observation=Text(max_length=4, charset="abc"), action=Discrete(n=3))
+CROWD = Agent(name="c", observation=Box(shape=(4, 3)), action=Discrete(n=3))
 NORMAL = PPO(normalize_observation=True)
 CENTRAL = PPO(normalize_observation=True, central_critic=True)
 
@@ -74,6 +76,8 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "image remembered by a central critic's actor": (alone(LOOK), CENTRAL, {"recurrent": "gru", "recurrent_size": 5}),
     "images of frames": (alone(LOOK), C51(atoms=7, frames=2), {"encoder": {"image": "impala"}}),
     "images of frames for sac": (alone(EYES), SAC(frames=2), {}),
+    "text": (alone(LETTERS), NORMAL, {"encoder": {"name": "tokens", "by": "gru"}}),
+    "a set": (alone(CROWD), C51(atoms=7), {"encoder": "entities"}),
     "sac": (alone(REACH), SAC(frames=2), {"hidden": [16, 16]}),
 }
 

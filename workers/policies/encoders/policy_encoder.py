@@ -28,7 +28,7 @@ from workers.policies.observation_encoding import ObservationEncoding
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation, to_float32
 
-_KEY = "network.encoder"
+_KEY = "policy.network.encoder"
 _WHAT = {
     **dict.fromkeys(("cnn", "impala"), "images (bytes or bits of two or three dimensions)"),
     "tokens": "choices, text and whole numbers of at most 65,536 values",
@@ -65,14 +65,14 @@ class PolicyEncoder(RowEncoder):
         leaves = self._splitter.split(rows)
         for path, moments in self._statistics():
             leaf = leaves[path]
-            leaves[path] = moments.standard(leaf.reshape(len(leaf), -1)).view(leaf.shape)
+            leaves[path] = moments.standard(leaf.reshape(-1, moments.mean.numel())).view(leaf.shape)
         return to_float32(self.network(self.spec.given(leaves)))
 
     def observe(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds rows that all `ranks` saw to the statistics."""
         leaves = self._splitter.split(rows)
         for path, moments in self._statistics():
-            moments.update(leaves[path].reshape(len(rows), -1).to(torch.float32), ranks)
+            moments.update(leaves[path].reshape(-1, moments.mean.numel()).to(torch.float32), ranks)
 
     def reader(self, path: str) -> str:
         """What reads the leaf `path`, in a word or two."""

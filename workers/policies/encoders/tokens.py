@@ -34,15 +34,14 @@ class Tokens(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         """[N, features] float32."""
         # what is outside its space is no reason to end: it is read as the nearest value
-        tokens = (observation.reshape(len(observation), -1).long() - self.least).clamp(
-            0, self.values.num_embeddings - 1
-        )
+        tokens = observation.reshape(-1, len(self.places)).long() - self.least
+        tokens = tokens.clamp(0, self.values.num_embeddings - 1)
         there = (tokens != 0) if self.padded else torch.ones_like(tokens, dtype=torch.bool)
         x = self.values(tokens) + self.places
         if self.recurrent is not None:
             states, _ = self.recurrent(x)
             end = (there.sum(1) - 1).clamp(min=0)
-            x = states[torch.arange(len(states), device=states.device), end]
+            x = states.gather(1, end[:, None, None].expand(-1, 1, states.shape[2]))[:, 0]
             return self.last(x * there.any(1)[:, None]).relu()
         assert self.mixed is not None
         query, key, value = self.mixed(x).chunk(3, -1)

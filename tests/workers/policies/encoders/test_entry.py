@@ -159,7 +159,7 @@ class Fixed(nn.Module):
     def __init__(self, observation: ObservationSpec) -> None:
         super().__init__()
         self.features = 2
-        self.register_buffer("scale", torch.tensor([2.0, 3.0]))
+        self.scale = nn.Buffer(torch.tensor([2.0, 3.0]))
 
     def forward(self, observation: dict[str, Tensor]) -> Any:
         """[N, 2]"""
