@@ -14,14 +14,15 @@ from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.flows import runs
 from tests.flows.test_lockstep import as_a_worker, bits, here, in_step
-from workers.policies.export import from_checkpoint
+from workers.policies.export import from_checkpoint, safetensors
 from workers.sequential import Sequential
 
 __all__ = ["as_a_worker"]
 
 WORLD = {"id": "tests.flows.dots:make", "copies": 16}
 REPLAY = {"batch_size": 16, "buffer_capacity": 2_000, "learning_starts": 200, "replay_ratio": 0.5}
-OWN = {"encoder": {"entry": "tests.flows.dots:Reader", "width": 8}, "hidden": [8]}
+CODE = "tests.flows.dots:Reader"
+OWN = {"encoder": {"entry": CODE, "width": 8}, "hidden": [8]}
 
 
 @pytest.mark.usefixtures("as_a_worker")
@@ -57,10 +58,15 @@ def test_no_checkpoint_names_code_that_is_imported(tmp_path: Path, memory_dir: P
     sequential.finish(sequential.run())
     (policy,) = (run / "checkpoints").iterdir()
     newest = max(policy.iterdir(), key=lambda path: int(path.name))
-    from_checkpoint.read(newest)
+    told, network = from_checkpoint.read(newest)
+    exported = tmp_path / "exported.safetensors"
+    safetensors.save_policy(exported, told, network)
+    with raises(ConfigurationError, "file_names_code", value=CODE):
+        safetensors.load_policy(exported)
+    safetensors.load_policy(exported, {CODE})  # as members of a league are loaded, of the run that names it
     manifest = newest / "manifest.json"
-    told = json.loads(manifest.read_text())
-    told["config"]["network"]["encoder"]["entry"] = "tests.flows.nowhere:Reader"
-    manifest.write_text(json.dumps(told))
+    changed = json.loads(manifest.read_text())
+    changed["config"]["network"]["encoder"]["entry"] = "tests.flows.nowhere:Reader"
+    manifest.write_text(json.dumps(changed))
     with raises(ConfigurationError, "file_names_code", value="tests.flows.nowhere:Reader"):
         from_checkpoint.read(newest)

@@ -97,10 +97,8 @@ class PolicyLearner:
         self._rows_expected, self._rows_here = max(1.0, run.horizon * share), max(1.0, run.end * share)
         self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(context.device)
         self.weights, self.published = flatten_(self.policy), published_weights(self.policy)
-        if (encoder := plan.interface.encoder) is not None:
-            log.info(
-                "event=encoder policy=%s parameters=%d encoder=%s", plan.name, len(self.weights.parameters), encoder
-            )
+        if plan.interface.encoder is not None:
+            log.info("event=encoder policy=%s encoder=%s", plan.name, plan.interface.encoder)
         self.update = build_update(self.policy, plan.config)
         compiled = isinstance(plan.config, PolicyConfig) and plan.config.compile
         self.update.arithmetic = Precision(run.precision, compiled)
