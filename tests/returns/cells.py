@@ -85,7 +85,8 @@ class Cell:
             return merged(own, {"steps": pair.steps})
         assert pair.published is not None
         algorithm = own["policy"]["algorithm"]["name"]
-        return merged(translate(pair.published["library"], algorithm, pair.published["keys"]), own)
+        theirs = translate(pair.published["library"], algorithm, pair.published["keys"])
+        return merged(merged(theirs, pair.published.get("besides", {})), own)
 
     @property
     def digest(self) -> str:
