@@ -383,6 +383,7 @@ def _helps(one: click.Command) -> Iterator[str]:
         yield from _helps(inner)
 
 
-def test_a_world_that_ends_the_examination_of_a_run_is_told() -> None:
+def test_a_world_that_ends_the_examination_of_a_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "python", lambda *_: [sys.executable, "-c", "import os; os.abort()"])
     with raises(EnvironmentFault, "check_crashed", reason="SIGABRT"):
-        doctor.said_by("tests.launch.aborts")
+        doctor.said_by("workers.tools.preflight")

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from protocol.config.run import Replayed
 from protocol.config.yaml_file import read_run
 from protocol.errors import one_sentence
+from workers import freeze_startup_objects
 from workers.environments.players import random_rows
 from workers.environments.registry import describe
 from workers.planning.policy_plan import PolicyPlan, plan_policies
@@ -139,4 +140,5 @@ def main(config: Path, as_json: bool) -> None:
 
 
 if __name__ == "__main__":
+    freeze_startup_objects()
     main()
