@@ -99,7 +99,7 @@ def _section(given: Any) -> Any:
     given = {"name": given} if isinstance(given, str) else given
     if not isinstance(given, Mapping) or ("entry" not in given and given.get("name") not in _NAMES):
         value = given.get("name", given) if isinstance(given, Mapping) else given
-        raise ConfigurationError("encoder_not_a_section", value=value, choices=_NAMES)
+        raise ConfigurationError("encoder_unknown", value=value, choices=_NAMES)
     if "entry" in given and "name" in given:
         raise ConfigurationError("encoder_name_and_entry", value=given["name"])
     return given

@@ -43,6 +43,7 @@ from workers.learning.training_log import TrainingLog
 from workers.metrics.step_time import StepClock
 from workers.planning.policy_plan import TrainingPlan
 from workers.policies.build import build, published_weights
+from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.tensors.flat_weights import FlatWeights, flatten_
 from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
@@ -104,9 +105,8 @@ class PolicyLearner:
         self.update.arithmetic = Precision(run.precision, compiled)
         self._finite = FiniteWeights(self.policy)
         bounds = ValueBounds.of(plan.config)
-        self._health = TrainingHealth(
-            plan.name, plan.interface, plan.layout, plan.config.learning_rate, counters, bounds
-        )
+        rate, encoder = plan.config.learning_rate, PolicyEncoder.of(self.policy)
+        self._health = TrainingHealth(plan.name, plan.interface, plan.layout, rate, counters, bounds, encoder)
         self._recorder: SegmentRecorder | None = None
         if plan.recorded:
             place = begin(run, plan, incarnation, folder)

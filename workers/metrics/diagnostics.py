@@ -82,10 +82,11 @@ _FOUND: dict[tuple[str, Literal["note", "fault"]], dict[str, tuple[str, str]]] =
             "(event=observation_outside)",
         ),
         "picture_as_vector": (
-            "an observation holds a picture, and the network takes each of its numbers for an input of its own: it "
-            "sees no shapes, and is slow",
-            "shrink it in a function of your own (environment.id: module:function), or see to numbers instead (Atari: "
-            "environment.settings: {obs_type: ram}); a part of an observation is left out by environment.observe",
+            "an observation holds an image, and the network takes each of its pixels for an input of its own: it sees "
+            "no shapes, and is slow",
+            "let an encoder read it, as policy: {network: {encoder: cnn}}, or {encoder: {PART: cnn}} for a part of an "
+            "observation; cnn reads bytes and bits, an encoder of your own anything. For vdn and qmix, which have "
+            "none, shrink it or leave it out by environment.observe",
         ),
         "buffer_smaller": (
             "replay keeps fewer rows than buffer_capacity asks for, as each actor keeps whole blocks",

@@ -13,7 +13,7 @@ from protocol.errors import ConfigurationError
 from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, Place, World
 from workers.policies.action_encoding import ActionEncoding
-from workers.policies.observation_encoding import ObservationEncoding, is_picture
+from workers.policies.observation_encoding import ObservationEncoding, holds_pixels
 
 
 @dataclass(frozen=True)
@@ -62,4 +62,4 @@ def _encoder(place: Place, common: Box | None, config: PolicyConfig) -> OneEncod
     seen = [leaf.space for leaf in place.observed.leaves if not leaf.evaluation_only]
     shown = seen if common is None else [*seen, common]
     frames = getattr(config.algorithm, "frames", 1)
-    return told or (CNNEncoder() if any(is_picture(space, frames) for space in shown) else None)
+    return told or (CNNEncoder() if any(holds_pixels(space, frames) for space in shown) else None)

@@ -155,11 +155,8 @@ def _part(leaf: Leaf, at: int) -> EncodedField:
 
 
 def _choices(space: LeafSpace) -> tuple[tuple[int, int], ...]:
-    if isinstance(space, Discrete):
-        return ((space.start, space.n),)
-    if isinstance(space, MultiDiscrete):
-        first = space.start if isinstance(space.start, tuple) else (space.start,) * len(space.nvec)
-        return tuple(zip(first, space.nvec, strict=True))
+    if isinstance(space, Discrete | MultiDiscrete):
+        return tuple(zip(np.ravel(space.span[0]).tolist(), space.sizes, strict=True))
     return ((1, len(space.charset)),) * space.max_length if isinstance(space, Text) else ()
 
 
@@ -176,7 +173,7 @@ def channels_first(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and shape[0] < min(shape[1:])
 
 
-def is_picture(space: LeafSpace, frames: int = 1) -> bool:
+def holds_pixels(space: LeafSpace, frames: int = 1) -> bool:
     """An image that nobody has to say is one: bytes from 0 to 255 of three dimensions, or stacked ones of two. It is
     Stable-Baselines3's rule (`is_image_space`), but for images without channels."""
     if not is_image(space) or not isinstance(space, Box):

@@ -29,6 +29,7 @@ from workers.environments.registry import describe
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.export.reference_forward import evaluate
+from workers.policies.observation_encoding import EncodedField
 from workers.rollout.acting_policy import ActingPolicy
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
@@ -42,15 +43,12 @@ def described(plan: PolicyPlan) -> dict[str, Any]:
     acting = ActingPolicy(plan.interface, plan.config)
     policy = acting.module
     operations, seconds = _cost(acting, plan)
-    encoders = [one for one in policy.modules() if isinstance(one, PolicyEncoder)]
     return {
         "policy": plan.name,
         "algorithm": plan.config.algorithm.name,
         "sees": [
             {"part": part.path, "shape": list(part.space.shape), "dtype": part.space.dtype, "read_by": reader}
-            for part, reader in zip(
-                plan.interface.observation_encoding.parts, _readers(plan, encoders[:1]), strict=True
-            )
+            for part, reader in _readers(plan, PolicyEncoder.of(policy))
         ],
         "layers": [
             {"layer": name, "kind": kind, "shapes": shapes, "parameters": count}
@@ -63,13 +61,13 @@ def described(plan: PolicyPlan) -> dict[str, Any]:
     }
 
 
-def _readers(plan: PolicyPlan, encoders: list[PolicyEncoder]) -> Iterator[str]:
-    """What reads each part."""
+def _readers(plan: PolicyPlan, encoder: PolicyEncoder | None) -> Iterator[tuple[EncodedField, str]]:
+    """Each part, and what reads it."""
     for part in plan.interface.observation_encoding.parts:
-        if not encoders:
-            yield "as numbers, each choice one-hot" if part.choices else "as numbers"
+        if encoder is None:
+            yield part, "as numbers, each choice one-hot" if part.choices else "as numbers"
         else:
-            yield encoders[0].reader(part.path)
+            yield part, encoder.reader(part.path)
 
 
 def _layers(policy: nn.Module) -> Iterator[tuple[str, str, list[list[int]], int]]:

@@ -34,6 +34,7 @@ from workers.learning.diagnostics.explained_variance import explained_variance
 from workers.learning.diagnostics.finite import not_finite
 from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.metrics.diagnostics import FINDINGS, LAYERS, LOOKED_AT, bound_counters, counter
+from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.interface import Interface
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,8 @@ class _Episodes:
 
 
 class TrainingHealth:
-    """Of one policy in a learner. A new policy's actions vary; `new` False: it was trained before and may be sure."""
+    """Of one policy in a learner. A new policy's actions vary; `new` False: it was trained before and may be sure.
+    `encoder`: what reads its observations; None: they are one vector."""
 
     def __init__(
         self,
@@ -100,6 +102,7 @@ class TrainingHealth:
         learning_rate: float,
         counters: Counters,
         bounds: ValueBounds,
+        encoder: PolicyEncoder | None = None,
     ) -> None:
         self._policy, self._interface, self._layout, self._counters = policy, interface, layout, counters
         self._least_rate = learning_rate * _NEGLIGIBLE
@@ -115,20 +118,20 @@ class TrainingHealth:
         self._digest = 0
         self._usable = True
         """Whether the last batch was what an update can take."""
-        self._look_at_spaces()
+        self._look_at_spaces(encoder)
 
     @property
     def due(self) -> bool:
         """Whether the next batch is one of the first, which are all looked at."""
         return self._looks < _FIRST or self._rows < _ROWS
 
-    def _look_at_spaces(self) -> None:
+    def _look_at_spaces(self, encoder: PolicyEncoder | None) -> None:
         """Finds what can be known before the first step."""
-        shown = [leaf for leaf in self._interface.place.observed.leaves if not leaf.evaluation_only]
-        pictures = [leaf for leaf in shown if _is_picture(leaf.space.shape)]
+        shown = [part for part in self._interface.observation_encoding.parts if _is_picture(part.space.shape)]
+        pictures = [part for part in shown if encoder is None or encoder.flattens(part.path)]
         if pictures:
-            size = sum(math.prod(leaf.space.shape) for leaf in pictures)
-            self.find("picture_as_vector", f"field={pictures[0].name} numbers={size}")
+            size = sum(math.prod(part.space.shape) for part in pictures)
+            self.find("picture_as_vector", f"field={pictures[0].column} numbers={size}")
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Compares what was announced with what lies in memory, before it is used."""

@@ -15,7 +15,7 @@ class Composite(nn.Module):
 
     def __init__(self, encoders: Mapping[tuple[str, ...], nn.Module], observation: ObservationSpec) -> None:
         super().__init__()
-        self.parts, self.encoders = [_of(observation, paths) for paths in encoders], nn.ModuleList(encoders.values())
+        self.parts, self.encoders = [observation.part(*paths) for paths in encoders], nn.ModuleList(encoders.values())
         self.features: int = sum(one.features for one in encoders.values())  # type: ignore[misc] # numbers
 
     def reading(self, path: str) -> nn.Module:
@@ -26,7 +26,3 @@ class Composite(nn.Module):
         """[N, features]."""
         pairs = zip(self.parts, self.encoders, strict=True)
         return torch.cat([encoder(part.given(observation)) for part, encoder in pairs], 1)
-
-
-def _of(observation: ObservationSpec, paths: tuple[str, ...]) -> ObservationSpec:
-    return ObservationSpec({path: observation[path] for path in paths}, alone=len(paths) == 1)

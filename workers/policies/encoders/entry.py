@@ -64,7 +64,9 @@ def _try(module: nn.Module, observation: ObservationSpec, key: str, entry: str) 
         raise ConfigurationError("encoder_gives_wrong_shape", key=key, value=entry, found=form, expected=expected)
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
-            raise ConfigurationError("encoder_mixes_rows", key=key, value=entry, part=f"{type(part).__name__} {name}")
+            raise ConfigurationError(
+                "encoder_rows_not_independent", key=key, value=entry, part=f"{type(part).__name__} {name}"
+            )
     wrong = [f"{name} {one.dtype}" for name, one in module.named_parameters() if one.dtype != torch.float32]
     if wrong:
         raise ConfigurationError("encoder_parameters_not_float32", key=key, value=entry, found=wrong)
@@ -72,18 +74,18 @@ def _try(module: nn.Module, observation: ObservationSpec, key: str, entry: str) 
     before = {path: leaf.clone() for path, leaf in seen.items()}
     found = told(0, 1, 2)
     if any(not torch.equal(seen[path], leaf) for path, leaf in before.items()):
-        raise ConfigurationError("encoder_changes_rows", key=key, value=entry)
+        raise ConfigurationError("encoder_modifies_observation", key=key, value=entry)
     if not bool(found.isfinite().all()):
         raise ConfigurationError("encoder_not_finite", key=key, value=entry, found=observation)
     if found.requires_grad:
         found.sum().backward()
     idle = [name for name, one in module.named_parameters() if one.requires_grad and one.grad is None]
     if idle:
-        raise ConfigurationError("encoder_parameters_idle", key=key, value=entry, found=idle)
+        raise ConfigurationError("encoder_parameters_without_gradient", key=key, value=entry, found=idle)
     module.zero_grad()
     with torch.no_grad():
         among, again, apart = told(0, 1, 2), told(0, 1, 2), told(2)
     if not torch.equal(among, again):
-        raise ConfigurationError("encoder_draws_numbers", key=key, value=entry)
+        raise ConfigurationError("encoder_not_deterministic", key=key, value=entry)
     if not torch.allclose(among[2:], apart, rtol=_NEAR, atol=_NEAR * float(among.abs().max())):
-        raise ConfigurationError("encoder_mixes_rows", key=key, value=entry, part="forward")
+        raise ConfigurationError("encoder_rows_not_independent", key=key, value=entry, part="forward")

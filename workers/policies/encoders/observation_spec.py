@@ -33,7 +33,7 @@ class LeafSpec:
     characters in their set, from 1, and 0 behind the last."""
     is_image: bool = False
     """Bytes or bits of two dimensions, or of three: with the channels last, or first where they are the fewest."""
-    is_picture: bool = False
+    holds_pixels: bool = False
     """An image of bytes from 0 to 255: read by convolutions unless something else is said."""
     channels_first: bool = False
     """Whether it is an image [channels, height, width]."""
@@ -131,9 +131,9 @@ class ObservationSpec(Mapping[str, LeafSpec]):
             raise TypeError(f"this observation has several leaves; ask for one of them by its path: {', '.join(self)}")
         return next(iter(self._leaves.values()))
 
-    def part(self, path: str) -> ObservationSpec:
-        """One leaf, alone."""
-        return ObservationSpec({path: self._leaves[path]}, alone=True)
+    def part(self, *paths: str) -> ObservationSpec:
+        """These leaves; a single one is alone."""
+        return ObservationSpec({path: self._leaves[path] for path in paths}, alone=len(paths) == 1)
 
     def given(self, leaves: Mapping[str, Tensor]) -> Tensor | dict[str, Tensor]:
         """What an encoder is given of these leaves: the one tensor, or each of its own by its path."""

@@ -79,6 +79,15 @@ class PolicyEncoder(RowEncoder):
         network = self._reading(path)
         return f"{type(network).__name__}, {network.features} features"
 
+    def flattens(self, path: str) -> bool:
+        """Whether each number of the leaf `path` is an input of its own."""
+        return isinstance(self._reading(path), MLP)
+
+    @staticmethod
+    def of(policy: nn.Module) -> PolicyEncoder | None:
+        """What reads what `policy` sees: of several networks that of the first, which acts."""
+        return next((one for one in policy.modules() if isinstance(one, PolicyEncoder)), None)
+
     def _reading(self, path: str) -> nn.Module:
         return self.network.reading(path) if isinstance(self.network, Composite) else self.network
 
@@ -106,8 +115,8 @@ def _built(
         fit = {path: leaf for path, leaf in observation.items() if _reads(config, leaf)}
         named = {path: config for path, leaf in fit.items() if leaf.choices or not tokens}
         if not named:
-            raise _other_things(config.name, _KEY, observation)
-    pictures = (path for path, leaf in observation.items() if leaf.is_picture)
+            raise _cannot_read(config.name, _KEY, observation)
+    pictures = (path for path, leaf in observation.items() if leaf.holds_pixels)
     named |= {path: CNNEncoder() for path in pictures if path not in named}
     if observation.alone:
         return _of_one(named.get(observation.leaf.path, MLPEncoder()), observation, activation)
@@ -116,8 +125,7 @@ def _built(
     }
     others = tuple(path for path in observation if path not in named)
     if others:
-        rest = ObservationSpec({path: observation[path] for path in others}, alone=len(others) == 1)
-        encoders[others] = MLP(rest, (), activation)
+        encoders[others] = MLP(observation.part(*others), (), activation)
     return Composite(encoders, observation)
 
 
@@ -136,7 +144,7 @@ def _of_one(config: OneEncoder, part: ObservationSpec, activation: Activation) -
     if isinstance(config, MLPEncoder):
         return MLP(part, config.hidden, activation)
     if not _reads(config, part.leaf):
-        raise _other_things(config.name, where, part)
+        raise _cannot_read(config.name, where, part)
     if isinstance(config, TokensEncoder):
         return Tokens(part, config.size, config.features, config.by)
     if isinstance(config, EntitiesEncoder):
@@ -146,5 +154,5 @@ def _of_one(config: OneEncoder, part: ObservationSpec, activation: Activation) -
     return Residual(part, config.channels, config.features)
 
 
-def _other_things(name: str, key: str, seen: ObservationSpec) -> ConfigurationError:
-    return ConfigurationError("encoder_reads_other_things", key=key, value=name, reads=_WHAT[name], found=seen)
+def _cannot_read(name: str, key: str, seen: ObservationSpec) -> ConfigurationError:
+    return ConfigurationError("encoder_cannot_read", key=key, value=name, reads=_WHAT[name], found=seen)

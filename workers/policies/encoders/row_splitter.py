@@ -17,8 +17,8 @@ from workers.policies.observation_encoding import (
     EncodedField,
     ObservationEncoding,
     channels_first,
+    holds_pixels,
     is_image,
-    is_picture,
 )
 
 
@@ -72,7 +72,7 @@ class RowSplitter:
             high if isinstance(high, int | float) else None,
             tuple(part.choices[place] for place in order.flatten().tolist()) if part.choices else (),
             is_image(space),
-            is_picture(space, self._frames),
+            holds_pixels(space, self._frames),
             is_image(space) and len(order.shape) == 3 and (len(space.shape) == 2 or channels_first(space.shape)),
         )
 

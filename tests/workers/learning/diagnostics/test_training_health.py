@@ -28,9 +28,12 @@ from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.metrics.diagnostics import FINDINGS, LAYERS, findings_of
 from workers.planning.policy_plan import plan_policies
+from workers.policies.build import build
+from workers.policies.encoders.policy_encoder import PolicyEncoder
 
 SEGMENTS = 12
 """Of each copy: 12 batches of 4 segments of 4 rows."""
+COLOURS, GREY = Box(shape=(210, 160, 3), dtype="uint8"), Box(shape=(84, 84), dtype="uint8")
 DISCIPLINES = pytest.mark.parametrize("algorithm", [STREAM, REPLAY], ids=["stream", "replay"])
 
 
@@ -258,24 +261,34 @@ def test_actions_that_varied_once_and_rewards_that_were_seen_once_are_well() -> 
 
 
 @pytest.mark.parametrize(
-    ("space", "picture"),
+    ("space", "encoder", "picture"),
     [
-        (Box(shape=(210, 160, 3), dtype="uint8", low=0, high=255), True),
-        (Box(shape=(84, 84), dtype="uint8", low=0, high=255), True),
-        (Box(shape=(3, 64, 64)), True),
-        (Dict(spaces={"at": Discrete(n=3), "eye": Box(shape=(32, 24))}), True),
-        (Box(shape=(500, 3), dtype="uint8", low=0, high=255), False),
-        (Box(shape=(7, 7, 3), dtype="uint8", low=0, high=255), False),
-        (Box(shape=(4096,)), False),
+        (COLOURS, None, False),  # a cnn by default
+        (COLOURS, "mlp", True),
+        (COLOURS, {"name": "mlp", "hidden": [4]}, True),
+        (COLOURS, "impala", False),
+        (GREY, None, True),
+        (GREY, "cnn", False),
+        (Box(shape=(3, 64, 64)), None, True),
+        (Dict(spaces={"at": Discrete(n=3), "eye": Box(shape=(32, 24))}), None, True),
+        (Dict(spaces={"at": Discrete(n=3), "eye": GREY}), {"at": "tokens"}, True),
+        (Dict(spaces={"at": Discrete(n=3), "eye": GREY}), "cnn", False),
+        (Dict(spaces={"at": Discrete(n=3), "eye": COLOURS}), {"eye": "mlp"}, True),
+        (Dict(spaces={"at": Discrete(n=3), "eye": COLOURS}), "tokens", False),
+        (Box(shape=(500, 3), dtype="uint8"), None, False),
+        (Box(shape=(7, 7, 3), dtype="uint8"), "mlp", False),
+        (Box(shape=(4096,)), None, False),
     ],
 )
-def test_a_picture_shown_to_a_network_of_vectors_is_told_before_the_first_step(space: Any, picture: bool) -> None:
+def test_an_image_that_no_encoder_reads_is_told_before_the_first_step(space: Any, encoder: Any, picture: bool) -> None:
     world = World(
         id="w", population=DictPopulation(agents=(Agent(name="one", observation=space, action=Discrete(n=2)),))
     )
-    plan = plan_policies(run_of(STREAM), world)["one"]
+    run = run_of(STREAM, model_config={"encoder": encoder})
+    plan = plan_policies(run, world)["one"]
     counters = Counters(None, *scripted.LearnerReport.names(["one"]))
-    TrainingHealth("one", plan.interface, plan.layout, 1e-3, counters, ValueBounds(0.99))
+    read_by = PolicyEncoder.of(build(plan.interface, plan.config, 0))
+    TrainingHealth("one", plan.interface, plan.layout, 1e-3, counters, ValueBounds(0.99), read_by)
     page = {("learner-one", 1): counters.snapshot()}
     told = [(one["layer"], one["finding"]) for one in findings_of(["one"], page)]
     assert told == ([("data", "picture_as_vector")] if picture else [])

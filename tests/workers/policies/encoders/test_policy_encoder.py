@@ -198,13 +198,13 @@ def test_a_single_number_is_normalized() -> None:
 @pytest.mark.parametrize(
     ("encoder", "kind", "key"),
     [
-        (3, "encoder_not_a_section", "policy.network.encoder"),
-        ([], "encoder_not_a_section", "policy.network.encoder"),
-        ({}, "encoder_not_a_section", "policy.network.encoder"),
-        ("nope", "encoder_not_a_section", "policy.network.encoder"),
-        ({"name": "foo"}, "encoder_not_a_section", "policy.network.encoder"),
-        ({"image": 3}, "encoder_not_a_section", "policy.network.encoder.image"),
-        ({"image": {}}, "encoder_not_a_section", "policy.network.encoder.image"),
+        (3, "encoder_unknown", "policy.network.encoder"),
+        ([], "encoder_unknown", "policy.network.encoder"),
+        ({}, "encoder_unknown", "policy.network.encoder"),
+        ("nope", "encoder_unknown", "policy.network.encoder"),
+        ({"name": "foo"}, "encoder_unknown", "policy.network.encoder"),
+        ({"image": 3}, "encoder_unknown", "policy.network.encoder.image"),
+        ({"image": {}}, "encoder_unknown", "policy.network.encoder.image"),
         ({"entry": 3}, "value_invalid", "policy.network.encoder.entry"),
         ({"name": "cnn", "entry": "a:b"}, "encoder_name_and_entry", "policy.network.encoder"),
     ],
@@ -217,11 +217,11 @@ def test_what_is_no_encoder_is_told_with_its_key(encoder: Any, kind: str, key: s
 @pytest.mark.parametrize(
     ("seen", "encoder", "kind"),
     [
-        (Box(shape=(4,)), "cnn", "encoder_reads_other_things"),
-        (NESTED, {"speed": "impala"}, "encoder_reads_other_things"),
-        (Box(shape=(4,)), "tokens", "encoder_reads_other_things"),
-        (Box(shape=(4,)), "entities", "encoder_reads_other_things"),
-        (Dict(spaces={"speed": Box(shape=(2,)), "far": Box(shape=(1,))}), "tokens", "encoder_reads_other_things"),
+        (Box(shape=(4,)), "cnn", "encoder_cannot_read"),
+        (NESTED, {"speed": "impala"}, "encoder_cannot_read"),
+        (Box(shape=(4,)), "tokens", "encoder_cannot_read"),
+        (Box(shape=(4,)), "entities", "encoder_cannot_read"),
+        (Dict(spaces={"speed": Box(shape=(2,)), "far": Box(shape=(1,))}), "tokens", "encoder_cannot_read"),
         (NESTED, {"picture": "cnn"}, "encoder_part_unknown"),
     ],
 )
