@@ -25,7 +25,7 @@ class Network(ConfigModel):
     encoder: Encoder | None = None
     """What reads an observation first: `mlp`, `cnn`, `impala`, `tokens`, `entities`, a section with one of these as
     `name`, `{entry: module:Class}` for a torch module of your own, or one for each part, as `{image: cnn}`; null: `cnn`
-    for images of bytes from 0 to 255, all else as numbers."""
+    for images of bytes from 0 to 255 or of bits, all else as numbers."""
     hidden: tuple[Annotated[int, Field(ge=1)], ...] = (64, 64)
     """Units of each hidden layer."""
     activation: Literal["tanh", "relu"] = "tanh"

@@ -37,6 +37,7 @@ DISTRIBUTION_OF: Mapping[str, str] = {
     "matplotlib": "matplotlib",
     "mettagrid": "mettagrid",
     "minari": "minari",
+    "minatar": "MinAtar",
     "minigrid": "minigrid",
     "miniworld": "miniworld",
     "mo_gymnasium": "mo-gymnasium",

@@ -16,6 +16,7 @@ REGISTERED_BY: Mapping[str, str] = {
     "BabyAI-": "minigrid",
     "FlappyBird-": "flappy_bird_gymnasium",
     "Foraging-": "lbforaging",
+    "MinAtar/": "minatar.gym:register_envs",
     "MiniGrid-": "minigrid",
     "MiniWorld-": "miniworld",
     "PyFlyt/": "PyFlyt.gym_envs",
@@ -27,7 +28,7 @@ REGISTERED_BY: Mapping[str, str] = {
     "roundabout-": "highway_env",
     "rware-": "rware",
 }
-"""How ids of Gymnasium begin -> the module whose import registers them."""
+"""How ids of Gymnasium begin -> the module whose import registers them, or `module:function` where a call does."""
 _ZOOS = ("pettingzoo", "mpe2")
 """Packages whose modules are worlds of PettingZoo."""
 _VERSION = re.compile(r"[-_]?v[0-9]+$")

@@ -174,8 +174,10 @@ def channels_first(shape: tuple[int, ...]) -> bool:
 
 
 def holds_pixels(space: LeafSpace, frames: int = 1) -> bool:
-    """An image that nobody has to say is one: bytes from 0 to 255 of three dimensions, or stacked ones of two. It is
-    Stable-Baselines3's rule (`is_image_space`), but for images without channels."""
+    """An image that nobody has to say is one: bytes from 0 to 255, or bits, of three dimensions, or stacked ones of
+    two. It is Stable-Baselines3's rule (`is_image_space`), but for images without channels, and for bits, a plane of
+    which shows where things of one kind are, as on boards and in MinAtar."""
     if not is_image(space) or not isinstance(space, Box):
         return False
-    return (space.low, space.high) == (0, 255) and len(space.shape) + (frames > 1) >= 3
+    full = space.dtype == "bool" or (space.low, space.high) == (0, 255)
+    return full and len(space.shape) + (frames > 1) >= 3

@@ -87,33 +87,45 @@ def test_the_module_that_is_really_missing_is_named_whoever_raises_it_anew() -> 
         ("gymnasium:BabyAI-GoToObj-v0", "minigrid"),
         ("gymnasium:highway-fast-v0", "highway-env"),
         ("gymnasium:FlappyBird-v0", "flappy-bird-gymnasium"),
+        ("gymnasium:MinAtar/Breakout-v1", "MinAtar"),
         ("gymnasium:rware-tiny-2ag-v2", "rware"),
     ],
 )
 def test_an_id_whose_module_is_missing_says_which(id: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("ale_py", "minigrid", "highway_env", "flappy_bird_gymnasium", "rware"):
+    for module in ("ale_py", "minigrid", "highway_env", "flappy_bird_gymnasium", "minatar", "rware"):
         monkeypatch.setitem(sys.modules, module, None)
     with raises(ConfigurationError, "package_missing", package=package, value=id, key="environment.id"):
         make(EnvironmentConfig(id=id, copies=1))
 
 
 @pytest.mark.parametrize(
-    ("module", "id"), [("minigrid", "MiniGrid-Mine-v0"), ("ale_py", "ALE/Mine-v0"), ("miniworld", "MiniWorld-Mine-v0")]
+    ("module", "id", "function"),
+    [
+        ("minigrid", "MiniGrid-Mine-v0", ""),
+        ("ale_py", "ALE/Mine-v0", ""),
+        ("miniworld", "MiniWorld-Mine-v0", ""),
+        ("minatar.gym", "MinAtar/Mine-v0", "register_envs"),
+    ],
 )
 def test_the_module_that_registers_an_id_is_imported(
-    module: str, id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: str, id: str, function: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = f"import gymnasium\ngymnasium.register({id!r}, 'gymnasium.envs.classic_control:CartPoleEnv')\n"
-    (tmp_path / f"{module}.py").write_text(text)
+    call = f"gymnasium.register({id!r}, 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    file = tmp_path.joinpath(*module.split(".")).with_suffix(".py")
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("import gymnasium\n" + (f"def {function}():\n    {call}" if function else call))
+    package = module.partition(".")[0]
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, module, raising=False)
+    for known in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, known)
     try:
         environment = make(EnvironmentConfig(id=f"gymnasium:{id}", copies=1))
         assert environment.world.id == f"gymnasium:{id}"
         environment.close()
     finally:
         gymnasium.registry.pop(id, None)
-        sys.modules.pop(module, None)
+        for known in [name for name in sys.modules if name.partition(".")[0] == package]:
+            sys.modules.pop(known)
 
 
 def test_installing_is_advised_out_of_the_table_alone() -> None:

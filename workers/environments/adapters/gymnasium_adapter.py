@@ -157,9 +157,11 @@ def gymnasium_errors(id: str, name: str, settings: Mapping[str, Any]) -> Iterato
     except ImportError:
         raise not_installed(id, "gymnasium") from None
     try:
-        registrar = registering_module(name)
-        if registrar and name not in gymnasium.registry:
-            importlib.import_module(registrar)
+        module, _, function = registering_module(name).partition(":")
+        if module and name not in gymnasium.registry:
+            registrar = importlib.import_module(module)
+            if function:
+                getattr(registrar, function)()
         yield gymnasium
     except ConfigurationError:
         raise

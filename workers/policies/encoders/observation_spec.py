@@ -34,7 +34,7 @@ class LeafSpec:
     is_image: bool = False
     """Bytes or bits of two dimensions, or of three: with the channels last, or first where they are the fewest."""
     holds_pixels: bool = False
-    """An image of bytes from 0 to 255: read by convolutions unless something else is said."""
+    """An image of bytes from 0 to 255, or of bits: read by convolutions unless something else is said."""
     channels_first: bool = False
     """Whether it is an image [channels, height, width]."""
 

@@ -118,7 +118,7 @@ def test_an_image_may_have_its_channels_first_or_last() -> None:
     ("seen", "encoder", "kinds"),
     [
         (IMAGE, None, [CNN]),
-        (Box(shape=(4, 10, 10), dtype="bool"), "cnn", [CNN]),
+        (Box(shape=(4, 10, 10), dtype="bool"), None, [CNN]),
         (Dict(spaces={"image": IMAGE, "speed": Box(shape=(2,))}), None, [CNN, MLP]),
         (Dict(spaces={"image": IMAGE, "map": IMAGE}), {"map": "impala"}, [Residual, CNN]),
         (Dict(spaces={"image": IMAGE, "speed": Box(shape=(2,))}), {"image": "mlp"}, [MLP, MLP]),
@@ -138,7 +138,7 @@ def test_the_encoder_goes_by_what_is_seen(seen: Any, encoder: Any, kinds: list[t
         Box(shape=(20, 3), dtype="uint8"),
         Box(shape=(8, 8, 3)),
         Box(shape=(8, 8, 3), dtype="uint8", high=1),
-        Box(shape=(8, 8, 3), dtype="bool"),
+        Box(shape=(8, 8), dtype="bool"),
     ],
 )
 def test_what_is_no_picture_is_read_as_numbers(seen: Box) -> None:
