@@ -31,6 +31,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constraints.txt $(PIP_FLAGS)
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
+GAMES := $(VENV)/.installed-games
 COMPILED := build/.compiled
 
 # Otherwise each process of the tests would compile again all that it imports of ours.
@@ -51,7 +52,7 @@ test: $(TESTABLE) $(COMPILED)
 portable: $(TESTABLE) $(COMPILED)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.portable --table tests/PORTABLE.md $(ARGS)
 
-returns: $(TESTABLE)
+returns: $(GAMES)
 	$(BIN)/python -m tests.returns $(ARGS)
 
 check: $(TESTABLE) $(COMPILED)
@@ -133,6 +134,11 @@ $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/python
 
 $(TESTABLE): $(INSTALLED)
 	$(PIP) -e '.[test]'
+	@touch $@
+
+# Its games need nothing but numpy; all that it asks for besides draws them.
+$(GAMES): $(TESTABLE)
+	$(PIP) --no-deps MinAtar==1.0.15
 	@touch $@
 
 # left out: digests and pull policy, which images built on the spot cannot have, and CPU limits, which stall loops

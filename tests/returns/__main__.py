@@ -48,9 +48,9 @@ def random_line(task: Task) -> dict[str, Any]:
     return {"return": task.agents * statistics.mean(one["random"] for one in found)}
 
 
-def rookery(*arguments: str) -> Any:
+def said_by(module: str, *arguments: str) -> Any:
     """What the command says as JSON; CalledProcessError or TimeoutExpired where it fails."""
-    command = [sys.executable, "-m", "launch", *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=LIMIT, check=True)
     return json.loads(ended.stdout)
 
@@ -68,19 +68,28 @@ def cell_line(cell: Cell, folder: Path) -> dict[str, Any]:
     config = folder.parent / f"{folder.name}.yaml"
     config.write_text(yaml.safe_dump(cell.config, sort_keys=False))
     began, before = time.monotonic(), processor_seconds()
-    summary = rookery("train", str(config), "--run-dir", str(folder), "--no-progress", "--json")
+
+    def spent() -> dict[str, float]:
+        return {
+            "seconds": round(time.monotonic() - began, 1),
+            "processor": round(processor_seconds() - before, 1),
+        }
+
+    if cell.form == "single-file":
+        return {**said_by(*cell.command), **spent(), "findings": []}
+    summary = said_by("launch", "train", str(config), "--run-dir", str(folder), "--no-progress", "--json")
     task = cell.pair.task
     line = {
         "steps": summary["agent_steps"],
-        "seconds": round(time.monotonic() - began, 1),
-        "processor": round(processor_seconds() - before, 1),
+        **spent(),
         "lag": round(summary["lag"]["mean"], 1),
         "findings": sorted({one["finding"] for one in summary["health"]["findings"]}),
         "last": task.agents * statistics.mean(one["last"] for one in summary["returns"].values()),
     }
     if cell.pair.by == "exploitability":
         return line | {"exploitability": exploited_in_poker(folder, summary, task.config["environment"]["id"])}
-    evaluated = rookery("evaluate", str(folder), "--episodes", str(EPISODES), "--seed", str(EPISODE_SEED), "--json")
+    arguments = ("--episodes", str(EPISODES), "--seed", str(EPISODE_SEED), "--json")
+    evaluated = said_by("launch", "evaluate", str(folder), *arguments)
     return line | {"greedy": task.agents * statistics.mean(one["mean"] for one in evaluated)}
 
 

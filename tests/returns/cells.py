@@ -1,7 +1,8 @@
 """The cells of `make returns`, as `cells.yaml` lists them. Pure.
 
 A cell is one run: an algorithm on a task with a seed, in the `bare` form with nothing but the algorithm's name, or in
-the `published` form with hyperparameters that are translated from another library's.
+the `published` form with hyperparameters that are translated from another library's. In the form `single-file` it is
+one of a reference in a single file, with the steps of the bare form.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from protocol.config.run import Run, parse_run
 from protocol.config.yaml_file import read_mapping
@@ -20,7 +22,7 @@ __all__ = ["SEEDS", "Cell", "Pair", "Task", "pairs", "tasks"]
 
 SEEDS = (0, 1, 2)
 _TABLE = Path(__file__).parent / "cells.yaml"
-Form = Literal["bare", "published"]
+Form = Literal["bare", "published", "single-file"]
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,13 @@ class Pair:
     source: str
     config: dict[str, Any]
     published: dict[str, Any] | None
+    single_file: str | None
+    """The module of the reference."""
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        return ("bare", "published") if self.published else ("bare",)
+        there = {"bare": True, "published": self.published, "single-file": self.single_file}
+        return tuple(form for form in get_args(Form) if there[form])
 
     def cells(self) -> list[Cell]:
         """Of all forms and seeds."""
@@ -81,7 +86,7 @@ class Cell:
         """What `rookery train` is given."""
         pair = self.pair
         own = merged(merged(pair.task.config, pair.config), {"seed": self.seed})
-        if self.form == "bare":
+        if self.form != "published":
             return merged(own, {"steps": pair.steps})
         assert pair.published is not None
         algorithm = own["policy"]["algorithm"]["name"]
@@ -90,8 +95,22 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """Of the configuration with its defaults: what was measured with others is measured again."""
+        """Of the configuration with its defaults: what was measured with others is measured again. A reference knows no
+        more of it than `command` says."""
+        if self.form == "single-file":
+            assert self.pair.single_file is not None
+            spec = find_spec(self.pair.single_file)
+            assert spec is not None
+            assert spec.origin is not None
+            return _digest({"code": Path(spec.origin).read_text(), "arguments": self.command})
         return _digest(self.run().model_dump(mode="json", exclude_none=True))
+
+    @property
+    def command(self) -> list[str]:
+        """The command of the reference, behind `python -m`."""
+        assert self.pair.single_file is not None
+        id = self.config["environment"]["id"].removeprefix("gymnasium:")
+        return [self.pair.single_file, id, "--steps", str(self.pair.steps), "--seed", str(self.seed)]
 
     def run(self) -> Run:
         """The configuration, checked."""
@@ -120,6 +139,7 @@ def pairs() -> list[Pair]:
             source=one["source"],
             config=one.get("config", {"policy": {"algorithm": {"name": one["algorithm"]}}}),
             published=one.get("published"),
+            single_file=one.get("single_file"),
         )
         for one in read_mapping(_TABLE)["pairs"]
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.returns import table as tables
 from tests.returns.cells import SEEDS, Pair, pairs, tasks
 from tests.returns.translation import LIBRARIES, translate
-from tests.tools import ROOT
+from tests.tools import ROOT, skip_or_fail
 from workers.environments.registry import describe
 from workers.planning.foreseen import foreseen
 from workers.planning.league_plan import plan_league
@@ -29,6 +30,8 @@ def test_there_are_at_least_twenty_pairs_each_with_three_seeds() -> None:
 
 @pytest.mark.parametrize("pair", pairs(), ids=lambda pair: f"{pair.task.name}-{pair.algorithm}")
 def test_a_pair_has_a_source_and_its_runs_fit_their_world_and_foresee_nothing_wrong(pair: Pair) -> None:
+    if "MinAtar/" in pair.task.config["environment"]["id"] and find_spec("minatar") is None:
+        skip_or_fail("MinAtar is not installed")
     assert SOURCE.fullmatch(pair.source)
     assert pair.published is None or SOURCE.fullmatch(pair.published["found"])
     for form in pair.forms:
@@ -81,6 +84,26 @@ def test_keys_of_epymarl_become_ours() -> None:
     assert ours["network"]["hidden"] == [64, 64]
 
 
+def test_keys_of_gymnax_and_minatar_become_ours() -> None:
+    keys = {"epoch_ppo": 4, "n_minibatch": 8, "lr_begin": 5e-4, "lr_end": 5e-4, "clip_eps": 0.2}
+    ours = translate("gymnax-blines", "ppo", {**keys, "num_hidden_units": 256, "num_hidden_layers": 2})["policy"]
+    assert (ours["publish_interval"], ours["network"]["hidden"]) == (32, [256, 256])
+    assert (ours["algorithm"]["anneal_learning_rate"], ours["algorithm"]["value_clip"]) == (False, 0.2)
+    ours = translate("minatar", "dqn", {"BATCH_SIZE": 32, "TRAINING_FREQ": 1, "TARGET_NETWORK_UPDATE_FREQ": 1000})
+    assert (ours["policy"]["algorithm"]["replay_ratio"], ours["policy"]["algorithm"]["target_update_freq"]) == (
+        32,
+        1000,
+    )
+
+
+def test_a_reference_is_another_run_with_as_many_steps() -> None:
+    pair = next(pair for pair in pairs() if pair.single_file)
+    bare, reference = (next(cell for cell in pair.cells() if cell.form == form) for form in ("bare", "single-file"))
+    assert reference.command[:1] == [pair.single_file]
+    assert str(bare.config["steps"]) in reference.command
+    assert reference.digest != bare.digest
+
+
 def test_a_key_that_no_rule_knows_is_refused() -> None:
     with pytest.raises(KeyError, match="tau_decay"):
         translate("cleanrl", "dqn", {"tau_decay": 0.5})
@@ -89,6 +112,7 @@ def test_a_key_that_no_rule_knows_is_refused() -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_every_key_stands_in_the_table_for_readers(library: str) -> None:
     headings = {"cleanrl": "CleanRL", "stable-baselines3": "Stable-Baselines3", "rllib": "RLlib", "epymarl": "EPyMARL"}
+    headings |= {"gymnax-blines": "gymnax-blines", "minatar": "MinAtar's DQN"}
     text = (ROOT / "launch" / "README.md").read_text(encoding="utf-8")
     section = text.partition(f"### From {headings[library]}\n")[2].partition("\n##")[0]
     written = {word for code in re.findall(r"`([^`]+)`", section) for word in re.findall(r"\w+", code)}

@@ -132,6 +132,38 @@ LIBRARIES: dict[str, dict[str, Rule]] = {
         },
         "target_update_interval_or_tau": same(ALGORITHM + "target_update_freq"),
     },
+    "gymnax-blines": {
+        "num_train_steps": same("steps"),
+        "num_train_envs": same("environment.copies"),
+        "n_steps": same("policy.segment_length"),
+        "n_minibatch": same(ALGORITHM + "minibatches"),
+        "epoch_ppo": lambda epochs, keys: {
+            ALGORITHM + "epochs": epochs,
+            "policy.publish_interval": epochs * keys["n_minibatch"],  # once a batch
+        },
+        "lr_begin": same("policy.learning_rate"),
+        "lr_end": lambda rate, keys: {ALGORITHM + "anneal_learning_rate": rate < keys["lr_begin"]},
+        "lr_warmup": nothing,
+        "clip_eps": same(ALGORITHM + "clip", ALGORITHM + "value_clip"),
+        "critic_coeff": same(ALGORITHM + "value_coefficient"),
+        "num_hidden_units": lambda units, keys: {"policy.network.hidden": [units] * keys["num_hidden_layers"]},
+        "num_hidden_layers": nothing,
+        "flatten_3d": lambda flat, _: {"policy.network.encoder": "mlp"} if flat else {},
+    },
+    "minatar": {
+        "BATCH_SIZE": same(ALGORITHM + "batch_size"),
+        "REPLAY_BUFFER_SIZE": same(ALGORITHM + "buffer_capacity"),
+        "TARGET_NETWORK_UPDATE_FREQ": same(ALGORITHM + "target_update_freq"),
+        "TRAINING_FREQ": lambda steps, keys: {ALGORITHM + "replay_ratio": keys["BATCH_SIZE"] / steps},
+        "NUM_FRAMES": same("steps"),
+        "FIRST_N_FRAMES": same(ALGORITHM + "exploration_steps"),
+        "REPLAY_START_SIZE": same(ALGORITHM + "learning_starts"),
+        "EPSILON": same(ALGORITHM + "epsilon"),
+        "END_EPSILON": same(ALGORITHM + "epsilon_min"),
+        "STEP_SIZE": same("policy.learning_rate"),
+        "GAMMA": same(ALGORITHM + "gamma"),
+        **dict.fromkeys(("GRAD_MOMENTUM", "SQUARED_GRAD_MOMENTUM", "MIN_SQUARED_GRAD"), nothing),  # RMSprop's
+    },
 }
 """Keys whose value is another one here, by library; others are called as `known_as` says."""
 
@@ -220,6 +252,22 @@ FIXED: dict[tuple[str, str], dict[str, Any]] = {
         "policy.sync_interval": 1,
         ALGORITHM + "normalize_return": False,
         ALGORITHM + "anneal_learning_rate": False,
+    },
+    ("gymnax-blines", "ppo"): {
+        **_IN_TURN,
+        "policy.network.activation": "relu",
+        ALGORITHM + "normalize_return": False,
+    },
+    ("minatar", "dqn"): {
+        "environment.copies": 1,
+        "policy.network.encoder": {"entry": "tests.returns.minatar_network:MinAtarNetwork"},
+        "policy.network.hidden": [],
+        "policy.network.activation": "relu",
+        "policy.publish_interval": 1,
+        "policy.sync_interval": 1,
+        "policy.max_grad_norm": UNCLIPPED,
+        **{ALGORITHM + key: value for key, value in _PLAIN.items()},
+        ALGORITHM + "kappa": 1.0,
     },
     ("epymarl", "dqn"): _EPYMARL,
     ("epymarl", "vdn"): _EPYMARL,
