@@ -1,8 +1,8 @@
 """Behaviour cloning: the policy network of PPO makes the actions of a dataset likely (Pomerleau 1991, there by squared
 errors; here by maximum likelihood, which serves choices as well).
 
-In flow: `TransitionBatch`, of which only observations, actions and masks are looked at. Out flows: the loss, and the
-policy's observation statistics, changed in place.
+In flow: `TransitionBatch`, of which only observations, actions and masks are looked at. Out flow: the policy's
+parameters and observation statistics, changed in place, and metrics.
 
 Legend: `B` rows, `K` heads, `D` amounts, `C` values of all heads.
 """
@@ -16,8 +16,7 @@ from torch import Tensor
 
 from protocol.config.run import BC
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.common.loss import Loss
-from workers.algorithms.off_policy import ReplayAlgorithm
+from workers.algorithms.off_policy import Drawn, Loss, OffPolicyUpdate
 from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 
@@ -59,18 +58,20 @@ def _agreement(policy: ActorCritic, outputs: Tensor, batch: TransitionBatch) -> 
     return (likeliest == batch.action.view(likeliest.shape)).float().mean()
 
 
-class BCUpdate(ReplayAlgorithm[ActorCritic, BC]):
+class BCUpdate(OffPolicyUpdate[ActorCritic, BC]):
     """Trains the network of PPO, without its value."""
 
-    kinds = (BC,)
+    kinds, errors_are = (BC,), "negative_log_likelihood"
     _seen = torch.empty(0)
 
-    def loss(self, policy: ActorCritic, batch: TransitionBatch) -> Loss:
-        self._seen = batch.observation
-        found = objective(policy, batch, self.algorithm.entropy_coefficient)
-        surprise = found.surprise.mean()
-        metrics = {"entropy": found.entropy, "agreement": found.agreement, "negative_log_likelihood": surprise}
-        return Loss(found.loss, metrics, found.surprise)
+    def draw(self, rows: int) -> Drawn:
+        """Nothing."""
+        return ()
+
+    def ask(self, policy: ActorCritic, transitions: TransitionBatch, drawn: Drawn) -> Loss:
+        self._seen = transitions.observation
+        found = objective(policy, transitions, self.algorithm.entropy_coefficient)
+        return Loss(found.loss, found.surprise, {"entropy": found.entropy, "agreement": found.agreement})
 
     def after_step(self, progress: float) -> dict[str, Tensor]:
         if self.algorithm.normalize_observation:

@@ -1,48 +1,86 @@
-"""What algorithms on replayed transitions have in common: optimiser, schedules and what follows a step, around a loss.
+"""What updates on replayed transitions have in common.
 
-In flow: `TransitionBatch`. Out flows: parameters, a target network and an exploration rate, changed in place, and
-metrics.
-
-Legend: `B` transitions, `A` actions.
+In flows: transitions, and the loss that an algorithm makes of them. Out flows: parameters, a target network and an
+exploration rate, changed in place, and metrics.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from protocol.config.base import ConfigModel
-from protocol.config.off_policy import SAC, Replayed, ValueBased
+from protocol.config.off_policy import ValueBased
 from protocol.config.run import PolicyConfig, Sampled
-from workers.algorithms.common.action_values import ActionValues, value_actions
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
 from workers.algorithms.common.batches import TransitionBatch, non_tensor_field
-from workers.algorithms.common.loss import Loss, checked_loss, parse_settings
 from workers.planning.schedules import exploration_rate
 from workers.policies.networks.q_policy import QPolicy
-from workers.policies.networks.soft_actor_critic import SoftActorCritic
 from workers.runtime.torch_setup import FLOAT32, Precision
 
+__all__ = [
+    "PLAIN",
+    "Drawn",
+    "Loss",
+    "NoiseTriple",
+    "OffPolicyUpdate",
+    "ScheduleStep",
+    "Schedules",
+    "noises",
+    "weighted",
+]
+
+NoiseTriple = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""Of an estimate, its target and the choice of the target's action, [B, numbers] each."""
 PolicyT = TypeVar("PolicyT", bound=nn.Module)
 AlgorithmT = TypeVar("AlgorithmT", bound=Sampled)
+Drawn = tuple[Tensor | None, ...]
+"""What one update drew by its generator, in an order that its algorithm knows."""
+PLAIN: NoiseTriple = (None, None, None)
+"""Where heads are not noisy."""
 
 
-class ReplayAlgorithm(ABC, Generic[PolicyT, AlgorithmT]):
+def noises(policy: QPolicy, rows: int, generator: torch.Generator) -> NoiseTriple:
+    """Normal numbers for the noisy heads of one update of `rows` rows: independent ones for the estimate, the target
+    and the choice of its action (Fortunato et al. 2018, section 3.1)."""
+    if not policy.numbers:
+        return PLAIN
+    drawn = torch.randn(3, rows, policy.numbers, generator=generator).to(policy.epsilon.device)
+    return drawn[0], drawn[1], drawn[2]
+
+
+def weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
+    """The means [...] of `losses` [..., B], each times its `weight` [..., B], if there are weights (Schaul et al. 2016,
+    section 3.4)."""
+    return (losses if weight is None else losses * weight).mean(-1)
+
+
+class Loss(NamedTuple):
+    """What one batch asks for; loss and numbers of K policies are [K], errors [K, B]."""
+
+    loss: Tensor
+    errors: Tensor
+    """[B]: how far each estimate was from its target"""
+    numbers: dict[str, Tensor]
+    """Further metrics, each a scalar"""
+
+
+class OffPolicyUpdate(ABC, Generic[PolicyT, AlgorithmT]):
     """Updates `policy`, which must be on its final device, from batches of transitions; what a batch asks for is the
-    algorithm's `loss`. What follows each train step goes by the policy: a target network and an exploration rate, or
-    target critics."""
+    algorithm's. What follows each train step is for policies with a target network and an exploration rate; the
+    algorithms of others override it."""
 
-    Config: ClassVar[type[BaseModel]] = ConfigModel
-    """Keys of the class's own in `policy.algorithm`."""
-    kinds: ClassVar[tuple[type[BaseModel], ...]] = (Replayed,)
+    kinds: ClassVar[tuple[type[BaseModel], ...]]
     """Of algorithms that this updates by."""
+    parts: ClassVar[tuple[str, ...]] = ()
+    """Of the policy, whose gradients are clipped each by themselves; none: all together."""
+    errors_are: ClassVar[str] = "td_error"
+    """What metrics call the mean of the errors."""
     arithmetic: Precision = FLOAT32
-    schedules: Schedules | TargetCritics
+    schedules: Schedules
 
     def __init__(self, policy: PolicyT, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, self.kinds):
@@ -50,43 +88,26 @@ class ReplayAlgorithm(ABC, Generic[PolicyT, AlgorithmT]):
             found = f"needs the configuration of {names}, not of {config.algorithm.name}"
             raise ValueError(f"{type(self).__name__} {found}")
         self.policy, self.config, self.algorithm = policy, config, cast(AlgorithmT, config.algorithm)
-        self.settings: BaseModel = parse_settings(type(self), config.algorithm)
-        """The keys of `Config`."""
-        self.progress, self._noise = 0.0, (0, 0)
-        """How much of the run is over, in [0, 1]; how many normal numbers each row of a batch is given."""
-        parts: tuple[str, ...] = ()
+        self.optimizer = FlatAdam(policy, parts=self.parts)
         if isinstance(policy, QPolicy) and isinstance(config.algorithm, ValueBased):
-            self.schedules, self._noise = Schedules(policy, config.algorithm), (3, policy.numbers)
-        elif isinstance(policy, SoftActorCritic) and isinstance(config.algorithm, SAC):
-            self.schedules, self._noise = TargetCritics(policy, config.algorithm.tau), (2, policy.amounts)
-            parts = ("actor.", "critics.", "log_temperature")
-        self.optimizer = FlatAdam(policy, parts=parts)
-        self.priorities: Tensor | None = None
+            self.schedules = Schedules(policy, config.algorithm)
+        self.errors = torch.empty(0)
         """[B] of the last batch: how far each estimate was from its target."""
         self.generator = torch.Generator().manual_seed(seed)
-        """What an update draws by."""
 
     @property
     def train_steps(self) -> int:
         """Optimiser steps so far."""
         return self.optimizer.steps
 
-    def draw(self, batch: TransitionBatch) -> TransitionBatch:
-        """`batch` with what its loss needs of chance: by default the `noise` of the networks. Independent numbers for
-        the estimate, the target and the choice of its action (Fortunato et al. 2018, section 3.1)."""
-        times, numbers = self._noise
-        if not numbers:
-            return batch
-        drawn = torch.randn(times, batch.rows, numbers, generator=self.generator)
-        return replace(batch, noise=drawn.to(self.optimizer.parameters.device))
+    def draw(self, rows: int) -> Drawn:
+        """What one update of so many rows needs of chance: by default the noise of noisy heads."""
+        assert isinstance(self.policy, QPolicy)
+        return noises(self.policy, rows, self.generator)
 
     @abstractmethod
-    def loss(self, policy: Any, batch: TransitionBatch) -> Loss:
-        """What `batch` asks of `policy`: this one's, or several of its kind as one."""
-
-    def evaluate(self, policy: Any, batch: TransitionBatch) -> ActionValues:
-        """What the networks of `dqn` say of `batch`, and what they should say."""
-        return value_actions(policy, batch, double=cast(Any, self.algorithm).double)
+    def ask(self, policy: Any, transitions: TransitionBatch, drawn: Drawn) -> Loss:
+        """What `transitions` ask of `policy`, this update's or several of its kind."""
 
     def after_step(self, progress: float) -> dict[str, Tensor]:
         """Target networks and schedules after a train step, at `progress` of the run; what there is to say of them."""
@@ -105,31 +126,26 @@ class ReplayAlgorithm(ABC, Generic[PolicyT, AlgorithmT]):
         rows = len(transitions.action)
         if not rows:
             return {"loss": 0.0, "rows": 0.0}
-        self.progress = progress
         with self.arithmetic.autocast(transitions.reward.device):
-            found = self._loss(self.draw(transitions))
-        norm = self.optimizer.backward(found.total, self.config.max_grad_norm)
+            asked = self.ask(self.policy, transitions, self.draw(rows))
+        norm = self.optimizer.backward(asked.loss, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
         rate = learning_rate_of(self.config, self.algorithm, progress)
         self.optimizer.step(rate)
         followed = self.after_step(progress)
-        self.priorities = None if found.priorities is None else found.priorities.detach()
+        self.errors = asked.errors
         with torch.no_grad():
             numbers = {
-                "loss": found.total,
-                **found.metrics,
+                "loss": asked.loss,
+                **asked.numbers,
                 "grad_norm": norm,
                 "weight_delta": torch.linalg.vector_norm(self.optimizer.parameters - before),
+                self.errors_are: self.errors.mean(),
                 "reward_mean": transitions.reward.mean(),
                 **followed,
             }
             metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
         return {**metrics, "learning_rate": rate, "rows": float(rows)}
-
-    def _loss(self, batch: TransitionBatch) -> Loss:
-        if getattr(self.algorithm, "entry", None) is None:
-            return self.loss(self.policy, batch)
-        return checked_loss(self, batch, batch.reward.shape, batch.reward.shape)
 
     def state(self) -> dict[str, Tensor]:
         """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
@@ -153,19 +169,6 @@ class Follower:
     def __call__(self, share: float) -> None:
         """By that share of the way."""
         torch._foreach_lerp_(self._target, self._online, share)
-
-
-class TargetCritics:
-    """What follows a train step of `sac`: target critics that go by the share `tau`."""
-
-    def __init__(self, policy: SoftActorCritic, tau: float) -> None:
-        self._policy, self._tau = policy, tau
-        self._follow = Follower(policy.critics, policy.targets)
-
-    def after_step(self, train_steps: int, progress: float) -> dict[str, Tensor]:
-        """Moves them; the temperature."""
-        self._follow(self._tau)
-        return {"temperature": self._policy.log_temperature.detach().exp()}
 
 
 class ScheduleStep(NamedTuple):

@@ -1,7 +1,8 @@
 """Soft actor-critic on replayed transitions, with a learned temperature (Haarnoja et al. 2018, "Soft Actor-Critic
 Algorithms and Applications").
 
-In flow: `TransitionBatch` with amounts. Out flow: the loss of actor, critics and temperature.
+In flow: `TransitionBatch` with amounts. Out flow: the policy's actor, critics, target critics and temperature, changed
+in place, and metrics.
 
 Critics learn from the amounts of the rows, which are those that the world got; the actor from amounts that it would
 draw now. Actor, critics and temperature take their step together, from one backward pass: each loss is made so that it
@@ -17,11 +18,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config.run import SAC
+from protocol.config.run import SAC, PolicyConfig
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.common.loss import Loss
-from workers.algorithms.off_policy import ReplayAlgorithm
+from workers.algorithms.off_policy import Drawn, Follower, Loss, OffPolicyUpdate, weighted
 from workers.policies.networks.soft_actor_critic import SoftActorCritic, sample_tanh_normal
+
+__all__ = ["Losses", "SACUpdate", "actor_loss", "critic_losses", "objective", "soft_target", "temperature_loss"]
 
 
 def soft_target(
@@ -84,7 +86,7 @@ def objective(
     if target_entropy is not None:
         adapt = temperature_loss(policy.log_temperature, chance, target_entropy)
     return Losses(
-        batch.mean(critic_losses(values, target)),
+        weighted(critic_losses(values, target), batch.weight).mean(),
         actor_loss(policy.critics(here, drawn, frozen=True), chance, temperature),
         adapt,
         (values.detach() - target).abs().mean(0),
@@ -94,25 +96,38 @@ def objective(
     )
 
 
-class SACUpdate(ReplayAlgorithm[SoftActorCritic, SAC]):
+class SACUpdate(OffPolicyUpdate[SoftActorCritic, SAC]):
     """Trains actor, critics and temperature together."""
 
-    kinds = (SAC,)
+    kinds, parts = (SAC,), ("actor.", "critics.", "log_temperature")
 
-    def loss(self, policy: SoftActorCritic, batch: TransitionBatch) -> Loss:
-        assert batch.noise is not None
-        here, there = batch.noise
-        target_entropy = None
+    def __init__(self, policy: SoftActorCritic, config: PolicyConfig, seed: int = 0) -> None:
+        super().__init__(policy, config, seed)
+        self._follow = Follower(policy.critics, policy.targets)
+        self._target_entropy = None
         if self.algorithm.learn_temperature:
             wanted = self.algorithm.target_entropy
-            target_entropy = -float(policy.amounts) if wanted is None else wanted
-        found = objective(policy, batch, here, there, target_entropy)
-        metrics = {
+            self._target_entropy = -float(policy.amounts) if wanted is None else wanted
+
+    def draw(self, rows: int) -> Drawn:
+        """Normal numbers [B, D] for the amounts drawn here and there."""
+        numbers = torch.randn(2, rows, self.policy.amounts, generator=self.generator)
+        return (*numbers.to(self.optimizer.parameters.device),)
+
+    def ask(self, policy: SoftActorCritic, transitions: TransitionBatch, drawn: Drawn) -> Loss:
+        here, there = drawn
+        assert here is not None
+        assert there is not None
+        found = objective(policy, transitions, here, there, self._target_entropy)
+        numbers = {
             "critic_loss": found.critics.detach(),
             "actor_loss": found.actor.detach(),
             "entropy": found.entropy,
             "value_mean": found.values.mean(),
             "target_mean": found.target.mean(),
-            "td_error": found.errors.mean(),
         }
-        return Loss(found.critics + found.actor + found.temperature, metrics, found.errors)
+        return Loss(found.critics + found.actor + found.temperature, found.errors, numbers)
+
+    def after_step(self, progress: float) -> dict[str, Tensor]:
+        self._follow(self.algorithm.tau)
+        return {"temperature": self.policy.log_temperature.detach().exp()}

@@ -98,9 +98,6 @@ class CheckpointWriter:
             return None
         self._rows_at = found.manifest.rows
         path = self._folder / str(found.manifest.step)
-        theirs = found.manifest.config.get("algorithm", {}).get("entry")
-        if theirs != (ours := getattr(self._plan.config.algorithm, "entry", None)):
-            raise ConfigurationError("checkpoint_of_other_algorithm", file=path, value=theirs, expected=ours)
         try:
             policy.load_state_dict(found.weights)
             update.load_state(found.optimizer)

@@ -42,7 +42,6 @@ from protocol.spaces import World
 from protocol.transport.curve import ROLES, Keys
 from protocol.transport.sockets import BLOCK, LAST_BASE
 from workers import freeze_startup_objects
-from workers.algorithms.build import try_algorithm
 from workers.environments.registry import describe
 from workers.learning.device import choose_device
 from workers.metrics.diagnostics import findings_of
@@ -236,12 +235,6 @@ def disk(situation: RunContext) -> tuple[State, str]:
     return "ok", says
 
 
-def losses(situation: RunContext) -> tuple[State, str]:
-    """Algorithms of the user's own can be imported and built, and make an update."""
-    tried = {name: try_algorithm(plan.interface, plan.config) for name, plan in situation.plans.items()}
-    return "ok", "; ".join(f"{name}: {told}" for name, told in tried.items() if told) or "all are Rookery's own"
-
-
 def cores(situation: RunContext) -> tuple[State, str]:
     """As many cores as workers that compute, or a word that they take turns."""
     there = available_cores()
@@ -273,7 +266,6 @@ CHECKS: dict[str, Callable[[RunContext], tuple[State, str]]] = {
     "disk": disk,
     "device": device,
     "spaces": spaces,
-    "losses": losses,
     "memory": memory,
     "cores": cores,
     "training": training,

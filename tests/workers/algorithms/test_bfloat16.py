@@ -12,7 +12,6 @@ from protocol.config.run import DQN, IQN
 from tests.workers.algorithms import test_c51, test_central_critic, test_rnd, test_sac, test_value_decomposition
 from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
 from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
-from workers.algorithms.common.evaluation import evaluate
 from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs.branches import Branches
@@ -101,11 +100,9 @@ def test_value_targets_and_ratios_are_float32_and_rows_of_the_actor_have_ratio_1
     minibatch = batch.minibatch(torch.arange(streamed.B), ScratchBuffers())
     with ROUNDED.autocast(HOST):
         rounded = objective(update.policy, minibatch, update.algorithm)
-        ratio = evaluate(update.policy, minibatch).ratio
-    exact = evaluate(update.policy, minibatch).ratio
-    assert rounded.targets is not None
-    assert rounded.targets.dtype == ratio.dtype == rounded.total.dtype == torch.float32
-    torch.testing.assert_close(ratio, exact, rtol=0.03, atol=0.01)
+    exact = objective(update.policy, minibatch, update.algorithm)
+    assert rounded.target.dtype == rounded.seen.ratio.dtype == rounded.loss.dtype == torch.float32
+    torch.testing.assert_close(rounded.seen.ratio, exact.seen.ratio, rtol=0.03, atol=0.01)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from protocol.config.run import DQN, IQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
 from tests.workers.algorithms import chain
-from workers.algorithms.common.action_values import value_actions
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.dqn import DQNUpdate, huber
+from workers.algorithms.dqn import DQNUpdate, huber, td_estimates
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.iqn import estimates as quantile_estimates
 from workers.policies.build import build
@@ -67,7 +66,7 @@ def test_e1_targets_are_the_formula_written_out_number_by_number(double: bool, d
     with torch.no_grad():
         for parameter in policy.target.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3)
-    found = value_actions(policy, batch, double=double)
+    found = td_estimates(policy, batch, double=double)
     assert not found.target.requires_grad
     w = {name: tensor.double().numpy() for name, tensor in policy.state_dict().items()}
     for b in range(B):
@@ -143,8 +142,7 @@ def test_importance_weights_scale_each_rows_loss() -> None:
     for update in (updater(), _iqn()):
         batch, weight = transitions(), torch.zeros(B)
         assert update.update(replace(batch, weight=weight))["loss"] == 0
-        assert update.priorities is not None
-        assert update.priorities.shape == (B,)
+        assert update.errors.shape == (B,)
 
 
 def _iqn() -> IQNUpdate:

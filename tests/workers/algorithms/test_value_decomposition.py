@@ -182,8 +182,7 @@ def test_gradients_reach_every_member_and_the_mixture(name: str, shared: bool, n
     before = {name: tensor.clone() for name, tensor in update.policy.state_dict().items()}
     metrics = update.update(batch)
     assert metrics["grad_norm"] > 0
-    assert update.priorities is not None
-    assert update.priorities.shape == (B,)
+    assert update.errors.shape == (B,)
     for name, tensor in update.policy.state_dict().items():
         if name.startswith("online."):
             assert not torch.equal(tensor, before[name]), name
