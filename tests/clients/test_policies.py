@@ -6,7 +6,6 @@ import importlib.util
 import re
 import subprocess
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -56,19 +55,16 @@ DRIVERS = {
     "cpp": """#include <iostream>
 #include <sstream>
 #include "rookery_policy.hpp"
-int main(int count, char** arguments) {
+int main(int, char** arguments) {
   Ort::Env env;
   std::vector<Ort::Session> opened;
-  for (int i = 1; i < count && opened.empty(); ++i) {
-    try {
-      opened.push_back(rookery::open_policy(env, arguments[i]));
-      rookery::Policy tried(opened[0]);
-    } catch (const rookery::Fault& fault) {
-      opened.clear();
-      std::cout << fault.what() << std::endl;
-    }
+  try {
+    opened.push_back(rookery::open_policy(env, arguments[1]));
+    rookery::Policy tried(opened[0]);
+  } catch (const rookery::Fault& fault) {
+    std::cout << fault.what() << std::endl;
+    return 0;
   }
-  if (opened.empty()) return 0;
   rookery::Policy policy(opened[0]);
   for (std::string line, seen, mask; std::getline(std::cin, line);) {
     if (line == "end") { policy.end_episode(); continue; }
@@ -92,11 +88,10 @@ int main(int count, char** arguments) {
     "javascript": """import { readFileSync } from "node:fs";
 import * as ort from "onnxruntime-web";
 import { Policy } from "rookery-simulator/policy";
-let policy;
-for (const path of process.argv.slice(2)) {
-  policy ??= await Policy.load(ort, path).catch((fault) => console.log(fault.message));
-}
-if (!policy) process.exit(0);
+const policy = await Policy.load(ort, process.argv[2]).catch((fault) => {
+  console.log(fault.message);
+  process.exit(0);
+});
 for (const line of readFileSync(0, "utf8").trim().split("\\n")) {
   if (line === "end") { policy.endEpisode(); continue; }
   const [seen, mask] = line.split("|").map((half) => half.trim().split(" ").filter(Boolean).map(Number));
@@ -153,13 +148,6 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Write:
     return write
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
-    """language -> the command that plays by the first of its files that is a policy, and says what the others are not;
-    built once."""
-    return cache(lambda language: program(language, DRIVERS[language], tmp_path_factory.mktemp(language)))
-
-
 def played(one: Case, turns: dict[str, NDArray], ends: int) -> list[NDArray]:
     """The action's numbers, turn by turn, its memory emptied before turn `ends`."""
     found, state = [], torch.zeros(1, one.config.network.state)
@@ -194,10 +182,10 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("lstm", "iqn of 
 @pytest.mark.parametrize("name", ["mixed", *SLOW])
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_policy_in_a_game_acts_as_the_live_one_does_and_remembers(
-    language: str, name: str, write: Write, driver: Callable[[str], list[str]]
+    language: str, name: str, write: Write, tmp_path: Path
 ) -> None:
     one = case(name) if name in CASES else made("mixed", alone(MIXED), PPO(), REMEMBERS)
-    command, model = driver(language), write(one)
+    command, model = program(language, DRIVERS[language], tmp_path), write(one)
     turns, refused = one.columns(8, 5), {"1 2": "size", **(REFUSED if name == "mixed" else {})}
     lines = [*refused]
     for i in range(8):
@@ -253,15 +241,14 @@ def others(cart: Path, folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_file_that_holds_no_policy_is_refused_with_what_to_do(
-    language: str, write: Write, driver: Callable[[str], list[str]], tmp_path: Path
-) -> None:
-    paths = others(write(made("cart", alone(CART), PPO(), {"hidden": []})), tmp_path)
-    ended = subprocess.run(
-        [*driver(language), *map(str, paths)], input="1 2\n", capture_output=True, text=True, timeout=100, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    for path, said in zip(paths, ended.stdout.splitlines(), strict=True):
+def test_a_file_that_holds_no_policy_is_refused_with_what_to_do(language: str, write: Write, tmp_path: Path) -> None:
+    command = program(language, DRIVERS[language], tmp_path)
+    for path in others(write(made("cart", alone(CART), PPO(), {"hidden": []})), tmp_path):
+        ended = subprocess.run(
+            [*command, str(path)], input="1 2\n", capture_output=True, text=True, timeout=100, check=False
+        )
+        (said,) = ended.stdout.splitlines()
+        assert ended.returncode == 0, ended.stderr
         assert said.endswith("(policy)")
         assert "rookery export --format onnx" in said
         assert path.name in said or path.stem == "other"

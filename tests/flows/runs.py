@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,11 @@ import psutil
 import yaml
 
 from launch.local.fork_client import ForkedProcess
-from tests import waiting
 from tests.flows.network import Place
 from tests.forge import Forge
 from tests.tools import PYTHON_PATH, require
 from tests.waiting import PATIENCE as PATIENCE
+from tests.waiting import until as until
 
 PYTHON = sys.executable
 Popen = subprocess.Popen[str] | ForkedProcess
@@ -75,12 +75,6 @@ NOVELTY: dict[str, Any] = {
     "publish_interval": 1,
 }
 """An auxiliary called so."""
-
-
-def until(ready: Callable[[], Any], seconds: float = PATIENCE, what: str = "") -> Any:
-    """The first true answer, as `tests.waiting` has it. Who asks looks into files of the run, and leaves the processors
-    to it meanwhile."""
-    return waiting.until(ready, seconds, what, every=0.04)
 
 
 def curious(coefficient: float = 0.5) -> dict[str, Any]:
