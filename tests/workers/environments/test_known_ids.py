@@ -94,6 +94,7 @@ def test_the_module_that_is_really_missing_is_named_whoever_raises_it_anew() -> 
 def test_an_id_whose_module_is_missing_says_which(id: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("ale_py", "minigrid", "highway_env", "flappy_bird_gymnasium", "minatar", "rware"):
         monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(gymnasium.registry, id.partition(":")[2], raising=False)  # as where it was never installed
     with raises(ConfigurationError, "package_missing", package=package, value=id, key="environment.id"):
         make(EnvironmentConfig(id=id, copies=1))
 
@@ -113,6 +114,8 @@ def test_the_module_that_registers_an_id_is_imported(
     call = f"gymnasium.register({id!r}, 'gymnasium.envs.classic_control:CartPoleEnv')\n"
     file = tmp_path.joinpath(*module.split(".")).with_suffix(".py")
     file.parent.mkdir(exist_ok=True)
+    if file.parent != tmp_path:
+        (file.parent / "__init__.py").touch()  # otherwise one that is installed is found before it
     file.write_text("import gymnasium\n" + (f"def {function}():\n    {call}" if function else call))
     package = module.partition(".")[0]
     monkeypatch.syspath_prepend(tmp_path)
