@@ -25,6 +25,8 @@ _A_SECOND = 1e8
 _DOUBTED, _JUMP, _UNHEARD = 2.0, 60.0, 1_000
 """Who waited so many lives and seconds more is told of, as is who is so many times all versions behind, and more than
 may come between two heartbeats of a learner; below, clocks differ or jumped."""
+_NAMES, _NAMES_A_POLICY = 1_000, 100
+"""The most counters that a member may have, and as many metrics."""
 _STEP_REWARD = 1e12
 """The most that a step may earn; a return beyond it would outweigh all others for ever."""
 _MADE = ("agent_steps", "env_steps", "resumed_steps")
@@ -55,11 +57,23 @@ class Claims:
         """What `member` has counted so far: as `told`, or what it told before, where something in that cannot be. No
         more was waited than time passed."""
         now, actor = time.monotonic(), member.role == "actor"
+        if self._too_many(member, "counters", told):
+            return member.counters
         if (fault := _fault(actor, member.quota, told, member.counters, now - member.believed_at)) is None:
             member.believed_at = now
             return {**self._waited((member.name, member.incarnation), told, now)}
         self._doubt((member.name, member.incarnation), *fault)
         return member.counters
+
+    def metrics(self, member: WorkerRecord, told: dict[str, float]) -> dict[str, float]:
+        """As `told`, or what it told before, where that is more than a worker has."""
+        return member.metrics if self._too_many(member, "metrics", told) else told
+
+    def _too_many(self, member: WorkerRecord, what: str, told: Mapping[str, float]) -> bool:
+        most = _NAMES + _NAMES_A_POLICY * len(self._played)
+        if len(told) > most:
+            self._doubt((member.name, member.incarnation), "names_too_many", f"{len(told)} {what}, of {most} at most")
+        return len(told) > most
 
     def page(
         self, worker: tuple[str, int], quota: int | None, told: Page, before: Page, now: float, then: float

@@ -129,7 +129,7 @@ class Membership:
         member = self._of(heartbeat)
         if member is not None:
             member.seen, member.heard = time.monotonic(), True
-            member.state, member.metrics = heartbeat.state, heartbeat.metrics
+            member.state, member.metrics = heartbeat.state, self.claims.metrics(member, heartbeat.metrics)
             member.counters = self.claims.counters(member, heartbeat.counters)
             if member.routes != heartbeat.routes:
                 member.routes = heartbeat.routes
@@ -140,7 +140,8 @@ class Membership:
         """Notes a farewell; None if its sender is no member."""
         member = self._of(leave)
         if member is not None:
-            member.counters, member.metrics = self.claims.counters(member, leave.counters), leave.metrics
+            member.counters = self.claims.counters(member, leave.counters)
+            member.metrics = self.claims.metrics(member, leave.metrics)
             (self.gave_up if leave.error else self.clean).add((member.name, member.incarnation))
             self._end(member)
             del self._register.tokens[member.name]

@@ -85,6 +85,18 @@ def test_a_member_is_believed_no_wait_from_before_it_was_let_in(tmp_path: Path) 
     assert members.counters("actor")["actor-0", 1]["waits.credit.a"] < 60.0
 
 
+def test_no_more_names_are_kept_of_a_member_than_a_worker_has(tmp_path: Path) -> None:
+    """A thousand and a hundred for each of the two policies that are played."""
+    members = members_of(tmp_path, actors=1)
+    member = admitted(members, join("actor", "x"))
+    beat = {"name": "actor-0", "token": "x", "incarnation": 1}
+    most, more = ({f"own.{n}": 1.0 for n in range(count)} for count in (1_200, 1_201))
+    members.heartbeat(Heartbeat(**beat, state="acting", counters=most, metrics=most))  # type: ignore[arg-type]
+    members.heartbeat(Heartbeat(**beat, state="acting", counters=more, metrics=more))  # type: ignore[arg-type]
+    assert members.leave(Leave(**beat, counters=more, metrics=more)) is member  # type: ignore[arg-type]
+    assert (member.counters, member.metrics) == (most, most)
+
+
 @pytest.mark.parametrize("told", [1e300, -1e300, float("nan"), float("inf"), 8.0])
 def test_an_actor_is_behind_by_no_more_versions_than_were_published(tmp_path: Path, told: float) -> None:
     members = members_of(tmp_path, actors=1)
