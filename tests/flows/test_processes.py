@@ -35,9 +35,9 @@ def test_groups_of_copies_take_turns_and_every_step_is_accounted_for_K1_K2_K10(t
 
 def test_a_killed_world_is_started_again_and_the_run_goes_on(tmp_path, memory_dir):
     """kill -9 of one of the actor's processes: counted, told, nothing else ends."""
-    data = config(tmp_path, 9_600, pause=0.003)
+    data = config(tmp_path, 3_200, pause=0.009)
     with runs.training(data, tmp_path) as worker:
-        runs.until(lambda: runs.agent_steps(tmp_path) >= 1_000, runs.PATIENCE, what="the run is on")
+        runs.until(lambda: runs.agent_steps(tmp_path) >= 320, runs.PATIENCE, what="the run is on")
         actor = psutil.Process(runs.workers_of(tmp_path)["actor-0"])
         steppers = [child for child in actor.children() if "workers.environments.process_main" in child.cmdline()]
         assert len(steppers) == 2
@@ -45,7 +45,7 @@ def test_a_killed_world_is_started_again_and_the_run_goes_on(tmp_path, memory_di
         assert worker.wait() == 0, worker.said
     summary = runs.summary_of(tmp_path)
     assert summary["complete"] is True
-    assert summary["agent_steps"] == 9_600
+    assert summary["agent_steps"] == 3_200
     assert summary["environment_restarts"] == 1
     assert summary["restarts"] == {}
     assert runs.balanced(summary["segments"])

@@ -11,7 +11,7 @@ import pytest
 from tests.flows import runs
 
 BOUND = 25.0
-STEPS = 20_000
+STEPS = 6_000
 STARTS = 10.0
 """Seconds in which a run begins, as long as its machine has nothing else to do."""
 
@@ -35,7 +35,7 @@ def everyone(folder: Path) -> tuple[list[int], float]:
 def test_a_signal_ends_the_run_in_order_and_the_same_command_goes_on_with_it_B11_G4(
     tmp_path: Path, memory_dir: Path, number: int
 ) -> None:
-    config = runs.paced(tmp_path, STEPS, pause=0.002)
+    config = runs.paced(tmp_path, STEPS, pause=0.008)
     with runs.training(config, tmp_path) as worker:
         pids, slowness = everyone(tmp_path)
         start = time.monotonic()

@@ -28,7 +28,7 @@ def test_the_side_of_a_dot_is_learned(policy: dict[str, Any], tmp_path: Path, tr
     data = {
         "environment": {"id": "tests.flows.dots:make", "copies": 32},
         "policy": {"learning_rate": 1e-3, **policy},
-        "steps": trial.steps(60_000),
+        "steps": trial.steps(30_000),
         "seed": trial.seed,
     }
     trial.reaches(learn(parse_run(data), tmp_path), RIGHT)

@@ -12,9 +12,20 @@ from numpy.typing import NDArray
 
 from protocol.config.run import C51, DQN, IQN, PPO, QMIX, SAC, VDN, PolicyConfig, Replayed
 from protocol.experience.layout import common_of
-from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, MultiBinary, Text, World
+from protocol.spaces import (
+    Agent,
+    Box,
+    Component,
+    Dict,
+    DictPopulation,
+    Discrete,
+    MultiBinary,
+    Observation,
+    Text,
+    World,
+)
 from protocol.spaces.drawing import random_rows
-from tests.workers.test_any_space import WORLDS
+from tests.workers.test_any_space import HANDS, WORLDS
 from workers.policies.build import Policy, build
 from workers.policies.export.export_manifest import ExportManifest, Provenance, frames_of
 from workers.policies.export.module import ExportedModule, ports_in
@@ -45,6 +56,22 @@ LOOK = Agent(
 EYES = Agent(name="e", observation=Box(shape=(2, 9, 8), dtype="uint8"), action=Box(shape=(2,), low=-1, high=1))
 LETTERS = Agent(name="s", observation=Text(max_length=4, charset="abc"), action=Discrete(n=3))
 CROWD = Agent(name="c", observation=Box(shape=(4, 3)), action=Discrete(n=3))
+SENSES = Agent(
+    name="h",
+    observation=Observation(
+        components={
+            "crowd": Component(space=CROWD.observation),
+            "gear": Component(space=Discrete(n=3, start=1)),
+            "image": Component(space=Box(shape=(7, 8, 3), dtype="uint8")),
+            "letters": Component(space=LETTERS.observation),
+            "speed": Component(space=Box(shape=(2,))),
+            "truth": Component(space=Box(shape=(3,)), evaluation_only=True),
+        }
+    ),
+    action=HANDS,
+    action_mask=True,
+)
+READERS = {"crowd": "entities", "image": "cnn", "letters": {"name": "tokens", "by": "gru"}}
 NORMAL = PPO(normalize_observation=True)
 CENTRAL = PPO(normalize_observation=True, central_critic=True)
 
@@ -77,6 +104,11 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "images of frames": (alone(LOOK), C51(atoms=7, frames=2), {"encoder": {"image": "impala"}}),
     "images of frames for sac": (alone(EYES), SAC(frames=2), {}),
     "text": (alone(LETTERS), NORMAL, {"encoder": {"name": "tokens", "by": "gru"}}),
+    "all senses remembered": (
+        alone(SENSES),
+        NORMAL,
+        {"encoder": READERS, "recurrent": "lstm", "recurrent_size": 5},
+    ),
     "a set": (alone(CROWD), C51(atoms=7), {"encoder": "entities"}),
     "sac": (alone(REACH), SAC(frames=2), {"hidden": [16, 16]}),
 }
