@@ -36,6 +36,8 @@ def check_compiled(config: PolicyConfig) -> None:
         why = "priority_alpha, by which the host draws and so steps are"
     elif config.ranks > 1:
         why = "ranks, which meet within a step that is"
+    elif algorithm.entry is not None:
+        why = "entry, whose loss is its own and so steps are"
     elif config.record:
         why = "record, whose segments are learned again to the bit by steps that are"
     if why:

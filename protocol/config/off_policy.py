@@ -10,14 +10,13 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.config.base import ConfigModel
+from protocol.config.trainable import AlgorithmConfig
 from protocol.errors import ConfigurationError
 
 
-class Replayed(ConfigModel):
+class Replayed(AlgorithmConfig):
     """What all algorithms on replay have in common."""
 
-    name: str
     batch_size: int = Field(default=64, ge=1)
     """Transitions in a batch."""
     buffer_capacity: int = Field(default=10_000, ge=1)

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from protocol.config.base import ConfigModel
 from protocol.config.encoders import Encoder
+from protocol.config.trainable import AlgorithmConfig
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
@@ -52,10 +53,9 @@ class Curiosity(ConfigModel):
     """Weight of the bonus in the reward; the bonus's unit is the spread of its discounted returns."""
 
 
-class Streamed(ConfigModel):
+class Streamed(AlgorithmConfig):
     """What all algorithms on streams have in common: whole segments, each once, corrected for lag by V-trace."""
 
-    name: str
     segments: int | None = Field(default=None, ge=1)
     """Segments in a batch; None: as many as one actor has streams of this policy."""
     gamma: float = Field(default=0.99, ge=0, le=1)

@@ -368,6 +368,8 @@ class Run(ConfigModel):
         for key, value in override.items():
             if key in ("algorithm", "network") and isinstance(value, Mapping):
                 other = key == "algorithm" and value.get("name", base[key]["name"]) != base[key]["name"]
+                if key == "algorithm" and value.get("entry", base[key].get("entry")) != base[key].get("entry"):
+                    base[key] = self.policy.algorithm.model_dump(exclude=set(self.policy.algorithm.model_extra or ()))
                 if other:
                     usual = {**PolicyConfig().model_dump(), **_USUAL.get(base[key]["name"], {})}
                     base = {name: told for name, told in base.items() if told != usual[name]}

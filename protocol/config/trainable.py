@@ -5,9 +5,9 @@ In flows: what is written under `learners` and `num_learner_processes`. Out flow
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from protocol.config.base import ConfigModel, Name
 from protocol.errors import ConfigurationError
@@ -38,6 +38,25 @@ class Trainable(ConfigModel):
     """Train steps from one publication of weights to the next; with `impala` 1 by default."""
     largest_number: float = Field(default=1e12, gt=0, le=1e18)
     """Size of a reward, an observation or another number in a segment, beyond which its learner rejects the segment."""
+
+
+class AlgorithmConfig(ConfigModel):
+    """What the sections of algorithms have in common whose loss a class of the user's own may make."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    entry: str | None = Field(default=None, pattern=r"^[^:]+:[^:]+$")
+    """A class of your own whose `loss` is descended instead: `module:Class`, found as `environment.id` is. `name` says
+    what it builds on (network, acting, rows), and keys that are none here are its own."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        extra = (self.model_extra or {}).items() if self.entry is None else ()
+        strange: Any = [{"type": "extra_forbidden", "loc": (key,), "input": value} for key, value in extra]
+        if strange:
+            raise ValidationError.from_exception_data(type(self).__name__, strange)
+        return self
 
 
 Learners = Literal["process", "cohort", "auto"] | dict[Name, Annotated[tuple[Name, ...], Field(min_length=1)]]

@@ -19,7 +19,8 @@ from tests.workers import scripted
 from workers.algorithms.common import time_major
 from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.time_major import TimeMajorBatch, to_time_major
-from workers.algorithms.ppo import PPOUpdate, objective
+from workers.algorithms.ppo import PPOUpdate
+from workers.algorithms.stream import evaluate
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.segment_check import BufferContext
@@ -183,7 +184,7 @@ def test_with_zero_start_only_what_begins_with_an_episode_has_the_probability_it
     assert not PPO().zero_start
     for which, exact in ((fresh, True), (~fresh, False)):
         part = batch.minibatch(which.nonzero()[:, 0], ScratchBuffers())
-        ratio = objective(play.policy, part, PPO(zero_start=True)).seen.ratio[part.mask.bool()]
+        ratio = evaluate(play.policy, part, zero_start=True).ratio[part.mask.bool()]
         assert bool((ratio.sub(1).abs() < 1e-5).all()) == exact
 
 

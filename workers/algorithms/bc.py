@@ -1,38 +1,26 @@
 """Behaviour cloning: the policy network of PPO makes the actions of a dataset likely (Pomerleau 1991, there by squared
 errors; here by maximum likelihood, which serves choices as well).
 
-In flow: `TransitionBatch`, of which only observations, actions and masks are looked at. Out flow: the policy's
-parameters and observation statistics, changed in place, and metrics.
+In flow: `TransitionBatch`, of which only observations, actions and masks are looked at. Out flows: the loss, and the
+policy's observation statistics, changed in place.
 
 Legend: `B` rows, `K` heads, `D` amounts, `C` values of all heads.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
 from protocol.config.run import BC
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.off_policy import Drawn, Loss, OffPolicyUpdate
+from workers.algorithms.common.loss import Loss
+from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 
 
-class CloningLoss(NamedTuple):
-    """How well the policy does what was done."""
-
-    loss: Tensor
-    surprise: Tensor
-    """[B]: negative log-likelihoods, detached"""
-    entropy: Tensor
-    agreement: Tensor
-    """Share of the choices that are the policy's likeliest; 1 where there are none to make"""
-
-
-def objective(policy: ActorCritic, batch: TransitionBatch, entropy_coefficient: float = 0.0) -> CloningLoss:
+def objective(policy: ActorCritic, batch: TransitionBatch, entropy_coefficient: float = 0.0) -> Loss:
     """The mean negative log-likelihood of the actions in `batch` under `policy`, less so much of its mean entropy.
 
     An action of several choices and amounts is as likely as all of them together: categorical ones a head, with no
@@ -42,9 +30,13 @@ def objective(policy: ActorCritic, batch: TransitionBatch, entropy_coefficient: 
     chance, uncertainty = log_prob_and_entropy(
         outputs, policy.heads, policy.log_std, batch.action, batch.amount, batch.legal
     )
-    entropy = uncertainty.mean()
-    loss = -chance.mean() - entropy_coefficient * entropy
-    return CloningLoss(loss, -chance.detach(), entropy.detach(), _agreement(policy, outputs.detach(), batch))
+    entropy, surprise = uncertainty.mean(), -chance.detach()
+    metrics = {
+        "entropy": entropy,
+        "agreement": _agreement(policy, outputs.detach(), batch),
+        "negative_log_likelihood": surprise.mean(),
+    }
+    return Loss(-chance.mean() - entropy_coefficient * entropy, metrics, surprise)
 
 
 def _agreement(policy: ActorCritic, outputs: Tensor, batch: TransitionBatch) -> Tensor:
@@ -58,22 +50,15 @@ def _agreement(policy: ActorCritic, outputs: Tensor, batch: TransitionBatch) -> 
     return (likeliest == batch.action.view(likeliest.shape)).float().mean()
 
 
-class BCUpdate(OffPolicyUpdate[ActorCritic, BC]):
+class BCUpdate(ReplayAlgorithm[ActorCritic, BC]):
     """Trains the network of PPO, without its value."""
 
-    kinds, errors_are = (BC,), "negative_log_likelihood"
-    _seen = torch.empty(0)
+    kinds = (BC,)
 
-    def draw(self, rows: int) -> Drawn:
-        """Nothing."""
-        return ()
+    def loss(self, policy: ActorCritic, batch: TransitionBatch) -> Loss:
+        return objective(policy, batch, self.algorithm.entropy_coefficient)
 
-    def ask(self, policy: ActorCritic, transitions: TransitionBatch, drawn: Drawn) -> Loss:
-        self._seen = transitions.observation
-        found = objective(policy, transitions, self.algorithm.entropy_coefficient)
-        return Loss(found.loss, found.surprise, {"entropy": found.entropy, "agreement": found.agreement})
-
-    def after_step(self, progress: float) -> dict[str, Tensor]:
+    def after_step(self, batch: TransitionBatch, progress: float) -> dict[str, Tensor]:
         if self.algorithm.normalize_observation:
-            self.policy.observe(self._seen)
+            self.policy.observe(batch.observation)
         return {}

@@ -1,8 +1,7 @@
 """Distributional Q-learning with fixed atoms on replayed transitions (Bellemare et al. 2017), with double Q-learning
 and a target network.
 
-In flow: `TransitionBatch`. Out flow: the policy's online and target network and exploration rate, changed in place, and
-metrics.
+In flow: `TransitionBatch`. Out flow: the loss of the online network.
 
 Legend: `B` transitions, `A` actions, `Z` atoms.
 """
@@ -16,11 +15,10 @@ from torch import Tensor
 
 from protocol.config.run import C51
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, weighted
+from workers.algorithms.common.loss import Loss
+from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.policies.networks.categorical_network import C51Policy
 from workers.policies.networks.q_policy import greedy_action
-
-__all__ = ["C51Estimates", "C51Update", "divergence", "estimates", "project_distribution"]
 
 
 class C51Estimates(NamedTuple):
@@ -52,15 +50,16 @@ def divergence(log_chances: Tensor, target: Tensor) -> Tensor:
     return (torch.xlogy(target, target) - target * log_chances).sum(1)
 
 
-def estimates(policy: C51Policy, batch: TransitionBatch, *, double: bool, noise: NoiseTriple = PLAIN) -> C51Estimates:
+def estimates(policy: C51Policy, batch: TransitionBatch, *, double: bool) -> C51Estimates:
     """The chances of the actions taken, and their targets: those of reward + discount * Z_target(next, a*), with a* the
     legal action of greatest mean return by the online network (`double`: van Hasselt et al. 2016) or else by the target
     network itself."""
-    here = _of(batch.action, policy.online(policy.inputs(batch.observation), noise[0]))
+    now, after, choice = batch.noises
+    here = _of(batch.action, policy.online(policy.inputs(batch.observation), now))
     with torch.no_grad():
         following = policy.inputs(batch.next_observation)
-        future = policy.target(following, noise[1])
-        chooser = policy.online(following, noise[2]) if double else future
+        future = policy.target(following, after)
+        chooser = policy.online(following, choice) if double else future
         chosen = greedy_action(policy.mean(chooser), batch.next_legal)
         chances, support = _of(chosen, future).exp(), policy.support
         target = project_distribution(chances, batch.reward, batch.discount, support)
@@ -74,18 +73,19 @@ def _of(action: Tensor, log_chances: Tensor) -> Tensor:
     return log_chances.gather(2, action[:, None, None].expand(-1, log_chances.shape[1], 1)).squeeze(2)
 
 
-class C51Update(OffPolicyUpdate[C51Policy, C51]):
+class C51Update(ReplayAlgorithm[C51Policy, C51]):
     """Trains the network of C51."""
 
     kinds = (C51,)
 
-    def ask(self, policy: C51Policy, transitions: TransitionBatch, drawn: Drawn) -> Loss:
-        now, after, chosen = drawn
-        found = estimates(policy, transitions, double=self.algorithm.double, noise=(now, after, chosen))
+    def loss(self, policy: C51Policy, batch: TransitionBatch) -> Loss:
+        found = estimates(policy, batch, double=self.algorithm.double)
         losses, support = divergence(found.log_chances, found.target), policy.support
-        numbers = {
+        error = losses.detach().clamp(min=0)
+        metrics = {
             "value_mean": (found.log_chances.detach().exp() @ support).mean(),
             "target_mean": (found.target @ support).mean(),
             "target_cut": found.cut.mean(),
+            "td_error": error.mean(),
         }
-        return Loss(weighted(losses, transitions.weight), losses.detach().clamp(min=0), numbers)
+        return Loss(batch.mean(losses), metrics, error)

@@ -1,7 +1,6 @@
 """Implicit quantile networks on replayed transitions, with double Q-learning and a target network.
 
-In flow: `TransitionBatch`. Out flow: the policy's online and target network and exploration rate, changed in place, and
-metrics.
+In flow: `TransitionBatch`. Out flow: the loss of the online network.
 
 Legend: `B` transitions, `N` quantile fractions of the estimate, `M` of the target (as many), `A` actions. With `K`
 policies of one kind in front, everything is of each of them.
@@ -16,11 +15,10 @@ from torch import Tensor
 
 from protocol.config.run import IQN
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.off_policy import PLAIN, Drawn, Loss, NoiseTriple, OffPolicyUpdate, weighted
+from workers.algorithms.common.loss import Loss
+from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.policies.networks.q_policy import greedy_action
 from workers.policies.networks.quantile_network import IQNPolicy
-
-__all__ = ["IQNEstimates", "IQNUpdate", "estimates", "quantile_huber"]
 
 
 class IQNEstimates(NamedTuple):
@@ -50,7 +48,6 @@ def estimates(
     target_fractions: Tensor,
     *,
     double: bool,
-    noise: NoiseTriple = PLAIN,
 ) -> IQNEstimates:
     """Quantiles of the actions taken at `fractions` [N], and their targets at `target_fractions` [M].
 
@@ -58,14 +55,15 @@ def estimates(
     network (`double`: van Hasselt et al. 2016) or else by the target network itself.
     """
     online, target = policy.online, policy.target
-    here = online.quantiles(online.perceptron(policy.inputs(batch.observation)), fractions, noise[0])
+    now, after, choice = batch.noises
+    here = online.quantiles(online.perceptron(policy.inputs(batch.observation)), fractions, now)
     taken = _of(batch.action, here)
     with torch.no_grad():
         following = policy.inputs(batch.next_observation)
         psi = target.perceptron(following)
         chooser, chooser_psi = (online, online.perceptron(following)) if double else (target, psi)
-        chosen = greedy_action(chooser.means(chooser_psi, policy.midpoints, noise[2]), batch.next_legal)
-        future = _of(chosen, target.quantiles(psi, target_fractions, noise[1]))
+        chosen = greedy_action(chooser.means(chooser_psi, policy.midpoints, choice), batch.next_legal)
+        future = _of(chosen, target.quantiles(psi, target_fractions, after))
         backed = batch.reward[..., None] + batch.discount[..., None] * future
     return IQNEstimates(taken, backed)
 
@@ -75,33 +73,17 @@ def _of(action: Tensor, quantiles: Tensor) -> Tensor:
     return quantiles.gather(-1, action[..., None, None].expand(*quantiles.shape[:-1], 1)).squeeze(-1)
 
 
-class IQNUpdate(OffPolicyUpdate[IQNPolicy, IQN]):
+class IQNUpdate(ReplayAlgorithm[IQNPolicy, IQN]):
     """Trains the network of IQN."""
 
     kinds = (IQN,)
 
-    def draw(self, rows: int) -> Drawn:
-        """Quantile fractions for estimate and target, and the noise of one update of so many rows."""
-        return *self._fractions(), *super().draw(rows)
-
-    def ask(self, policy: IQNPolicy, transitions: TransitionBatch, drawn: Drawn) -> Loss:
-        here, there, now, after, chosen = drawn
-        assert here is not None
-        assert there is not None
-        noise = now, after, chosen
-        found = estimates(policy, transitions, here, there, double=self.algorithm.double, noise=noise)
+    def loss(self, policy: IQNPolicy, batch: TransitionBatch) -> Loss:
+        assert batch.fractions is not None
+        here, there = batch.fractions.unbind(-2)
+        found = estimates(policy, batch, here, there, double=self.algorithm.double)
         losses = quantile_huber(found.quantiles, found.target, here, self.algorithm.kappa)
         value, target = found.quantiles.detach().mean(-1), found.target.mean(-1)
-        numbers = {"value_mean": value.mean(-1), "target_mean": target.mean(-1)}
-        return Loss(weighted(losses, transitions.weight), (target - value).abs(), numbers)
-
-    def _fractions(self) -> tuple[Tensor, Tensor]:
-        """Quantile fractions for estimate and target, [N] each: one drawn uniformly from each Nth part of (0, 1).
-
-        All rows of a batch share them. Every fraction stays as likely as if drawn for each row, so the expected loss
-        is the paper's, and the embedding is computed N times instead of B * N times.
-        """
-        count = self.algorithm.quantiles
-        drawn = (torch.rand(2, count, generator=self.generator) + torch.arange(count)) / count
-        estimate, target = drawn.to(self.optimizer.parameters.device)
-        return estimate, target
+        error = (target - value).abs()
+        metrics = {"value_mean": value.mean(-1), "target_mean": target.mean(-1), "td_error": error.mean(-1)}
+        return Loss(batch.mean(losses), metrics, error)

@@ -1,86 +1,47 @@
-"""What updates on replayed transitions have in common.
+"""What algorithms on replayed transitions have in common: optimiser, schedules and what follows a step, around a loss.
 
-In flows: transitions, and the loss that an algorithm makes of them. Out flows: parameters, a target network and an
-exploration rate, changed in place, and metrics.
+In flow: `TransitionBatch`. Out flows: parameters, a target network and an exploration rate, changed in place, and
+metrics.
+
+Legend: `B` transitions, `A` actions.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from protocol.config.off_policy import ValueBased
+from protocol.config.base import ConfigModel
+from protocol.config.off_policy import DQN, IQN, SAC, Replayed, ValueBased
 from protocol.config.run import PolicyConfig, Sampled
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
 from workers.algorithms.common.batches import TransitionBatch, non_tensor_field
+from workers.algorithms.common.loss import Loss, loss_of, parse_settings
+from workers.algorithms.common.update import Resumable
 from workers.planning.schedules import exploration_rate
-from workers.policies.networks.q_policy import QPolicy
-from workers.runtime.torch_setup import FLOAT32, Precision
+from workers.policies.networks.q_network import DQNPolicy
+from workers.policies.networks.q_policy import QPolicy, greedy_action
+from workers.policies.networks.soft_actor_critic import SoftActorCritic
 
-__all__ = [
-    "PLAIN",
-    "Drawn",
-    "Loss",
-    "NoiseTriple",
-    "OffPolicyUpdate",
-    "ScheduleStep",
-    "Schedules",
-    "noises",
-    "weighted",
-]
-
-NoiseTriple = tuple[Tensor | None, Tensor | None, Tensor | None]
-"""Of an estimate, its target and the choice of the target's action, [B, numbers] each."""
 PolicyT = TypeVar("PolicyT", bound=nn.Module)
 AlgorithmT = TypeVar("AlgorithmT", bound=Sampled)
-Drawn = tuple[Tensor | None, ...]
-"""What one update drew by its generator, in an order that its algorithm knows."""
-PLAIN: NoiseTriple = (None, None, None)
-"""Where heads are not noisy."""
 
 
-def noises(policy: QPolicy, rows: int, generator: torch.Generator) -> NoiseTriple:
-    """Normal numbers for the noisy heads of one update of `rows` rows: independent ones for the estimate, the target
-    and the choice of its action (Fortunato et al. 2018, section 3.1)."""
-    if not policy.numbers:
-        return PLAIN
-    drawn = torch.randn(3, rows, policy.numbers, generator=generator).to(policy.epsilon.device)
-    return drawn[0], drawn[1], drawn[2]
-
-
-def weighted(losses: Tensor, weight: Tensor | None) -> Tensor:
-    """The means [...] of `losses` [..., B], each times its `weight` [..., B], if there are weights (Schaul et al. 2016,
-    section 3.4)."""
-    return (losses if weight is None else losses * weight).mean(-1)
-
-
-class Loss(NamedTuple):
-    """What one batch asks for; loss and numbers of K policies are [K], errors [K, B]."""
-
-    loss: Tensor
-    errors: Tensor
-    """[B]: how far each estimate was from its target"""
-    numbers: dict[str, Tensor]
-    """Further metrics, each a scalar"""
-
-
-class OffPolicyUpdate(ABC, Generic[PolicyT, AlgorithmT]):
+class ReplayAlgorithm(Resumable, ABC, Generic[PolicyT, AlgorithmT]):
     """Updates `policy`, which must be on its final device, from batches of transitions; what a batch asks for is the
-    algorithm's. What follows each train step is for policies with a target network and an exploration rate; the
-    algorithms of others override it."""
+    algorithm's `loss`. What follows each train step goes by the policy: a target network and an exploration rate, or
+    target critics."""
 
-    kinds: ClassVar[tuple[type[BaseModel], ...]]
+    Config: ClassVar[type[BaseModel]] = ConfigModel
+    """Keys of the class's own in `policy.algorithm`."""
+    kinds: ClassVar[tuple[type[BaseModel], ...]] = (Replayed,)
     """Of algorithms that this updates by."""
-    parts: ClassVar[tuple[str, ...]] = ()
-    """Of the policy, whose gradients are clipped each by themselves; none: all together."""
-    errors_are: ClassVar[str] = "td_error"
-    """What metrics call the mean of the errors."""
-    arithmetic: Precision = FLOAT32
-    schedules: Schedules
+    schedules: Schedules | TargetCritics
 
     def __init__(self, policy: PolicyT, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, self.kinds):
@@ -88,29 +49,53 @@ class OffPolicyUpdate(ABC, Generic[PolicyT, AlgorithmT]):
             found = f"needs the configuration of {names}, not of {config.algorithm.name}"
             raise ValueError(f"{type(self).__name__} {found}")
         self.policy, self.config, self.algorithm = policy, config, cast(AlgorithmT, config.algorithm)
-        self.optimizer = FlatAdam(policy, parts=self.parts)
+        self.settings: BaseModel = parse_settings(type(self), config.algorithm)
+        """The keys of `Config`."""
+        self.progress, self._noise = 0.0, (0, 0)
+        """How much of the run is over, in [0, 1]; how many normal numbers each row of a batch is given."""
+        parts: tuple[str, ...] = ()
         if isinstance(policy, QPolicy) and isinstance(config.algorithm, ValueBased):
-            self.schedules = Schedules(policy, config.algorithm)
-        self.errors = torch.empty(0)
+            self.schedules, self._noise = Schedules(policy, config.algorithm), (3, policy.numbers)
+        elif isinstance(policy, SoftActorCritic) and isinstance(config.algorithm, SAC):
+            self.schedules, self._noise = TargetCritics(policy, config.algorithm.tau), (2, policy.amounts)
+            parts = ("actor.", "critics.", "log_temperature")
+        self.optimizer = FlatAdam(policy, parts=parts)
+        self.priorities: Tensor | None = None
         """[B] of the last batch: how far each estimate was from its target."""
         self.generator = torch.Generator().manual_seed(seed)
+        """What an update draws by."""
 
-    @property
-    def train_steps(self) -> int:
-        """Optimiser steps so far."""
-        return self.optimizer.steps
+    def draw(self, batch: TransitionBatch) -> TransitionBatch:
+        """`batch` with what its loss needs of chance. Of `noise`, independent numbers for the estimate, the target and
+        the choice of its action (Fortunato et al. 2018, section 3.1).
 
-    def draw(self, rows: int) -> Drawn:
-        """What one update of so many rows needs of chance: by default the noise of noisy heads."""
-        assert isinstance(self.policy, QPolicy)
-        return noises(self.policy, rows, self.generator)
+        Of `fractions`, one drawn uniformly from each Nth part of (0, 1): all rows of a batch share them. Every fraction
+        stays as likely as if drawn for each row, so the expected loss is the paper's, and the embedding is computed N
+        times instead of B * N times.
+        """
+        drawn: dict[str, Tensor] = {}
+        if isinstance(self.algorithm, IQN):
+            count = self.algorithm.quantiles
+            drawn["fractions"] = (torch.rand(2, count, generator=self.generator) + torch.arange(count)) / count
+        times, numbers = self._noise
+        if numbers:
+            drawn["noise"] = torch.randn(times, batch.rows, numbers, generator=self.generator)
+        device = self.optimizer.parameters.device
+        return replace(batch, **{name: one.to(device) for name, one in drawn.items()}) if drawn else batch
 
     @abstractmethod
-    def ask(self, policy: Any, transitions: TransitionBatch, drawn: Drawn) -> Loss:
-        """What `transitions` ask of `policy`, this update's or several of its kind."""
+    def loss(self, policy: Any, batch: TransitionBatch) -> Loss:
+        """What `batch` asks of `policy`: this one's, or several of its kind as one."""
 
-    def after_step(self, progress: float) -> dict[str, Tensor]:
-        """Target networks and schedules after a train step, at `progress` of the run; what there is to say of them."""
+    def evaluate(self, policy: Any, batch: TransitionBatch) -> ActionValues:
+        """What the networks of `dqn` say of `batch`, and what they should say; TypeError for other algorithms."""
+        if not isinstance(self.algorithm, DQN):
+            raise TypeError(f"evaluate is for dqn; ask the networks of {self.algorithm.name} themselves")
+        return value_actions(policy, batch, double=self.algorithm.double)
+
+    def after_step(self, batch: TransitionBatch, progress: float) -> dict[str, Tensor]:
+        """Target networks and schedules after a train step on `batch`, at `progress` of the run; what there is to say
+        of them."""
         return self.schedules.after_step(self.train_steps, progress)
 
     def update(self, transitions: TransitionBatch, progress: float = 0.0) -> dict[str, float]:
@@ -126,35 +111,26 @@ class OffPolicyUpdate(ABC, Generic[PolicyT, AlgorithmT]):
         rows = len(transitions.action)
         if not rows:
             return {"loss": 0.0, "rows": 0.0}
+        self.progress = progress
         with self.arithmetic.autocast(transitions.reward.device):
-            asked = self.ask(self.policy, transitions, self.draw(rows))
-        norm = self.optimizer.backward(asked.loss, self.config.max_grad_norm)
+            found = loss_of(self, self.draw(transitions))
+        norm = self.optimizer.backward(found.total, self.config.max_grad_norm)
         before = self.optimizer.parameters.clone()
         rate = learning_rate_of(self.config, self.algorithm, progress)
         self.optimizer.step(rate)
-        followed = self.after_step(progress)
-        self.errors = asked.errors
+        followed = self.after_step(transitions, progress)
+        self.priorities = None if found.priorities is None else found.priorities.detach()
         with torch.no_grad():
             numbers = {
-                "loss": asked.loss,
-                **asked.numbers,
+                "loss": found.total,
+                **found.metrics,
                 "grad_norm": norm,
                 "weight_delta": torch.linalg.vector_norm(self.optimizer.parameters - before),
-                self.errors_are: self.errors.mean(),
                 "reward_mean": transitions.reward.mean(),
                 **followed,
             }
             metrics = dict(zip(numbers, torch.stack(list(numbers.values())).tolist(), strict=True))
         return {**metrics, "learning_rate": rate, "rows": float(rows)}
-
-    def state(self) -> dict[str, Tensor]:
-        """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
-        return {**self.optimizer.state(), "generator": self.generator.get_state()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Takes over what `state` gave."""
-        self.optimizer.load_state(state)
-        self.generator.set_state(state["generator"])
 
 
 class Follower:
@@ -169,6 +145,19 @@ class Follower:
     def __call__(self, share: float) -> None:
         """By that share of the way."""
         torch._foreach_lerp_(self._target, self._online, share)
+
+
+class TargetCritics:
+    """What follows a train step of `sac`: target critics that go by the share `tau`."""
+
+    def __init__(self, policy: SoftActorCritic, tau: float) -> None:
+        self._policy, self._tau = policy, tau
+        self._follow = Follower(policy.critics, policy.targets)
+
+    def after_step(self, train_steps: int, progress: float) -> dict[str, Tensor]:
+        """Moves them; the temperature."""
+        self._follow(self._tau)
+        return {"temperature": self._policy.log_temperature.detach().exp()}
 
 
 class ScheduleStep(NamedTuple):
@@ -203,3 +192,33 @@ class Schedules:
             self._follow(share)
         self._policy.epsilon.fill_(epsilon)
         return {"epsilon": self._policy.epsilon.float()}
+
+
+class ActionValues(NamedTuple):
+    """Both sides of the temporal difference."""
+
+    values: Tensor
+    """[B, A] of all actions, with gradient"""
+    value: Tensor
+    """[B] of the action taken, with gradient"""
+    target: Tensor
+    """[B] of it, detached"""
+    next_values: Tensor
+    """[B, A] of what was seen then, by the target network, detached"""
+
+
+def value_actions(policy: DQNPolicy, batch: TransitionBatch, *, double: bool) -> ActionValues:
+    """Values of all actions and of those taken, and targets of these.
+
+    target = reward + discount * Q_target(next, a*) with a* the legal action of greatest value by the online network
+    (`double`: van Hasselt et al. 2016) or else by the target network itself.
+    """
+    now, after, choice = batch.noises
+    here = policy.online(policy.inputs(batch.observation), now)
+    taken = here.gather(-1, batch.action[..., None])[..., 0]
+    with torch.no_grad():
+        following = policy.inputs(batch.next_observation)
+        future = policy.target(following, after)
+        chosen = greedy_action(policy.online(following, choice) if double else future, batch.next_legal)
+        target = batch.reward + batch.discount * future.gather(-1, chosen[..., None])[..., 0]
+    return ActionValues(here, taken, target, future)

@@ -16,8 +16,8 @@ from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import FlatAdam
 from workers.algorithms.common.batches import ObservationBatch
 from workers.algorithms.common.returns import linear_recurrence
+from workers.algorithms.common.update import Resumable
 from workers.policies.networks.rnd_networks import RNDNetworks
-from workers.runtime.torch_setup import FLOAT32, Precision
 
 
 def discounted_sums(bonus: Tensor, gamma: float) -> Tensor:
@@ -26,20 +26,13 @@ def discounted_sums(bonus: Tensor, gamma: float) -> Tensor:
     return linear_recurrence(bonus.flip(0), torch.full_like(bonus, gamma)).flip(0)
 
 
-class RNDUpdate:
+class RNDUpdate(Resumable):
     """Updates `networks`, which must be on their final device, from batches of observations."""
-
-    arithmetic: Precision = FLOAT32
 
     def __init__(self, networks: RNDNetworks, config: AuxiliaryConfig, seed: int = 0) -> None:
         self.networks, self.config, self.algorithm = networks, config, config.algorithm
         self.optimizer = FlatAdam(networks)
         self.generator = torch.Generator().manual_seed(seed)
-
-    @property
-    def train_steps(self) -> int:
-        """Optimiser steps so far."""
-        return self.optimizer.steps
 
     def update(self, batch: ObservationBatch, progress: float = 0.0) -> dict[str, float]:
         """Adds what was seen to the moments, then trains `epochs` times on all of it, `minibatches` steps an epoch.
@@ -87,12 +80,3 @@ class RNDUpdate:
         error = self.networks(self.networks.inputs(batch.observation[:, :-1])).view(real.shape)
         sums = discounted_sums(torch.where(real, error, 0.0).T, self.algorithm.gamma)
         self.networks.returns.update(sums[real.T])
-
-    def state(self) -> dict[str, Tensor]:
-        """Optimiser moments, step count and random state, in host memory: with the weights all that a resume needs."""
-        return {**self.optimizer.state(), "generator": self.generator.get_state()}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        """Takes over what `state` gave."""
-        self.optimizer.load_state(state)
-        self.generator.set_state(state["generator"])

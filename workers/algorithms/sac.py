@@ -1,8 +1,7 @@
 """Soft actor-critic on replayed transitions, with a learned temperature (Haarnoja et al. 2018, "Soft Actor-Critic
 Algorithms and Applications").
 
-In flow: `TransitionBatch` with amounts. Out flow: the policy's actor, critics, target critics and temperature, changed
-in place, and metrics.
+In flow: `TransitionBatch` with amounts. Out flow: the loss of actor, critics and temperature.
 
 Critics learn from the amounts of the rows, which are those that the world got; the actor from amounts that it would
 draw now. Actor, critics and temperature take their step together, from one backward pass: each loss is made so that it
@@ -13,17 +12,14 @@ Legend: `B` transitions, `D` amounts.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-from protocol.config.run import SAC, PolicyConfig
+from protocol.config.run import SAC
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.off_policy import Drawn, Follower, Loss, OffPolicyUpdate, weighted
+from workers.algorithms.common.loss import Loss
+from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.policies.networks.soft_actor_critic import SoftActorCritic, sample_tanh_normal
-
-__all__ = ["Losses", "SACUpdate", "actor_loss", "critic_losses", "objective", "soft_target", "temperature_loss"]
 
 
 def soft_target(
@@ -51,26 +47,11 @@ def temperature_loss(log_temperature: Tensor, log_probability: Tensor, target_en
     return -(log_temperature.exp() * (log_probability.detach() + target_entropy)).mean()
 
 
-class Losses(NamedTuple):
-    """All parts of one step, each with gradients for its own parameters only."""
-
-    critics: Tensor
-    actor: Tensor
-    temperature: Tensor
-    errors: Tensor
-    """[B]: how far the critics were from their target, on average"""
-    values: Tensor
-    """[2, B], detached"""
-    target: Tensor
-    """[B]"""
-    entropy: Tensor
-
-
 def objective(
     policy: SoftActorCritic, batch: TransitionBatch, noise: Tensor, next_noise: Tensor, target_entropy: float | None
-) -> Losses:
-    """The losses on `batch` with normal numbers [B, D] for the amounts drawn here and there. `target_entropy` None: the
-    temperature stays as it is."""
+) -> Loss:
+    """The losses on `batch` with normal numbers [B, D] for the amounts drawn here and there, each with gradients for
+    its own parameters only. `target_entropy` None: the temperature stays as it is."""
     assert batch.amount is not None
     temperature = policy.log_temperature.detach().exp()
     here = policy.inputs(batch.observation)
@@ -85,49 +66,31 @@ def objective(
     adapt = torch.zeros_like(temperature)
     if target_entropy is not None:
         adapt = temperature_loss(policy.log_temperature, chance, target_entropy)
-    return Losses(
-        weighted(critic_losses(values, target), batch.weight).mean(),
-        actor_loss(policy.critics(here, drawn, frozen=True), chance, temperature),
-        adapt,
-        (values.detach() - target).abs().mean(0),
-        values.detach(),
-        target,
-        -chance.detach().mean(),
-    )
+    critics = batch.mean(critic_losses(values, target))
+    actor = actor_loss(policy.critics(here, drawn, frozen=True), chance, temperature)
+    with torch.no_grad():
+        errors = (values - target).abs().mean(0)
+        metrics = {
+            "critic_loss": critics,
+            "actor_loss": actor,
+            "entropy": -chance.mean(),
+            "value_mean": values.mean(),
+            "target_mean": target.mean(),
+            "td_error": errors.mean(),
+        }
+    return Loss(critics + actor + adapt, metrics, errors)
 
 
-class SACUpdate(OffPolicyUpdate[SoftActorCritic, SAC]):
+class SACUpdate(ReplayAlgorithm[SoftActorCritic, SAC]):
     """Trains actor, critics and temperature together."""
 
-    kinds, parts = (SAC,), ("actor.", "critics.", "log_temperature")
+    kinds = (SAC,)
 
-    def __init__(self, policy: SoftActorCritic, config: PolicyConfig, seed: int = 0) -> None:
-        super().__init__(policy, config, seed)
-        self._follow = Follower(policy.critics, policy.targets)
-        self._target_entropy = None
+    def loss(self, policy: SoftActorCritic, batch: TransitionBatch) -> Loss:
+        assert batch.noise is not None
+        here, there = batch.noise
+        target_entropy = None
         if self.algorithm.learn_temperature:
             wanted = self.algorithm.target_entropy
-            self._target_entropy = -float(policy.amounts) if wanted is None else wanted
-
-    def draw(self, rows: int) -> Drawn:
-        """Normal numbers [B, D] for the amounts drawn here and there."""
-        numbers = torch.randn(2, rows, self.policy.amounts, generator=self.generator)
-        return (*numbers.to(self.optimizer.parameters.device),)
-
-    def ask(self, policy: SoftActorCritic, transitions: TransitionBatch, drawn: Drawn) -> Loss:
-        here, there = drawn
-        assert here is not None
-        assert there is not None
-        found = objective(policy, transitions, here, there, self._target_entropy)
-        numbers = {
-            "critic_loss": found.critics.detach(),
-            "actor_loss": found.actor.detach(),
-            "entropy": found.entropy,
-            "value_mean": found.values.mean(),
-            "target_mean": found.target.mean(),
-        }
-        return Loss(found.critics + found.actor + found.temperature, found.errors, numbers)
-
-    def after_step(self, progress: float) -> dict[str, Tensor]:
-        self._follow(self.algorithm.tau)
-        return {"temperature": self.policy.log_temperature.detach().exp()}
+            target_entropy = -float(policy.amounts) if wanted is None else wanted
+        return objective(policy, batch, here, there, target_entropy)

@@ -14,8 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from protocol.config.run import EnvironmentConfig
-from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
-from protocol.errors.origin import blame, is_users
+from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import World, parse_world
 from workers.environments.adapters import (
     gymnasium_adapter,
@@ -49,7 +48,7 @@ from workers.environments.worlds.treasure_hunt import TreasureHunt
 from workers.environments.worlds.weather import Weather
 from workers.environments.wrappers.joint_observation import JointObservation
 from workers.environments.wrappers.team import TeamEnvironment
-from workers.runtime.entry_points import import_entry_point, name_clash
+from workers.runtime.entry_points import calling, import_entry_point
 
 if TYPE_CHECKING:
     from workers.environments.simulators.endpoint import SimulatorEndpoint
@@ -86,15 +85,8 @@ def make(
     """
     if purpose == "evaluate":
         config = config.evaluation()
-    try:
+    with calling(config.id, lambda **at: EnvironmentFault("environment_creation_failed", environment=config.id, **at)):
         return _made(config, outside)
-    except RookeryError:
-        raise
-    except BaseException as fault:
-        if not is_users(fault):
-            raise
-        failed = EnvironmentFault("environment_creation_failed", environment=config.id, **blame(fault))
-        raise name_clash(config.id, fault) or failed from fault
 
 
 def _made(config: EnvironmentConfig, outside: SimulatorEndpoint | None) -> Environment:
@@ -275,21 +267,9 @@ def _parameters(function: Any) -> frozenset[str]:
 
 
 def _call(config: EnvironmentConfig, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    try:
+    facts = {"environment": config.id, "value": config.settings, "key": "environment.settings"}
+    with calling(config.id, lambda **at: ConfigurationError("environment_function_refused_settings", **facts, **at)):
         made = function(**config.settings, **arguments)
-    except RookeryError:
-        raise
-    except BaseException as fault:
-        if not is_users(fault):
-            raise
-        refused = ConfigurationError(
-            "environment_function_refused_settings",
-            environment=config.id,
-            value=config.settings,
-            key="environment.settings",
-            **blame(fault),
-        )
-        raise name_clash(config.id, fault) or refused from fault
     if isinstance(made, type):
         raise ConfigurationError(
             "environment_function_result", environment=config.id, value=f"the class {made.__name__}, uncalled"

@@ -98,6 +98,9 @@ class CheckpointWriter:
             return None
         self._rows_at = found.manifest.rows
         path = self._folder / str(found.manifest.step)
+        theirs = found.manifest.config.get("algorithm", {}).get("entry") or "null"
+        if theirs != (ours := getattr(self._plan.config.algorithm, "entry", None) or "null"):
+            raise ConfigurationError("checkpoint_of_other_algorithm", file=path, value=theirs, expected=ours)
         try:
             policy.load_state_dict(found.weights)
             update.load_state(found.optimizer)
@@ -154,9 +157,9 @@ class CheckpointWriter:
         )
         weights = checkpoint.to_cpu(policy.state_dict())
         if replay is None:
-            return Checkpoint(manifest, weights, update.state())
+            return Checkpoint(manifest, weights, checkpoint.to_cpu(update.state()))
         rows = config.algorithm.checkpoint_replay if isinstance(config.algorithm, Replayed) else 0
-        return Checkpoint(manifest, weights, update.state(), replay.state(rows))
+        return Checkpoint(manifest, weights, checkpoint.to_cpu(update.state()), replay.state(rows))
 
     def _write(self, found: Checkpoint) -> None:
         started = time.monotonic()

@@ -24,10 +24,10 @@ from protocol.memory.counters import Counters
 from protocol.refusal_log import RefusalLog
 from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
-from workers.algorithms.build import build_update
+from workers.algorithms.build import build_update, try_algorithm
 from workers.algorithms.common.batches import Learnable, SegmentBatch
 from workers.algorithms.common.update import Outcome
-from workers.algorithms.off_policy import OffPolicyUpdate
+from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.learning.buffers.build import build_buffer
 from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.checkpoint_writer import CheckpointWriter, Trained
@@ -96,13 +96,15 @@ class PolicyLearner:
         self.repeated = self.repeated or plan.recorded
         self._clock = StepClock(counters)
         self._rows_expected, self._rows_here = max(1.0, run.horizon * share), max(1.0, run.end * share)
+        arithmetic = Precision(run.precision, isinstance(plan.config, PolicyConfig) and plan.config.compile)
+        if tried := try_algorithm(plan.interface, plan.config, arithmetic, context.device, self.repeated):
+            log.info("event=algorithm policy=%s entry=%s", plan.name, tried)
         self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(context.device)
         self.weights, self.published = flatten_(self.policy), published_weights(self.policy)
         if plan.interface.encoder is not None:
             log.info("event=encoder policy=%s encoder=%s", plan.name, plan.interface.encoder)
         self.update = build_update(self.policy, plan.config)
-        compiled = isinstance(plan.config, PolicyConfig) and plan.config.compile
-        self.update.arithmetic = Precision(run.precision, compiled)
+        self.update.arithmetic = arithmetic
         self._finite = FiniteWeights(self.policy)
         bounds = ValueBounds.of(plan.config)
         rate, encoder = plan.config.learning_rate, PolicyEncoder.of(self.policy)
@@ -382,8 +384,8 @@ class PolicyLearner:
 
     def _learned(self, batch: Learnable, before: int, metrics: dict[str, float]) -> None:
         self._faults = 0
-        if self._replay is not None and isinstance(self.update, OffPolicyUpdate):
-            self._replay.learned(self.update.errors)
+        if self._replay is not None and isinstance(self.update, ReplayAlgorithm) and self.update.priorities is not None:
+            self._replay.learned(self.update.priorities)
         self._counters.add(f"trained.{self.name}", self._segments)
         self._counters.add(f"rows_trained.{self.name}", batch.rows)
         if self._curious is not None:

@@ -6,6 +6,7 @@ In flows: the configuration, what was planned for each policy. Out flows: learne
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 from protocol.config.run import DQN, IQN, OnStream, Run
 from protocol.errors import ConfigurationError
@@ -65,14 +66,14 @@ def stacks_of(run: Run, plans: Sequence[TrainingPlan], device: str = "cpu") -> l
     return found
 
 
-def _branches(plan: TrainingPlan) -> bool:
-    """Whether its updates may be branches of a graph."""
+def _branches(plan: TrainingPlan) -> TypeGuard[PolicyPlan]:
+    """Whether its updates may be branches of a graph; records are learned again to the bit."""
     algorithm = plan.config.algorithm
     if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1 or plan.interface.encoder is not None:
         return False
     if isinstance(algorithm, OnStream):
-        return not algorithm.central_critic and not algorithm.priority_alpha
-    return isinstance(algorithm, DQN | IQN)
+        return not algorithm.central_critic and not algorithm.priority_alpha and algorithm.entry is None
+    return isinstance(algorithm, DQN | IQN) and algorithm.entry is None
 
 
 def _alike(run: Run, plans: Sequence[TrainingPlan], device: str) -> list[str]:
@@ -99,16 +100,9 @@ def stacking_key(plan: TrainingPlan) -> str:
     """What policies must have in common to be stacked: what they see and do, network, algorithm, size of a batch, and
     whether they are compiled; learning rates, schedules, clipping and data are each one's own. Empty for what cannot be
     stacked."""
+    if not _branches(plan):
+        return ""
     algorithm = plan.config.algorithm
-    if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1:  # records are learned again to the bit
-        return ""
-    if plan.interface.encoder is not None:
-        return ""
-    if isinstance(algorithm, OnStream):
-        if algorithm.central_critic or algorithm.priority_alpha:
-            return ""
-    elif not isinstance(algorithm, DQN | IQN):
-        return ""
     actions, seen = plan.interface.action_encoding, plan.interface.observation_encoding
     shapes = plan.layout.hash, seen.shape, actions.head_sizes, actions.continuous, plan.batch_segments
     same = algorithm.model_dump_json(exclude=_PER_POLICY_KEYS)

@@ -53,6 +53,8 @@ def check_ranks(run: Run, name: str, config: PolicyConfig, policies: Collection[
         return
     if isinstance(algorithm, PPO) and algorithm.priority_alpha:
         refuse("and priority_alpha compares segments that no one of them has", "leave priority_alpha out")
+    if algorithm.entry is not None:
+        refuse(f"and the loss of {algorithm.entry} knows of one", "leave entry out")
     if algorithm.curiosity is not None:
         refuse("and a bonus for what is new is in the unit of what each of them saw", "leave curiosity out")
     if config.record or run.replay:

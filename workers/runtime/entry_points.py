@@ -9,7 +9,8 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -37,26 +38,21 @@ def import_entry_point(entry: str, key: str, forms: str) -> Callable[..., Any]:
     """The function or class `entry`, which `key` names, one of `forms`."""
     module, _, name = entry.partition(":")
     here = add_cwd_to_path()
-    try:
-        if os.sep in module:
-            raise ModuleNotFoundError(name=module)
-        holder = _import_module(module, here)
-    except RookeryError:
-        raise
-    except ModuleNotFoundError as fault:
-        missing = fault.name or module
-        if missing == module or module.startswith(f"{missing}."):
-            inside = os.path.relpath(module.removesuffix(".py"))
-            plain = Path(inside).name if inside.startswith(os.pardir) else inside.replace(os.sep, ".")
-            hint = f" (is {plain}:{name} meant?)" if plain != module else ""
-            raise ConfigurationError(
-                "module_not_found", key=key, value=entry, module=module, hint=hint, file=here, choices=forms
-            ) from None
-        raise not_installed(entry, missing, key) from fault
-    except BaseException as fault:
-        if not is_users(fault):
-            raise
-        raise ConfigurationError("module_import_failed", value=entry, **blame(fault)) from fault
+    with calling(entry, lambda **at: ConfigurationError("module_import_failed", value=entry, **at)):
+        try:
+            if os.sep in module:
+                raise ModuleNotFoundError(name=module)
+            holder = _import_module(module, here)
+        except ModuleNotFoundError as fault:
+            missing = fault.name or module
+            if missing == module or module.startswith(f"{missing}."):
+                inside = os.path.relpath(module.removesuffix(".py"))
+                plain = Path(inside).name if inside.startswith(os.pardir) else inside.replace(os.sep, ".")
+                hint = f" (is {plain}:{name} meant?)" if plain != module else ""
+                raise ConfigurationError(
+                    "module_not_found", key=key, value=entry, module=module, hint=hint, file=here, choices=forms
+                ) from None
+            raise not_installed(entry, missing, key) from fault
     try:
         found = getattr(holder, name)
     except AttributeError:
@@ -68,6 +64,20 @@ def import_entry_point(entry: str, key: str, forms: str) -> Callable[..., Any]:
         raise ConfigurationError("entry_not_callable", value=entry, key=key)
     function: Callable[..., Any] = found
     return function
+
+
+@contextmanager
+def calling(entry: str, failed: Callable[..., RookeryError]) -> Iterator[None]:
+    """In here what `entry` names is called. What it raises becomes what `failed` makes of the facts of `blame`; errors
+    of ours stay as they are."""
+    try:
+        yield
+    except RookeryError:
+        raise
+    except BaseException as fault:
+        if not is_users(fault):
+            raise
+        raise name_clash(entry, fault) or failed(**blame(fault)) from fault
 
 
 def _import_module(name: str, here: str) -> ModuleType:

@@ -42,6 +42,7 @@ from protocol.spaces import World
 from protocol.transport.curve import ROLES, Keys
 from protocol.transport.sockets import BLOCK, LAST_BASE
 from workers import freeze_startup_objects
+from workers.algorithms.build import try_algorithm
 from workers.environments.registry import describe
 from workers.learning.device import choose_device
 from workers.metrics.diagnostics import findings_of
@@ -51,6 +52,7 @@ from workers.planning.foreseen import expected_lag, expected_passes, expected_up
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import watch_user_code
+from workers.runtime.torch_setup import Precision
 
 _MIB = 2**20
 _SPACE = 1024 * _MIB
@@ -235,6 +237,17 @@ def disk(situation: RunContext) -> tuple[State, str]:
     return "ok", says
 
 
+def losses(situation: RunContext) -> tuple[State, str]:
+    """Algorithms of the user's own can be imported and built, and make an update."""
+    run = situation.run
+    where = Precision(run.precision), choose_device(run, 0)
+    tried = {
+        name: try_algorithm(plan.interface, plan.config, *where, run.lockstep or plan.recorded)
+        for name, plan in situation.plans.items()
+    }
+    return "ok", "; ".join(f"{name}: {told}" for name, told in tried.items() if told) or "all are Rookery's own"
+
+
 def cores(situation: RunContext) -> tuple[State, str]:
     """As many cores as workers that compute, or a word that they take turns."""
     there = available_cores()
@@ -266,6 +279,7 @@ CHECKS: dict[str, Callable[[RunContext], tuple[State, str]]] = {
     "disk": disk,
     "device": device,
     "spaces": spaces,
+    "losses": losses,
     "memory": memory,
     "cores": cores,
     "training": training,

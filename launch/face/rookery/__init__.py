@@ -7,7 +7,8 @@
 
 `train` makes the run that the command `rookery train` makes, `load` reads one that is there, and `Run` is what both
 return. `Environment` is the form of a world that steps many copies at once. `Simulator` and `serve` let a program of
-yours be the environment of a run. Each is imported when it is first asked for: `import rookery` alone costs nothing.
+yours be the environment of a run. `StreamAlgorithm` and `ReplayAlgorithm` are the bases of an algorithm of your
+own, whose `loss` returns a `Loss`. Each is imported when it is first asked for: `import rookery` alone costs nothing.
 """
 
 from __future__ import annotations
@@ -25,16 +26,23 @@ if TYPE_CHECKING:
     from launch.api import load, train
     from protocol.simulator.client import Simulator
     from protocol.simulator.serve import serve
+    from workers.algorithms.common.loss import Loss
+    from workers.algorithms.off_policy import ReplayAlgorithm
+    from workers.algorithms.stream import StreamAlgorithm
     from workers.environments.base import Environment
     from workers.policies.encoders.observation_spec import ObservationSpec
 
-__all__ = ["Environment", "ObservationSpec", "Run", "Simulator", "load", "serve", "train"]
+__all__ = ["Environment", "Loss", "ObservationSpec", "ReplayAlgorithm", "Run", "Simulator", "StreamAlgorithm"]
+__all__ += ["load", "serve", "train"]
 
 _PLACES = {
     "Environment": ("workers.environments.base", "Environment"),
+    "Loss": ("workers.algorithms.common.loss", "Loss"),
     "ObservationSpec": ("workers.policies.encoders.observation_spec", "ObservationSpec"),
+    "ReplayAlgorithm": ("workers.algorithms.off_policy", "ReplayAlgorithm"),
     "Run": ("launch.api", "TrainedRun"),
     "Simulator": ("protocol.simulator.client", "Simulator"),
+    "StreamAlgorithm": ("workers.algorithms.stream", "StreamAlgorithm"),
     "load": ("launch.api", "load"),
     "serve": ("protocol.simulator.serve", "serve"),
     "train": ("launch.api", "train"),

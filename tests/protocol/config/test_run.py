@@ -143,6 +143,9 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "policies.gem.compile",
         "compile_conflict priority_alpha",
     ),
+    ({"policy": {"compile": True, "algorithm": {"entry": "mine:Mine"}}}, "policy.compile", "compile_conflict entry"),
+    ({"policy": {"algorithm": {"mine": 3}}}, "policy.algorithm.mine", "unknown_key mine"),
+    ({"policy": {"algorithm": {"name": "bc", "entry": "mine:Mine"}}}, "policy.algorithm.entry", "unknown_key dqn"),
     ({"policy": {"compile": True, "ranks": 2}}, "policy.compile", "compile_conflict ranks"),
     ({"policy": {"compile": True, "record": True}}, "policy.compile", "compile_conflict record"),
 ]
@@ -189,6 +192,17 @@ def test_a_run_is_the_same_after_travelling(common: dict[str, Any], override: di
     assert again == parse_run(yaml.safe_load(yaml.safe_dump(run.model_dump(mode="json")))) == run
     for policy in ("gem", "bone"):
         assert again.policy_config(policy) == run.policy_config(policy)
+
+
+def test_keys_of_a_class_of_ones_own_travel_and_go_with_it() -> None:
+    of_class = {"entry": "mine:Mine", "mine": [1, {"a": None}]}
+    others = {"b": {"mine": 2}, "c": {"entry": "other:Class", "own": 1}, "d": {"entry": None}, "e": {"name": "dqn"}}
+    policies = {name: {"algorithm": algorithm} for name, algorithm in others.items()}
+    run = parse_run({"policy": {"algorithm": of_class}, "policies": policies})
+    assert parse_run(run.model_dump()) == Run.model_validate_json(run.model_dump_json()) == run
+    assert (run.policy.algorithm.name, run.policy.algorithm.model_extra) == ("ppo", {"mine": of_class["mine"]})
+    found = {name: run.policy_config(name).algorithm.model_extra for name in others}
+    assert found == {"b": {"mine": 2}, "c": {"own": 1}, "d": {}, "e": {}}
 
 
 def test_an_override_keeps_what_it_does_not_name() -> None:

@@ -107,11 +107,12 @@ def test_the_loss_is_the_likelihood_written_out_number_by_number_J5(kind: str, m
     action, coefficient = ACTIONS[kind], 0.3
     policy, rows = updater(action).policy, batch(action, masked=masked)
     found = objective(policy, rows, coefficient)
+    assert found.priorities is not None
     known = [by_hand(policy, rows, b) for b in range(B)]
-    assert found.surprise.tolist() == pytest.approx([-chance for chance, _ in known], abs=1e-5)
-    assert found.entropy.item() == pytest.approx(np.mean([one for _, one in known]), abs=1e-5)
+    assert found.priorities.tolist() == pytest.approx([-chance for chance, _ in known], abs=1e-5)
+    assert found.metrics["entropy"].item() == pytest.approx(np.mean([one for _, one in known]), abs=1e-5)
     expected = -np.mean([chance for chance, _ in known]) - coefficient * np.mean([one for _, one in known])
-    assert found.loss.item() == pytest.approx(expected, abs=1e-5)
+    assert found.total.item() == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ACTIONS)

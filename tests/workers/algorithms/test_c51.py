@@ -127,8 +127,9 @@ def test_estimates_come_closer_to_their_targets_with_weights_or_without(dueling:
         last = update.update(batch)
     assert last["td_error"] < 0.2 * first["td_error"]
     assert last["value_mean"] == pytest.approx(batch.reward.mean().item(), abs=0.2)
-    assert update.errors.shape == (B,)
-    assert (update.errors >= 0).all()
+    assert update.priorities is not None
+    assert update.priorities.shape == (B,)
+    assert (update.priorities >= 0).all()
     assert update.train_steps == 201
 
 

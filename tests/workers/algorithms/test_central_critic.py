@@ -96,9 +96,8 @@ def test_the_objective_is_that_of_ppo_with_the_critics_values_row_by_row() -> No
     given = replace(given, log_probability=given.log_probability + torch.randn(B, T) * 0.3)
     policy.update_returns(torch.randn(100) * 3 + 1)
     expected = written_out(policy, given, config.algorithm)
-    found = objective(
-        policy, to_time_major(given).minibatch(torch.randperm(B), ScratchBuffers()), config.algorithm
-    ).metrics
+    loss = objective(policy, to_time_major(given).minibatch(torch.randperm(B), ScratchBuffers()), config.algorithm)
+    found = {"loss": loss.total, **loss.metrics}
     for name, number in expected.items():
         assert found[name].item() == pytest.approx(number, abs=1e-5), name
     other = replace(given, final_privileged=torch.zeros(B, T, 2))
@@ -254,7 +253,9 @@ def test_statistics_are_of_what_was_trained_on_each_real_row_once() -> None:
         given = replace(segments(policy), valid=torch.tensor([T, 5, 1, 0, T - 1, 7, 2, T]))
         batch = to_time_major(given).minibatch(torch.arange(B), ScratchBuffers())
         real = batch.mask.bool()
-        target = objective(policy, batch, config.algorithm).target[real].double()
+        targets = objective(policy, batch, config.algorithm).targets
+        assert targets is not None
+        target = targets[real].double()
         PPOUpdate(policy, config).update(given)
         assert given.privileged is not None
         assert policy.privileged is not None

@@ -14,9 +14,10 @@ from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
 from tests.workers.algorithms import chain
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.dqn import DQNUpdate, huber, td_estimates
+from workers.algorithms.dqn import DQNUpdate, huber
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.iqn import estimates as quantile_estimates
+from workers.algorithms.off_policy import value_actions
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.q_network import DQNPolicy
@@ -66,7 +67,7 @@ def test_e1_targets_are_the_formula_written_out_number_by_number(double: bool, d
     with torch.no_grad():
         for parameter in policy.target.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3)
-    found = td_estimates(policy, batch, double=double)
+    found = value_actions(policy, batch, double=double)
     assert not found.target.requires_grad
     w = {name: tensor.double().numpy() for name, tensor in policy.state_dict().items()}
     for b in range(B):
@@ -142,7 +143,8 @@ def test_importance_weights_scale_each_rows_loss() -> None:
     for update in (updater(), _iqn()):
         batch, weight = transitions(), torch.zeros(B)
         assert update.update(replace(batch, weight=weight))["loss"] == 0
-        assert update.errors.shape == (B,)
+        assert update.priorities is not None
+        assert update.priorities.shape == (B,)
 
 
 def _iqn() -> IQNUpdate:

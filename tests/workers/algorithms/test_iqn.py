@@ -97,7 +97,9 @@ def written_out(
 
 def test_fractions_cover_the_unit_interval_evenly() -> None:
     update = updater(quantiles=4)
-    drawn = torch.stack([torch.stack(update._fractions()) for _ in range(500)])
+    given = transitions()
+    drawn = torch.stack([fractions for _ in range(500) if (fractions := update.draw(given).fractions) is not None])
+    assert drawn.shape == (500, 2, 4)
     assert ((drawn * 4).floor() == torch.arange(4.0)).all()
     torch.testing.assert_close(drawn.mean((0, 1)), (torch.arange(4.0) + 0.5) / 4, rtol=0, atol=0.01)
     assert (drawn[:, 0] != drawn[:, 1]).all()

@@ -15,11 +15,8 @@ from protocol.config.run import SAC, Network, PolicyConfig
 from protocol.spaces import Agent, Box
 from tests.trial import Trial
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.sac import (
-    SACUpdate,
-    critic_losses,
-    objective,
-)
+from workers.algorithms.common.loss import Loss
+from workers.algorithms.sac import SACUpdate, objective
 from workers.policies.build import build, published_weights
 from workers.policies.interface import Interface
 from workers.policies.networks.soft_actor_critic import SoftActorCritic, sample_tanh_normal
@@ -48,6 +45,12 @@ def transitions(rows: int = B, seed: int = 0) -> TransitionBatch:
         next_observation=torch.randn(rows, F, 3, generator=g),
         amount=torch.rand(rows, D, generator=g) * 2 - 1,
     )
+
+
+def part_of(found: Loss, part: str) -> Tensor:
+    """The loss of the critics, the actor or the temperature."""
+    critics, actor = found.metrics["critic_loss"], found.metrics["actor_loss"]
+    return {"critics": critics, "actor": actor, "temperature": found.total - critics - actor}[part]
 
 
 @pytest.mark.parametrize("mean", [[0.0, 0.0], [0.5, -3.0], [9.0, -30.0]])
@@ -80,12 +83,13 @@ def test_each_loss_is_the_formula_written_out_on_a_whole_batch() -> None:
     target = batch.reward.double().numpy() + batch.discount.double().numpy() * future
     assert batch.amount is not None
     errors = _critics(w, "critics", here, batch.amount.double().numpy()) - target
-    assert found.critics.item() == pytest.approx(0.5 * (errors**2).sum(0).mean(), abs=1e-5)
-    np.testing.assert_allclose(found.errors, np.abs(errors).mean(0), atol=1e-5)
+    assert found.priorities is not None
+    assert found.metrics["critic_loss"].item() == pytest.approx(0.5 * (errors**2).sum(0).mean(), abs=1e-5)
+    np.testing.assert_allclose(found.priorities, np.abs(errors).mean(0), atol=1e-5)
     amount, chance = _drawn(w, here, noise)
     values = _critics(w, "critics", here, amount)
-    assert found.actor.item() == pytest.approx((temperature * chance - values.min(0)).mean(), abs=1e-5)
-    assert found.temperature.item() == pytest.approx(-temperature * (chance - 2).mean(), abs=1e-5)
+    assert found.metrics["actor_loss"].item() == pytest.approx((temperature * chance - values.min(0)).mean(), abs=1e-5)
+    assert part_of(found, "temperature").item() == pytest.approx(-temperature * (chance - 2).mean(), abs=1e-5)
 
 
 def _drawn(w: dict[str, np.ndarray], x: np.ndarray, noise: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -113,7 +117,7 @@ def _critics(w: dict[str, np.ndarray], name: str, x: np.ndarray, amount: np.ndar
 def test_each_loss_moves_its_own_parameters_alone(part: str) -> None:
     policy, batch = updater().policy, transitions()
     noise = torch.randn(2, B, D)
-    getattr(objective(policy, batch, noise[0], noise[1], -2.0), part).backward()
+    part_of(objective(policy, batch, noise[0], noise[1], -2.0), part).backward()
     mine = {"temperature": "log_temperature"}.get(part, part)
     for name, parameter in policy.named_parameters():
         moved = parameter.grad is not None and bool(parameter.grad.any())
@@ -128,7 +132,7 @@ def test_gradients_are_clipped_part_by_part() -> None:
     batch.reward.mul_(1_000)
     noise = torch.randn(2, B, D)
     found = objective(update.policy, batch, noise[0], noise[1], -2.0)
-    update.optimizer.backward(found.critics + found.actor * 100 + found.temperature, 1.0)
+    update.optimizer.backward(found.total + found.metrics["actor_loss"] * 99, 1.0)
     grads = list(update.policy.named_parameters())
     lengths = {
         part: sum(p.grad.square().sum().item() for n, p in grads if n.startswith(part) and p.grad is not None)
@@ -152,12 +156,13 @@ def test_targets_follow_by_tau_and_the_temperature_by_its_loss() -> None:
 def test_importance_weights_scale_each_rows_critic_loss() -> None:
     policy, batch = updater().policy, transitions()
     noise = torch.randn(2, B, D)
-    plain = objective(policy, batch, noise[0], noise[1], None)
+    columns = {name: getattr(batch, name) for name in ("observation", "action", "reward", "discount", "amount")}
+    row = {name: column[2:3] for name, column in (*columns.items(), ("next_observation", batch.next_observation))}
+    alone = objective(policy, TransitionBatch(**row), noise[0, 2:3], noise[1, 2:3], None)
     weight = torch.zeros(B)
     weight[2] = 1
     one = objective(policy, replace(batch, weight=weight), noise[0], noise[1], None)
-    expected = critic_losses(plain.values, plain.target)[2] / B
-    assert one.critics.item() == pytest.approx(expected.item(), abs=1e-6)
+    assert one.metrics["critic_loss"].item() == pytest.approx(alone.metrics["critic_loss"].item() / B, abs=1e-6)
 
 
 def test_only_the_actor_is_published() -> None:

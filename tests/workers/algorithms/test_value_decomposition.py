@@ -120,13 +120,13 @@ def test_values_and_targets_are_the_formulas_written_out_number_by_number(
     """E1: each member's best legal choice by itself, then the sum of all or their mixture, to 1e-5."""
     policy = updater(agent, common, name, dueling=dueling, double=double).policy
     batch = transitions(policy, masked=masked)
-    found = team_estimates(policy, batch, double=double)
-    assert not found.target.requires_grad
+    told, aim = team_estimates(policy, batch, double=double)
+    assert not aim.requires_grad
     w = {name: tensor.double().numpy() for name, tensor in policy.state_dict().items()}
     for b in range(B):
         here, after = batch.observation[b].double().numpy(), batch.next_observation[b].double().numpy()
         taken = [q[a] for q, a in zip(values(w, "online", policy, here), batch.action[b].tolist(), strict=True)]
-        assert found.value[b].item() == pytest.approx(mixed(w, "online", taken, here), rel=1e-6, abs=1e-5)
+        assert told[b].item() == pytest.approx(mixed(w, "online", taken, here), rel=1e-6, abs=1e-5)
         future, chooser = values(w, "target", policy, after), values(w, "online", policy, after)
         chosen = []
         for i, first in enumerate(policy.firsts):
@@ -135,7 +135,7 @@ def test_values_and_targets_are_the_formulas_written_out_number_by_number(
                 q[~batch.next_legal[b, first : first + len(q)].numpy()] = -np.inf
             chosen.append(future[i][q.argmax()])
         target = batch.reward[b].item() + batch.discount[b].item() * mixed(w, "target", chosen, after)
-        assert found.target[b].item() == pytest.approx(target, rel=1e-6, abs=1e-5)
+        assert aim[b].item() == pytest.approx(target, rel=1e-6, abs=1e-5)
 
 
 @pytest.mark.parametrize("agent", [LIKE, UNLIKE])
@@ -182,7 +182,8 @@ def test_gradients_reach_every_member_and_the_mixture(name: str, shared: bool, n
     before = {name: tensor.clone() for name, tensor in update.policy.state_dict().items()}
     metrics = update.update(batch)
     assert metrics["grad_norm"] > 0
-    assert update.errors.shape == (B,)
+    assert update.priorities is not None
+    assert update.priorities.shape == (B,)
     for name, tensor in update.policy.state_dict().items():
         if name.startswith("online."):
             assert not torch.equal(tensor, before[name]), name

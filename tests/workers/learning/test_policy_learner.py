@@ -249,7 +249,7 @@ def test_draws_know_how_far_the_run_is_and_what_their_errors_were(monkeypatch: p
     assert bench.member.progress > 0.5
     assert replay._drawn is not None
     found = priorities.weights(replay._drawn.record)[np.arange(8), replay._drawn.row]
-    errors = bench.member.update.errors.numpy()  # type: ignore[union-attr]
+    errors = bench.member.update.priorities.numpy()  # type: ignore[union-attr]
     expected = dict(zip(zip(replay._drawn.record, replay._drawn.row, strict=True), errors, strict=True))
     for place, weight in zip(zip(replay._drawn.record, replay._drawn.row, strict=True), found, strict=True):
         assert weight == pytest.approx((expected[place] + 1e-6) ** 0.5, rel=1e-5)

@@ -141,3 +141,13 @@ def test_what_does_not_fit_is_a_finding_of_its_own_and_the_rest_is_looked_at(tmp
     assert kinds_in(checks["spaces"]["says"]) == ["policy_not_used"]
     assert "'nobody'" in words_in(checks["spaces"]["says"])
     assert checks["ports"]["state"] == "ok"
+
+
+def test_an_algorithm_of_ones_own_is_tried(tmp_path: Path) -> None:
+    def said(entry: str) -> Check:
+        algorithm = {"entry": f"tests.workers.algorithms.test_own_algorithm:{entry}", "weight": 2}
+        return found("losses", situation(tmp_path, policy={"algorithm": algorithm}))
+
+    good, bad = said("Streaming"), said("Failing")
+    assert (good.state, "weight=2" in good.says) == ("ok", True)
+    assert (bad.state, kinds_in(bad.says)) == ("FAILS", ["algorithm_failed"])

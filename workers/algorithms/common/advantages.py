@@ -1,7 +1,7 @@
-"""Advantages of a batch's segments while it is trained on, and which of them are drawn next, by priority.
+"""What the rows of a minibatch look like to a policy, their advantages, and which segments are drawn by these next.
 
-In flow: the policy's values and probabilities of each minibatch. Out flows: advantages [T, B]; the probability [B] that
-a segment is drawn, and the importance weights of those drawn.
+In flow: what a minibatch looks like to the policy. Out flows: advantages [T, b]; the probability [B] that a segment is
+drawn, and the importance weights of those drawn.
 
 Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch.
 """
@@ -14,38 +14,64 @@ import torch
 from torch import Tensor
 
 from protocol.config.run import OnStream
-from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch
+from workers.algorithms.common.time_major import Minibatch
 from workers.algorithms.common.vtrace import VTrace, vtrace
-
-__all__ = [
-    "BatchAdvantages",
-    "PolicyEvaluation",
-    "advantages",
-    "annealed_beta",
-    "draw",
-    "importance_weights",
-    "priorities",
-]
+from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 
 
 class PolicyEvaluation(NamedTuple):
-    """What rows look like to a policy, without gradients, [T, b] each; values in the unit of the reward."""
+    """What rows look like to a policy, [T, b] each; the first five with gradients."""
 
+    log_probability: Tensor
+    """Of the action, which may be of several choices and amounts"""
+    entropy: Tensor
+    log_ratio: Tensor
+    """`log_probability` less that of the behaviour policy"""
     ratio: Tensor
-    """Probability of the action over the behaviour policy's."""
+    """Its exponential; 1 in rows that are not real"""
+    head: Tensor
+    """What the value head says, in a unit of its own"""
     value: Tensor
+    """The same in the unit of the reward"""
     next_value: Tensor
-    """Of what came after: 0 after a termination, of the true last observation after a truncation."""
+    """Of what came after: 0 after a termination, of the true last observation after a truncation"""
 
 
-def advantages(batch: Minibatch | TimeMajorBatch, seen: PolicyEvaluation, config: OnStream) -> VTrace:
+class Advantages(NamedTuple):
+    """Of the rows of a minibatch, without gradients."""
+
+    advantage: Tensor
+    """[T, b]: as an objective needs it that weighs it by the ratio itself; with mean 0 and deviation 1, and times the
+    importance of its segment, where the configuration says so"""
+    target: Tensor
+    """[T, b]: what the values should be, in the unit of the reward"""
+    priority: Tensor | None
+    """[b]: the sizes of each segment's advantages, summed, where segments are drawn by them"""
+
+
+def estimate_advantages(
+    batch: Minibatch, seen: PolicyEvaluation, config: OnStream, weight: Tensor, ranks: Collective = SINGLE_PROCESS
+) -> Advantages:
+    """V-trace as `config` has it. Means go by `weight` (`row_weights`), over the minibatch of all `ranks`."""
+    found = advantages(batch, seen, config)
+    advantage, priority = found.policy_advantage, None
+    if config.normalize_advantage:
+        advantage = normalized(advantage, weight, batch.members, ranks)
+    if batch.importance is not None:
+        advantage = advantage * batch.importance
+    if config.priority_alpha:
+        priority = (found.advantage.abs() * batch.mask).sum(0)
+    return Advantages(advantage, found.target, priority)
+
+
+def advantages(batch: Minibatch, seen: PolicyEvaluation, config: OnStream) -> VTrace:
     """V-trace over the rows of `batch`. With `zero_last` the last row of each segment has none, whatever follows."""
     return vtrace(
         batch.reward,
         seen.value,
         seen.next_value,
         batch.cut,
-        seen.ratio,
+        seen.ratio.detach(),
         gamma=config.gamma,
         lambda_=config.gae_lambda,
         rho_clip=config.rho_clip,
@@ -59,47 +85,51 @@ def _last(mask: Tensor) -> Tensor:
     return torch.diff(mask, dim=0, append=torch.zeros_like(mask[:1])) < 0
 
 
-class BatchAdvantages:
-    """Of the segments of `batch`; all of them must be entered before any is drawn."""
+def row_weights(batch: Minibatch, ranks: Collective = SINGLE_PROCESS) -> Tensor:
+    """[T, b]: what each real row has in a mean over those of all `ranks`, for each of the policies by itself."""
+    return batch.mask / _per_segment(ranks.all_reduce(total(batch.mask, batch.members)), batch.mask.shape)
 
-    def __init__(self, batch: TimeMajorBatch, config: OnStream) -> None:
-        self._batch, self._config = batch, config
-        self._seen = PolicyEvaluation(*(torch.empty_like(batch.reward) for _ in PolicyEvaluation._fields))
 
-    def update(self, index: Tensor, seen: PolicyEvaluation) -> None:
-        """The segments `index` [b] looked like this just now."""
-        for kept, new in zip(self._seen, seen, strict=True):
-            kept[:, index] = new
+def total(x: Tensor, members: int) -> Tensor:
+    """The sum of `x` [T, b], or those of several policies, [K]."""
+    return x.sum() if members == 1 else x.view(len(x), members, -1).sum((0, 2))
 
-    @property
-    def value(self) -> Tensor:
-        """[T, B], in the unit of the reward."""
-        return self._seen.value
 
-    def advantages(self) -> VTrace:
-        """Of all segments, [T, B], by what they looked like last."""
-        return advantages(self._batch, self._seen, self._config)
+def _per_segment(of: Tensor, shape: torch.Size) -> Tensor:
+    """A scalar as it is; what is each policy's, [K], for each of its segments, [b]."""
+    return of.repeat_interleave(shape[1] // len(of)) if of.dim() else of
 
-    def draw(self, count: int, progress: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """`count` different segments [b], in host memory, and their importance [b], at `progress` of the run."""
-        config = self._config
-        priority = priorities(self.advantages().advantage, self._batch.mask, config.priority_alpha)
-        index = draw(priority, count, generator)
-        weight = importance_weights(priority, annealed_beta(config.priority_beta, config.priority_alpha, progress))
-        return index, weight[index.to(weight.device)]
+
+def normalized(x: Tensor, weight: Tensor, members: int = 1, ranks: Collective = SINGLE_PROCESS) -> Tensor:
+    """`x` [T, b] with mean 0 and standard deviation 1 under `weight`, which sums to 1 over all `ranks`, for each of
+    `members`."""
+    centred = x - _per_segment(ranks.all_reduce(total(x * weight, members)), x.shape)
+    variance = ranks.all_reduce(total(centred * centred * weight, members))
+    return centred / (_per_segment(variance.sqrt(), x.shape) + 1e-8)
 
 
 _LEAST = 1e-6
 """Added to every priority, so that a segment without any advantage may be drawn as well."""
 
 
-def priorities(advantage: Tensor, mask: Tensor, alpha: float) -> Tensor:
-    """p [B] = (w + 1e-6) / (sum w + 1e-6) with w = (sum over t of |advantage|) ** alpha, over rows with `mask` 1.
+def priorities(size: Tensor, alpha: float) -> Tensor:
+    """p [B] = (w + 1e-6) / (sum w + 1e-6) with w = `size` ** alpha.
 
     With alpha 0 all are equal. They sum to 1 but for what 1e-6 adds (PufferLib's PPO, after Schaul et al. 2016).
     """
-    weight = (advantage.abs() * mask).sum(0) ** alpha
+    weight = size**alpha
     return (weight + _LEAST) / (weight.sum() + _LEAST)
+
+
+def draw_segments(
+    size: Tensor, count: int, progress: float, generator: torch.Generator, config: OnStream
+) -> tuple[Tensor, Tensor]:
+    """`count` different segments [b], in host memory, of those with advantages of this `size` [B], and their importance
+    [b], at `progress` of the run."""
+    priority = priorities(size, config.priority_alpha)
+    index = draw(priority, count, generator)
+    weight = importance_weights(priority, annealed_beta(config.priority_beta, config.priority_alpha, progress))
+    return index, weight[index.to(weight.device)]
 
 
 def draw(priority: Tensor, count: int, generator: torch.Generator) -> Tensor:

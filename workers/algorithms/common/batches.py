@@ -83,11 +83,26 @@ class TransitionBatch:
     the true last observation of a truncated episode: there it is what was legal in the row before it"""
     weight: Tensor | None = None
     """[B], where priorities decide what is drawn: makes up for their doing so; 1 at most"""
+    noise: Tensor | None = None
+    """What an update draws for its loss, where heads are noisy [3, B, numbers]: of an estimate, its target and the
+    choice of the target's action; with `sac` [2, B, D]: of the amounts here and there"""
+    fractions: Tensor | None = None
+    """[2, N] with `iqn`, drawn too: quantile fractions of the estimate and of its target"""
 
     @property
     def rows(self) -> int:
         """B."""
         return len(self.action)
+
+    @property
+    def noises(self) -> tuple[Tensor | None, ...]:
+        """Of estimate, target and choice [B, numbers] each; None where heads are not noisy."""
+        return (None, None, None) if self.noise is None else self.noise.unbind(-3)
+
+    def mean(self, losses: Tensor) -> Tensor:
+        """The means [...] of `losses` [..., B], each times its `weight` [..., B], if there are weights (Schaul et al.
+        2016, section 3.4)."""
+        return (losses if self.weight is None else losses * self.weight).mean(-1)
 
 
 @dataclass(frozen=True, slots=True)

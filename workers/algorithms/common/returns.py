@@ -10,7 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["linear_recurrence", "next_values"]
+from workers.policies.networks.normalization import PopArtValue
+from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 
 
 def next_values(value: Tensor, terminated: Tensor, truncated: Tensor, final_value: Tensor) -> Tensor:
@@ -32,3 +33,19 @@ def linear_recurrence(x: Tensor, factor: Tensor) -> Tensor:
         factor = torch.cat([factor[:-reach] * factor[reach:], torch.zeros_like(factor[-reach:])])
         reach *= 2
     return y
+
+
+def value_error(
+    policy: PopArtValue | StackedActorCritic, value: Tensor, target: Tensor, before: Tensor | None, clip: float | None
+) -> Tensor:
+    """Half the squared error [T, b] of normalised `value`; `target` and the value `before` are real.
+
+    With `clip` the larger of the errors with and without `value` kept within `clip` of `before` counts.
+    """
+    target = policy.normalize(target)
+    error = (value - target).square()
+    if clip is not None and before is not None:
+        before = policy.normalize(before)
+        kept = before + (value - before).clamp(-clip, clip)
+        error = torch.maximum(error, (kept - target).square())
+    return 0.5 * error

@@ -69,6 +69,10 @@ class Minibatch:
     them
     """
 
+    def mean(self, x: Tensor) -> Tensor:
+        """The mean of `x` [T, b] over the rows to train on."""
+        return (x * self.mask).sum() / self.mask.sum()
+
     @property
     def recall(self) -> RecurrentContext | None:
         """How a recurrent policy remembers these rows."""

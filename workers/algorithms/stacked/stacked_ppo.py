@@ -117,13 +117,15 @@ class StackedPPO:
         minibatch = self._minibatch(index)
         with self._arithmetic.autocast(self._device):
             found = self._compiler.call(objective, self._policy, minibatch, self._algorithm, self._entropy)
-        norm = self._adam.step(found.loss.reshape(self._many))
-        self._names = [*found.metrics, "grad_norm"]
-        numbers = torch.stack([number.reshape(self._many) for number in (*found.metrics.values(), norm)])
+        norm = self._adam.step(found.total.reshape(self._many))
+        self._names = ["loss", *found.metrics, "grad_norm"]
+        said = (found.total.detach(), *found.metrics.values(), norm)
+        numbers = torch.stack([number.reshape(self._many) for number in said])
         if not self._sums.numel():
             self._sums = torch.zeros_like(numbers)
         self._sums.add_(numbers)
-        self._targets.index_copy_(1, index, found.target)
+        assert found.targets is not None
+        self._targets.index_copy_(1, index, found.targets)
 
     def after_step(self, turn: int) -> None:
         """Step number `turn` has been asked of the device: value targets are those of the first epoch."""

@@ -1,7 +1,7 @@
 """DQN and IQN of several policies of one kind as one computation; where that is recorded or compiled, also of one: the
 whole update in memory that never moves, as CUDA graphs ask (branches.py).
 
-In flows: updates of policies of one kind, and transitions for each. Out flow: what `OffPolicyUpdate.update` does, for
+In flows: updates of policies of one kind, and transitions for each. Out flow: what `ReplayAlgorithm.update` does, for
 each, to within the order of sums: targets, loss, Adam's step, and what follows it by each one's schedules. Nothing of
 it is seen by the host: a policy that fails stays as it is, and is told of at the end.
 
@@ -11,10 +11,9 @@ Legend: `K` policies, `B` transitions of each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import Tensor
 
 from workers.algorithms.common.adam import learning_rate_of
 from workers.algorithms.common.batches import TransitionBatch, concatenate, copy_into, non_tensor_field
@@ -23,7 +22,7 @@ from workers.algorithms.cuda_graphs.host_scalars import HostScalars
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
-from workers.algorithms.off_policy import Drawn, OffPolicyUpdate
+from workers.algorithms.off_policy import ReplayAlgorithm, Schedules
 from workers.algorithms.stacked.stacked_adam import StackedAdam, failed
 from workers.policies.stacked.stacked_q_networks import stack_policies
 
@@ -36,7 +35,7 @@ class StackedQLearning:
     def __init__(self, updates: Sequence[DQNUpdate | IQNUpdate], compiler: StepCompiler = EAGER) -> None:
         self._compiler = compiler
         self.updates, self._arithmetic = updates, updates[0].arithmetic
-        self._first: OffPolicyUpdate[Any, Any] = updates[0]
+        self._first: ReplayAlgorithm[Any, Any] = updates[0]
         """Whose formula all have."""
         self._policy, weights = stack_policies([update.policy for update in updates])
         self._weights = weights
@@ -47,7 +46,6 @@ class StackedQLearning:
         self._next_epsilon = torch.zeros_like(self._epsilon)
         self._given = HostScalars(2, len(updates), self._device)
         self._held: TransitionBatch | None = None
-        self._drawn: Drawn = ()
         self._numbers = self._errors = torch.empty(0)
         self._names: list[str] = []
         self._rates: list[float] = []
@@ -58,18 +56,14 @@ class StackedQLearning:
         another number of rows than in the first: such batches are for each update alone."""
         if any(non_tensor_field(one) for one in given) or len({one.rows for one in given}) != 1 or not given[0].rows:
             return None
-        batch = concatenate(given, torch.stack)
-        drawn = _noise(self.updates, batch.action.shape[1])
+        drawn = [update.draw(batch) for update, batch in zip(self.updates, given, strict=True)]
+        batch = concatenate(drawn, torch.stack)
         if self._held is None or not copy_into(self._held, batch):
             self._held = concatenate([batch], lambda columns: columns[0].clone())
-            self._drawn = tuple(None if column is None else column.clone() for column in drawn)
             self.generation += 1
-        for mine, other in zip(self._drawn, drawn, strict=True):
-            if mine is not None and other is not None:
-                mine.copy_(other)
         pairs = [*zip(self.updates, progress, strict=True)]
         self._rates = [learning_rate_of(update.config, update.algorithm, part) for update, part in pairs]
-        due = [update.schedules.due(update.train_steps + 1, part) for update, part in pairs]
+        due = [cast(Schedules, update.schedules).due(update.train_steps + 1, part) for update, part in pairs]
         share, epsilon = self._given.upload([one.share for one in due], [one.epsilon for one in due])
         self._share.copy_(share[:, None])
         self._next_epsilon.copy_(epsilon)
@@ -88,28 +82,28 @@ class StackedQLearning:
     def _step(self) -> None:
         assert self._held is not None
         with self._arithmetic.autocast(self._device):
-            asked = self._compiler.call(type(self._first).ask, self._first, self._policy, self._held, self._drawn)
+            found = self._compiler.call(type(self._first).loss, self._first, self._policy, self._held)
+        assert found.priorities is not None
         parameters = self._weights.parameters
         before = parameters.clone()
-        norm = self._adam.step(asked.loss)
+        norm = self._adam.step(found.total)
         with torch.no_grad():
             self._follow()
             numbers = {
-                "loss": asked.loss,
-                **asked.numbers,
+                "loss": found.total,
+                **found.metrics,
                 "grad_norm": norm,
                 "weight_delta": torch.linalg.vector_norm(parameters - before, dim=1),
-                self.updates[0].errors_are: asked.errors.mean(1),
                 "reward_mean": self._held.reward.mean(1),
                 "epsilon": self._epsilon.float(),
             }
             if not self._names:
                 self._names = [*numbers]
-            found = torch.stack([*numbers.values()])
-            if self._errors.shape != asked.errors.shape:
-                self._errors, self._numbers = torch.zeros_like(asked.errors), torch.zeros_like(found)
-            self._numbers.copy_(found)
-            self._errors.copy_(asked.errors)
+            told = torch.stack([*numbers.values()])
+            if self._errors.shape != found.priorities.shape:
+                self._errors, self._numbers = torch.zeros_like(found.priorities), torch.zeros_like(told)
+            self._numbers.copy_(told)
+            self._errors.copy_(found.priorities)
 
     def after_step(self, turn: int) -> None:
         """Nothing is left to be done before the end."""
@@ -128,7 +122,7 @@ class StackedQLearning:
             if member in faults:
                 outcomes.append(faults[member])
                 continue
-            update.errors = errors[member]
+            update.priorities = errors[member]
             said = dict(zip(self._names, row, strict=True))
             outcomes.append({**said, "learning_rate": self._rates[member], "rows": rows})
         return outcomes
@@ -137,14 +131,3 @@ class StackedQLearning:
         """What `Schedules.after_step` does; what becomes of one that failed is not taken over in the end."""
         self._target.lerp_(self._online, self._share)
         self._epsilon.copy_(self._next_epsilon)
-
-
-def _noise(updates: Sequence[DQNUpdate | IQNUpdate], rows: int) -> Drawn:
-    """What each drew for an update of so many rows, [K, ...]."""
-    return tuple(_stacked(column) for column in zip(*[update.draw(rows) for update in updates], strict=True))
-
-
-def _stacked(column: Sequence[Tensor | None]) -> Tensor | None:
-    """[K, ...] of what each has, if any has."""
-    there = [part for part in column if part is not None]
-    return torch.stack(there) if there else None

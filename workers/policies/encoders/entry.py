@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from protocol.config.encoders import EntryEncoder
-from protocol.errors import ConfigurationError, RookeryError
-from protocol.errors.origin import blame, is_users
+from protocol.errors import ConfigurationError
 from workers.policies.encoders.observation_spec import ObservationSpec
-from workers.runtime.entry_points import import_entry_point
+from workers.runtime.entry_points import calling, import_entry_point
 
 _FORMS = "module:Class, a torch.nn.Module"
 _NEAR = 1e-3
@@ -25,15 +24,9 @@ _NEAR = 1e-3
 def build_entry(config: EntryEncoder, observation: ObservationSpec, key: str) -> nn.Module:
     """The module for `observation`, tried on two rows."""
     kind = import_entry_point(config.entry, f"{key}.entry", _FORMS)
-    try:
+    facts = {"key": key, "value": config.entry, "given": observation}
+    with calling(config.entry, lambda **at: ConfigurationError("encoder_not_built", **facts, **at)):
         module: Any = kind(observation, **config.settings)
-    except RookeryError:
-        raise
-    except BaseException as fault:
-        if not is_users(fault):
-            raise
-        facts = {"key": key, "value": config.entry, "given": observation, **blame(fault)}
-        raise ConfigurationError("encoder_not_built", **facts) from fault
     if not isinstance(module, nn.Module):
         raise ConfigurationError("encoder_not_a_module", key=key, value=config.entry, found=type(module).__name__)
     if type(features := getattr(module, "features", None)) is not int or features < 1:
@@ -48,13 +41,9 @@ def _try(module: nn.Module, observation: ObservationSpec, key: str, entry: str) 
 
     def told(*rows: int) -> Tensor:
         leaves = {path: leaf[rows[0] : rows[-1] + 1] for path, leaf in seen.items()}
-        try:
+        facts = {"key": key, "value": entry, "given": observation}
+        with calling(entry, lambda **at: ConfigurationError("encoder_failed", **facts, **at)):
             return module(observation.given(leaves))  # looked at below
-        except BaseException as fault:
-            if not is_users(fault):
-                raise
-            facts = {"key": key, "value": entry, "given": observation, **blame(fault)}
-            raise ConfigurationError("encoder_failed", **facts) from fault
 
     seen = {path: torch.zeros(2, *leaf.shape, dtype=leaf.dtype) for path, leaf in observation.items()}
     found = told(0, 1)

@@ -25,7 +25,7 @@ from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL
 from workers.planning.fixed_policy_plan import check_frozen, plan_fixed
-from workers.runtime.entry_points import import_entry_point, name_clash
+from workers.runtime.entry_points import calling, import_entry_point
 
 __all__ = ["Script", "build_scripted_player", "check_fixed"]
 
@@ -161,22 +161,9 @@ def _users_own(
 ) -> Player:
     entry, settings = algorithm.entry, algorithm.settings
     make_player = import_entry_point(entry, f"policies.{policy}.algorithm.entry", _FORMS)
-    try:
+    facts = {"policy": policy, "entry": entry, "settings": settings, "key": f"policies.{policy}.algorithm.settings"}
+    with calling(entry, lambda **at: ConfigurationError("script_cannot_be_made", **facts, **at)):
         player = make_player(place, streams, generator, **settings)
-    except RookeryError:
-        raise
-    except BaseException as fault:
-        if not is_users(fault):
-            raise
-        failed = ConfigurationError(
-            "script_cannot_be_made",
-            policy=policy,
-            entry=entry,
-            settings=settings,
-            key=f"policies.{policy}.algorithm.settings",
-            **blame(fault),
-        )
-        raise name_clash(entry, fault) or failed from fault
     if not callable(player):
         raise ConfigurationError(
             "script_not_callable",

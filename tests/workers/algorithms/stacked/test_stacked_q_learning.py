@@ -63,9 +63,11 @@ def difference(one: Updates, other: Updates) -> float:
     found = [0.0]
     for a, b in zip(one, other, strict=True):
         assert a.train_steps == b.train_steps
-        assert a.errors.shape == b.errors.shape
+        assert a.priorities is not None
+        assert b.priorities is not None
+        assert a.priorities.shape == b.priorities.shape
         states = [
-            {**x.policy.state_dict(), "first": x.optimizer.first, "second": x.optimizer.second, "errors": x.errors}
+            {**x.policy.state_dict(), "first": x.optimizer.first, "second": x.optimizer.second, "errors": x.priorities}
             for x in (a, b)
         ]
         found += [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,8 @@ from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.dqn import td_estimates
-from workers.algorithms.off_policy import noises
+from workers.algorithms.dqn import DQNUpdate
+from workers.algorithms.off_policy import value_actions
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.layers import NoisyLinear
@@ -90,12 +92,17 @@ def test_noise_makes_the_policy_explore_and_shrinks_where_the_best_is_certain(
 
 
 def test_three_draws_of_one_update_are_independent_and_a_plain_head_takes_none() -> None:
-    policy, _ = policy_of(DQN(noisy=True))
-    drawn = noises(policy, B, torch.Generator().manual_seed(0))
-    assert all(part is not None and part.shape == (B, 6 + 4) for part in drawn)
-    assert not torch.equal(drawn[0], drawn[1])  # type: ignore[arg-type]
-    plain, _ = policy_of(DQN())
-    assert noises(plain, B, torch.Generator()) == (None, None, None)
+    def drawn(algorithm: DQN) -> TransitionBatch:
+        config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(6,)))
+        update = build_update(build(Interface.of(AGENT), config, 0), config)
+        assert isinstance(update, DQNUpdate)
+        return update.draw(transitions())
+
+    noise = drawn(DQN(noisy=True)).noise
+    assert noise is not None
+    assert noise.shape == (3, B, 6 + 4)
+    assert not torch.equal(noise[0], noise[1])
+    assert drawn(DQN()).noises == (None, None, None)
 
 
 @pytest.mark.parametrize("algorithm", [DQN(noisy=True), IQN(noisy=True), C51(noisy=True)], ids=lambda one: one.name)
@@ -115,10 +122,10 @@ def test_estimate_target_and_choice_each_have_noise_of_their_own() -> None:
     policy, _ = policy_of(DQN(noisy=True))
     assert isinstance(policy, DQNPolicy)
     batch, noise = transitions(), torch.randn(B, policy.numbers) * 50
-    plain = td_estimates(policy, batch, double=True)
-    here, there, choice = (
-        td_estimates(policy, batch, double=True, noise=one)
-        for one in ((noise, None, None), (None, noise, None), (None, None, noise))
+    none = torch.zeros_like(noise)  # the means of a noisy head
+    plain, here, there, choice = (
+        value_actions(policy, replace(batch, noise=torch.stack(one)), double=True)
+        for one in ((none, none, none), (noise, none, none), (none, noise, none), (none, none, noise))
     )
     assert (here.value != plain.value).all()
     assert (there.target != plain.target).all()

@@ -1,0 +1,118 @@
+"""Algorithms of a user's own, as the document has them, in a folder of the user's: from the command line to the log."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launch.run_dir import write_config
+from protocol.config.run import parse_run
+from protocol.errors import ConfigurationError
+from tests.faults import kinds_in, raises
+from tests.flows import runs
+from tests.flows.test_deaths import finished, killed, log_of
+from tests.readme import blocks
+from tests.tools import ROOT
+from workers.sequential import Sequential
+
+DOCUMENT = (ROOT / "workers" / "README.md").read_text()
+EXAMPLES = ("spo", "munchausen")
+REPLAY = {"batch_size": 16, "buffer_capacity": 2_000, "learning_starts": 200, "replay_ratio": 0.5}
+
+
+def written(folder: Path) -> dict[str, dict[str, Any]]:
+    """The document's modules lie in `folder`; their configurations by name."""
+    for name in EXAMPLES:
+        (code,) = [one.text for one in blocks(DOCUMENT) if one.text.startswith(f"# {name}.py\n")]
+        assert len(code.splitlines()) < 80
+        (folder / f"{name}.py").write_text(code)
+    said = re.findall(r"^```yaml\n# (\w+)\.yaml\n(.*?)^```", DOCUMENT, re.DOTALL | re.MULTILINE)
+    return {name: yaml.safe_load(text) for name, text in said}
+
+
+def test_both_examples_train_tell_their_metrics_and_go_on_after_a_death(tmp_path: Path, memory_dir: Path) -> None:
+    spo, munchausen = (written(tmp_path)[name]["policy"]["algorithm"] for name in EXAMPLES)
+    data = runs.paced(
+        tmp_path,
+        6_400,
+        pause=0.004,
+        checkpoint_interval=0.3,
+        log_interval=5,
+        policies={
+            "agent_0": {"algorithm": {**spo, "epochs": 1, "minibatches": 2}},
+            "agent_1": {"algorithm": {**munchausen, **REPLAY}},
+        },
+    )
+    names, metrics = ("agent_0", "agent_1"), ("away", "bonus")
+    with runs.training(data, tmp_path) as worker:
+        for name in names:
+            saved = tmp_path / "run" / "checkpoints" / name
+            runs.until(lambda folder=saved: list(folder.glob("[0-9]*")), what="checkpoints")  # type: ignore[misc]
+        for number, name in enumerate(names):
+            killed(tmp_path, f"learner-{name}", at=1_600 + 800 * number)
+        finished(tmp_path, worker, memory_dir, {f"learner-{name}": 1 for name in names})
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    for name, metric, entry in zip(
+        names, metrics, ("spo:SPO algorithm=ppo", "munchausen:Munchausen algorithm=dqn"), strict=True
+    ):
+        log = log_of(tmp_path, f"learner-{name}")
+        assert f"event=algorithm policy={name} entry={entry}" in log
+        assert re.search(rf"event=update .*\b{metric}=", log)
+        assert any(metric in line.get(name, {}) for line in lines), lines[-1]
+        (resumed,) = [line for line in log.splitlines() if "event=resumed" in line]
+        assert "from=checkpoint" in resumed
+
+
+def test_a_mistake_in_it_ends_the_run_in_one_sentence_with_its_line(tmp_path: Path, memory_dir: Path) -> None:
+    written(tmp_path)
+    code = (tmp_path / "spo.py").read_text()
+    (tmp_path / "spo.py").write_text(code.replace("rows.ratio *", "rows.rati *"))
+    result = runs.train(runs.config({**runs.PPO, "entry": "spo:SPO"}, steps=1_000), tmp_path)
+    assert (result.returncode, "algorithm_failed" in kinds_in(result.stderr)) == (1, True), result.stderr
+    assert re.search(r"in loss \(spo\.py:\d+\)", result.stderr), result.stderr
+
+
+STATES = """
+import torch
+from spo import SPO
+
+
+class Remembering(SPO):
+    def state(self):
+        return {**super().state(), "mine": torch.ones(1)}
+
+    def load_state(self, state):
+        super().load_state(state)
+        self.mine = state["mine"]
+"""
+
+
+def test_a_checkpoint_of_another_class_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_dir: Path
+) -> None:
+    written(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "remembering.py").write_text(STATES)
+
+    def run_of(entry: str) -> Sequential:
+        told = parse_run(runs.config({**runs.PPO, "entry": entry, "epsilon": 0.1}, steps=400))
+        write_config(told, tmp_path / "run")
+        return Sequential(told, tmp_path / "run")
+
+    (tmp_path / "run").mkdir()
+    first = run_of("spo:SPO")
+    first.finish(first.run())
+    other = "remembering:Remembering"
+    with raises(ConfigurationError, "checkpoint_of_other_algorithm", value="spo:SPO", expected=other):
+        run_of(other)
+    for manifest in (tmp_path / "run" / "checkpoints").glob("*/*/manifest.json"):
+        told = json.loads(manifest.read_text())
+        told["config"]["algorithm"]["entry"] = other  # as if the class had been so called before it was changed
+        manifest.write_text(json.dumps(told))
+    with raises(ConfigurationError, "checkpoint_does_not_fit_policy"):
+        run_of(other)
