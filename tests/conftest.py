@@ -30,8 +30,12 @@ pytest_plugins = ["tests.report", "tests.selection", "tests.total"]
 
 LONG = ("test_lint", "test_readme", "flows", "learning", "clients", "k8s", "chaos", "launch")
 """Of tests/: files and folders that are begun first, since a process that begins with them at the end is waited for."""
+MANY = 200
+"""Modules, whose objects are worth being left out of looks for garbage."""
 _RUN = uuid.uuid4().hex
 _given: set[int] = set()
+_imported = 0
+"""Modules when what there is was left out last."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,6 +67,19 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """So does what tests have imported since, as torch's compiler is: each look through it takes half a second."""
+    global _imported
+    try:
+        return (yield)
+    finally:
+        if len(sys.modules) > _imported + MANY:
+            _imported = len(sys.modules)
+            gc.collect()
+            gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -59,7 +59,7 @@ LAUNCH, CODE = "launch.__main__", "runpy"
 """`rookery`, and `python -c`, in a request."""
 STEPPER = "workers.environments.process_main"
 """Which steps copies, as actors start it."""
-TOOLS = ("doctor", "evaluate", "export", "preflight")
+TOOLS = ("doctor", "evaluate", "export", "model", "preflight")
 PLAIN = ("coordinator", "relay", "sequential", *(f"tools.{tool}" for tool in TOOLS))
 """Modules of workers/ that a launcher starts by command line, or becomes."""
 

@@ -96,7 +96,8 @@ class Snapshot:
         deadline = time.monotonic() + patience
         found = self._now()
         while found and time.monotonic() < deadline:
-            gc.collect()
+            if found.descriptors or found.files:
+                gc.collect()  # of what is garbage already
             time.sleep(0.05)
             found = self._now()
         return found

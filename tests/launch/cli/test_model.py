@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import subprocess
 
 import pytest
-from click.testing import CliRunner
 
-from launch.cli.main import main
 from tests.faults import kinds_in
+
+pytestmark = pytest.mark.usefixtures("forked_rookery")
+
+
+def model(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`rookery model`, to its end."""
+    return subprocess.run(["rookery", "model", *arguments], capture_output=True, text=True, timeout=120, check=False)
 
 
 def described(*arguments: str) -> list[dict]:
     """What it prints as JSON."""
-    result = CliRunner().invoke(main, ["model", *arguments, "--json"])
-    assert result.exit_code == 0, result.output
-    found: list[dict] = json.loads(result.output)
+    result = model(*arguments, "--json")
+    assert result.returncode == 0, result.stderr
+    found: list[dict] = json.loads(result.stdout)
     return found
 
 
@@ -29,7 +34,7 @@ def test_it_counts_what_two_towers_have() -> None:
     assert found["sees"] == [{"part": "observation", "shape": [4], "dtype": "float32", "read_by": "as numbers"}]
 
 
-def test_it_says_which_leaf_is_read_by_what(tmp_path: Path) -> None:
+def test_it_says_which_leaf_is_read_by_what() -> None:
     (found,) = described("--env", "tests.flows.dots:make", "--set", "policy.network.hidden=[]")
     assert [(part["part"], part["read_by"]) for part in found["sees"]] == [
         ("before", "MLP, 2 features"),
@@ -39,9 +44,6 @@ def test_it_says_which_leaf_is_read_by_what(tmp_path: Path) -> None:
     assert kernels == [[16, 1, 3, 3], [32, 16, 3, 3]]
 
 
-def test_a_module_that_cannot_be_built_is_told_in_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
-    result = CliRunner().invoke(
-        main,
-        ["model", "--env", "tests.flows.dots:make", "--set", "policy.network.encoder={entry: 'tests.flows.dots:make'}"],
-    )
-    assert (result.exit_code, kinds_in(capfd.readouterr().err)) == (2, ["encoder_not_built"])
+def test_a_module_that_cannot_be_built_is_told_in_one_sentence() -> None:
+    result = model("--env", "tests.flows.dots:make", "--set", "policy.network.encoder={entry: 'tests.flows.dots:make'}")
+    assert (result.returncode, kinds_in(result.stderr)) == (2, ["encoder_not_built"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from protocol.errors.origin import waiting
@@ -146,6 +147,9 @@ def test_who_waits_for_the_users_code_says_once_in_which_of_its_functions(
         assert [
             line.startswith(waiting("actor")) and place in line for line, place in zip(lines, told, strict=True)
         ] == [True] * len(told)
+    for child in psutil.Process().children():
+        if child.name() == "sleep":
+            child.kill()
 
 
 def member(name: str, role: str, silent: float = 0.1) -> dict[str, Any]:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from protocol.memory.counters import Counters
+from tests.forge import Forge
+from tests.tools import PYTHON_PATH
 from workers.runtime import torch_setup
 from workers.tools.bench.__main__ import main
 from workers.tools.bench.pipeline import pipeline as module
+from workers.tools.bench.pipeline import run_under_test
 from workers.tools.bench.pipeline.cpu_bound import Parts
 from workers.tools.bench.pipeline.pipeline import _beside, _rates
 from workers.tools.bench.pipeline.run_under_test import Look, RunUnderTest
@@ -33,6 +39,20 @@ PROMISED = {
 }
 
 
+@pytest.fixture
+def forked_runs(forge: Forge | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured is forked."""
+
+    def started(command: Sequence[str], **how: Any) -> Any:
+        environment = {**os.environ, "PYTHONPATH": PYTHON_PATH}
+        made = forge and forge.start(command[3:], Path.cwd(), environment, how["stdout"], how["stderr"])
+        return made or subprocess.Popen(command, **how)
+
+    instead = SimpleNamespace(**vars(subprocess) | {"Popen": started})
+    monkeypatch.setattr(run_under_test, "subprocess", instead)
+
+
+@pytest.mark.usefixtures("forked_runs")
 @pytest.mark.timeout(600)
 def test_a_short_run_prints_every_figure_with_the_bound_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_setup, "configure_torch", lambda: None)
