@@ -1,4 +1,4 @@
-"""Pictures are learned from, by a network of the user's own."""
+"""Pictures, texts and crowds are learned from, by our encoders and by a network of the user's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.learning.test_recurrent import learn
 from tests.trial import Trial
 
 RIGHT = 9.0
-"""Of ten; by chance 5."""
+"""Of ten; by chance 5, of four doors 2.5."""
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,24 @@ def test_the_side_of_a_dot_is_learned(policy: dict[str, Any], tmp_path: Path, tr
         "environment": {"id": "tests.flows.dots:make", "copies": 32},
         "policy": {"learning_rate": 1e-3, **policy},
         "steps": trial.steps(30_000),
+        "seed": trial.seed,
+    }
+    trial.reaches(learn(parse_run(data), tmp_path), RIGHT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("world", "network"),
+    [("Doors", {}), ("Crowd", {"encoder": {"crowd": "entities"}})],
+    ids=["text by default", "entities"],
+)
+def test_what_a_text_asks_for_and_a_crowd_of_any_size_adds_up_to_is_learned(
+    world: str, network: dict[str, Any], tmp_path: Path, trial: Trial
+) -> None:
+    data = {
+        "environment": {"id": f"tests.learning.questions:{world}", "copies": 32},
+        "policy": {"algorithm": {"name": "ppo", "gamma": 0.9}, "learning_rate": 1e-3, "network": network},
+        "steps": trial.steps(150_000),
         "seed": trial.seed,
     }
     trial.reaches(learn(parse_run(data), tmp_path), RIGHT)
