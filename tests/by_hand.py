@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.ports import choose_block
 from tests.waiting import PATIENCE
 
-_SMALL = ("--set", "steps=16000", "--set", "environment.copies=32", "--set", "baseline_episodes=8")
+_SMALL = ("--set", "steps=8000", "--set", "environment.copies=32", "--set", "baseline_episodes=8")
 
 
 def main() -> int:

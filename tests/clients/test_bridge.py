@@ -19,7 +19,6 @@ from websockets.sync.client import connect
 
 from launch.cli.bridge import bridge as command
 from launch.cli.bridge import framed, frames_in
-from launch.local.process import python
 from protocol.errors import ConfigurationError
 from protocol.messages.codec import decode, encode
 from protocol.messages.simulator import Admit, Hello
@@ -32,13 +31,14 @@ from tests.waiting import until
 from tests.workers.coordination.dashboard.browser import browser
 from tests.workers.environments.simulators.serving import serving
 
+pytestmark = pytest.mark.usefixtures("forked_rookery")
 CART = World(id="cart", agents=(Agent(name="cart", observation=Box(shape=(4,)), action=Discrete(n=2)),))
 
 
 @contextmanager
 def bridged(endpoint: str, *options: str) -> Iterator[str]:
     """The address that the command prints."""
-    words = python("launch.cli.bridge", endpoint, *options)
+    words = ["rookery", "bridge", endpoint, *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         try:

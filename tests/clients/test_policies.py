@@ -277,9 +277,10 @@ def test_a_policy_that_is_asked_again_before_it_has_answered_does_not_mix_memori
     write: Write, tmp_path: Path
 ) -> None:
     """As where two agents share one, or an episode ends while an action is computed; several may share a session."""
+    command = program("javascript", MISUSED, tmp_path)
     model = write(made("mixed", alone(MIXED), PPO(), REMEMBERS))
     ended = subprocess.run(
-        [*program("javascript", MISUSED, tmp_path), str(model)],
+        [*command, str(model)],
         capture_output=True,
         text=True,
         timeout=100,

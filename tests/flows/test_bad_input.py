@@ -113,7 +113,7 @@ def test_strangers_and_doubles_are_refused_while_the_run_goes_on(
     sentence, and those who work go on undisturbed."""
     address = f"tcp://127.0.0.1:{free_port_block}"
     join = ["--coordinator", address, "--patience", "120"]
-    path = str(runs.write(runs.paced(tmp_path, 10_000_000, pause=0.004), tmp_path))
+    path = str(runs.write(runs.paced(tmp_path, 10_000_000, pause=0.01), tmp_path))
     hand = ["coordinator", "--open", path, "--run-dir", str(tmp_path / "run"), "--bind", address.removeprefix("tcp://")]
     with ExitStack() as stack:
         workers = [stack.enter_context(runs.started(hand, tmp_path, "coordinator"))]
@@ -162,7 +162,7 @@ def test_a_users_folder_called_like_ours_is_never_taken_for_it(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_folder_in_use_is_refused_and_its_configuration_stays(tmp_path: Path, memory_dir: Path) -> None:
-    data = runs.paced(tmp_path, 10_000_000, pause=0.004)
+    data = runs.paced(tmp_path, 10_000_000, pause=0.01)
     with runs.training(data, tmp_path) as worker:
         runs.until(lambda: runs.agent_steps(tmp_path), what="the run is on")
         kept = (tmp_path / "run" / "config.yaml").read_text()

@@ -16,8 +16,8 @@ from tests.flows.test_deaths import finished, killed, log_of
 def test_all_members_of_a_killed_cohort_resume_from_their_checkpoints_G1(tmp_path: Path, memory_dir: Path) -> None:
     data = runs.paced(
         tmp_path,
-        6_400,
-        pause=0.004,
+        3_200,
+        pause=0.008,
         checkpoint_interval=0.5,
         learners={"both": ["agent_0", "agent_1"]},
         cohort="stacked",
@@ -26,8 +26,8 @@ def test_all_members_of_a_killed_cohort_resume_from_their_checkpoints_G1(tmp_pat
     saved = [tmp_path / "run" / "checkpoints" / name for name in names]
     with runs.training(data, tmp_path) as worker:
         runs.until(lambda: all(list(folder.glob("[0-9]*")) for folder in saved), what="checkpoints")
-        killed(tmp_path, "learner-both", of=3)
-        summary = finished(tmp_path, worker, memory_dir, {"learner-both": 1})
+        killed(tmp_path, "learner-both", at=400, of=3)
+        summary = finished(tmp_path, worker, memory_dir, {"learner-both": 1}, 3_200)
     log = log_of(tmp_path, "learner-both")
     assert "event=stacked policies=agent_0,agent_1" in log
     assert "event=acting_stacked policies=agent_0,agent_1" in log_of(tmp_path, "actor-0")

@@ -25,13 +25,15 @@ def killed(folder: Path, worker: str, number: int = signal.SIGKILL, at: int = 80
     return pid
 
 
-def finished(folder: Path, worker: runs.Worker, memory: Path, restarts: dict[str, int]) -> dict[str, Any]:
+def finished(
+    folder: Path, worker: runs.Worker, memory: Path, restarts: dict[str, int], steps: int = 6_400
+) -> dict[str, Any]:
     """The summary of a run that reached its end, with exact books and nothing left."""
     assert worker.wait() == 0, worker.said
     assert "Traceback" not in worker.said
     summary = runs.summary_of(folder)
     assert summary["complete"] is True
-    assert summary["agent_steps"] >= 6_400
+    assert summary["agent_steps"] >= steps
     assert summary["restarts"] == restarts
     assert runs.balanced(summary["segments"]), summary["segments"]
     assert min(v for v in (*summary["segments"]["dropped"].values(), summary["segments"]["lost_in_learner"])) >= 0
@@ -73,9 +75,9 @@ def test_a_killed_learner_resumes_from_what_it_had_saved_or_published_G1_G9(
 def test_a_killed_coordinator_comes_back_and_knows_the_run_G2(tmp_path: Path, memory_dir: Path) -> None:
     """Nobody else is restarted; returns from before its death are in the summary."""
     begun = time.monotonic()
-    with runs.training(runs.paced(tmp_path, 6_400, pause=0.004), tmp_path) as worker:
-        killed(tmp_path, "coordinator", at=1_600)
-        summary = finished(tmp_path, worker, memory_dir, {"coordinator": 1})
+    with runs.training(runs.paced(tmp_path, 3_200, pause=0.008), tmp_path) as worker:
+        killed(tmp_path, "coordinator", at=800)
+        summary = finished(tmp_path, worker, memory_dir, {"coordinator": 1}, 3_200)
     kept = json.loads((tmp_path / "run" / "books.json").read_text())
     assert min(int(part) for part in kept["returns"]["agent_0"]["parts"]) < 50
     assert 2 < summary["seconds"] < time.monotonic() - begun
@@ -100,9 +102,9 @@ def test_a_run_that_died_goes_on_where_one_of_its_actors_had_done_its_part(tmp_p
 
 def test_a_worker_that_is_told_to_end_by_others_is_started_again(tmp_path: Path, memory_dir: Path) -> None:
     """SIGTERM from outside: it ends in order, nothing is lost, and the run does not wait for it for ever."""
-    with runs.training(runs.paced(tmp_path, 6_400, pause=0.004), tmp_path) as worker:
-        killed(tmp_path, "actor-0", signal.SIGTERM)
-        summary = finished(tmp_path, worker, memory_dir, {"actor-0": 1})
+    with runs.training(runs.paced(tmp_path, 3_200, pause=0.008), tmp_path) as worker:
+        killed(tmp_path, "actor-0", signal.SIGTERM, at=400)
+        summary = finished(tmp_path, worker, memory_dir, {"actor-0": 1}, 3_200)
     segments = summary["segments"]
     assert segments["in_flight"] == segments["dropped"]["actor_lost"] == 0
     assert segments["dropped"]["undelivered"] == 0

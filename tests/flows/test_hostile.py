@@ -18,11 +18,11 @@ def test_hostile_peers_harm_only_themselves(
     tmp_path: Path, memory_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One attack after another on one run: nobody ends, and the books balance."""
-    data = runs.paced(tmp_path, 0, pause=0.004, num_learner_processes=1)
+    data = runs.paced(tmp_path, 0, pause=0.008, num_learner_processes=1)
     besieged = Besieged(tmp_path, memory_dir, data, actors=2)
     with besieged.started():
         attacks = " ".join(name for name in ATTACKS if name not in SERVED + KEYED)
-        found = besiege(besieged, [attacks], 3.0, print, compare=False)
+        found = besiege(besieged, [attacks], 2.0, print, compare=False)
     assert found + audit(besieged) == [], capsys.readouterr().out
 
 
@@ -32,7 +32,7 @@ def test_a_flood_of_wrong_keys_harms_nobody_and_is_counted(
     tmp_path: Path, memory_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whole handshakes at all doors of a run with keys, some hundred a second."""
-    data = runs.paced(tmp_path, 0, pause=0.004, num_learner_processes=1)
+    data = runs.paced(tmp_path, 0, pause=0.008, num_learner_processes=1)
     besieged = Besieged(tmp_path, memory_dir, data, actors=1, keyed=True)
     with besieged.started():
         found = besiege(besieged, ["wrong_keys"], 2.0, print, compare=False)
@@ -47,7 +47,7 @@ def test_neither_hellos_nor_forbidden_actions_nor_forged_segments_harm_a_run_who
     forged in the name of the actor, of which nothing stays unexplained."""
     besieged = Besieged(tmp_path, memory_dir, SIMULATORS, actors=1)
     with besieged.started():
-        found = besiege(besieged, ["hellos rows forged"], 3.0, print, compare=False)
+        found = besiege(besieged, ["hellos rows forged"], 2.0, print, compare=False)
         before = besieged.trained()
         runs.until(lambda: besieged.trained() > before, what="its simulators are trained on")
     assert found + audit(besieged) == [], capsys.readouterr().out

@@ -88,8 +88,8 @@ def test_iqn_trains_through_separate_processes_B6_C5(tmp_path: Path, memory_dir:
 def test_policies_of_one_run_differ_in_algorithm_network_and_rates_A3_A4(tmp_path: Path, memory_dir: Path) -> None:
     """One learner process serves both in turn, two actors feed it."""
     other = {"algorithm": runs.IQN, "network": {"hidden": [8, 8]}, "learning_rate": 0.003, "segment_length": 4}
-    data = runs.config(steps=6_400, policies={"agent_1": other}, num_learner_processes=1, actors=2)
-    summary = check(tmp_path, memory_dir, runs.train(data, tmp_path), {"agent_0": "ppo", "agent_1": "iqn"}, 6_400)
+    data = runs.config(steps=3_200, policies={"agent_1": other}, num_learner_processes=1, actors=2)
+    summary = check(tmp_path, memory_dir, runs.train(data, tmp_path), {"agent_0": "ppo", "agent_1": "iqn"}, 3_200)
     assert len(pids(tmp_path)) == 3
     for policy, algorithm, hidden in (("agent_0", "ppo", [16]), ("agent_1", "iqn", [8, 8])):
         newest = max((tmp_path / "run" / "checkpoints" / policy).iterdir(), key=lambda path: int(path.name))

@@ -86,7 +86,7 @@ def train(update: PPOUpdate, case: str, rounds: int) -> dict[str, torch.Tensor]:
     return state_of(update, metrics)
 
 
-@pytest.mark.parametrize("rounds", [10, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [4, pytest.param(300, marks=pytest.mark.slow)])
 def test_ranks_make_the_updates_of_one_process_with_the_joined_batch(rounds: int) -> None:
     """Weights, statistics, moments and metrics to within 1e-6, of all ranks to the bit: with normalised advantages,
     clipped gradients, several epochs and minibatches, memory, and parts of which a rank has nothing."""
