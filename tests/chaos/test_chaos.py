@@ -25,7 +25,7 @@ from tests.chaos.worlds import Goal
 from tests.flows import runs
 from tests.tools import ROOT
 
-STEPS = 4_800
+STEPS = 2_400
 
 
 @pytest.mark.chaos
@@ -34,7 +34,7 @@ def test_the_books_of_a_run_balance_whatever_is_done_to_it_G1_G2_G9_B11(seed: st
     """G1, G2, G9, B11, U14: nothing acknowledged is lost, nothing is trained twice or left behind."""
     with ground() as place:
         data = {
-            **runs.paced(place.folder, STEPS, pause=0.004, restarts=100, num_learner_processes=1),
+            **runs.paced(place.folder, STEPS, pause=0.008, restarts=100, num_learner_processes=1),
             "actor_timeout": 3.0,
             "learner_timeout": 3.0,
             "checkpoint_interval": 1.0,

@@ -158,12 +158,12 @@ def told_at(folder: Path, finding: str) -> float:
 
 
 def test_a_policy_that_always_does_the_same_is_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:
-    findings(tmp_path, {**PPO, "entropy_coefficient": 0.0}, 0.3, always=True, told="entropy_collapsed")
+    findings(tmp_path, {**PPO, "entropy_coefficient": 0.0}, 0.3, STEPS // 2, always=True, told="entropy_collapsed")
     assert told_at(tmp_path, "entropy_collapsed") < STEPS / 2
 
 
 def test_a_critic_that_explains_nothing_is_told_in_the_first_half_of_a_run(tmp_path: Path) -> None:
     """One that does not learn, beside returns that are large."""
-    found = findings(tmp_path, PPO, 1e-9, scale=100.0, always=True, told="critic_explains_nothing")
+    found = findings(tmp_path, PPO, 1e-9, STEPS // 2, scale=100.0, always=True, told="critic_explains_nothing")
     assert found["critic_explains_nothing"]["value"] < found["critic_explains_nothing"]["bound"]
     assert told_at(tmp_path, "critic_explains_nothing") < STEPS / 2

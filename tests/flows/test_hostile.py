@@ -12,6 +12,26 @@ from tests.chaos.hostile import SIMULATORS, Besieged, audit, besiege
 from tests.faults import kinds_in
 from tests.flows import runs
 
+SLOW_NOISE = """
+import sys
+import time
+
+from protocol.clients.python import noise
+from protocol.simulator.client import Simulator
+
+act_all = Simulator.act_all
+
+
+def slowly(*given):
+    time.sleep(0.004)
+    return act_all(*given)
+
+
+Simulator.act_all = slowly
+noise.main(sys.argv[1], sys.argv[2])
+"""
+"""A simulator of a few hundred steps a second: a run at its full speed would take the processors from its attackers."""
+
 
 @pytest.mark.chaos
 def test_hostile_peers_harm_only_themselves(
@@ -45,7 +65,10 @@ def test_neither_hellos_nor_forbidden_actions_nor_forged_segments_harm_a_run_who
 ) -> None:
     """Its own simulators go on being served and trained on; what its masks forbid is refused by name, and so is what is
     forged in the name of the actor, of which nothing stays unexplained."""
-    besieged = Besieged(tmp_path, memory_dir, SIMULATORS, actors=1)
+    (tmp_path / "slow_noise.py").write_text(SLOW_NOISE)
+    settings = {"command": f"{runs.PYTHON} {tmp_path}/slow_noise.py {{address}} {{name}}"}
+    world = SIMULATORS["environment"] | {"settings": SIMULATORS["environment"]["settings"] | settings}
+    besieged = Besieged(tmp_path, memory_dir, SIMULATORS | {"environment": world}, actors=1)
     with besieged.started():
         found = besiege(besieged, ["hellos rows forged"], 2.0, print, compare=False)
         before = besieged.trained()

@@ -21,7 +21,7 @@ from tests.flows.network import LEFT, RIGHT, Network, Place, network
 pytestmark = pytest.mark.chaos
 
 PORT = 5600
-STEPS = 8_000
+STEPS = 4_000
 SOON = 12.0
 """Seconds from the healing of the network to the next steps, on a busy machine; three to five on a quiet one."""
 
@@ -37,7 +37,7 @@ class Scene:
 
     def begin(self, **keys: Any) -> None:
         """Starts all workers and waits until the run is on."""
-        data = runs.paced(self.folder, STEPS, pause=0.006, transport="tcp", **keys)
+        data = runs.paced(self.folder, STEPS, pause=0.012, transport="tcp", **keys)
         path = str(runs.write(data, self.folder))
         bind = ["--bind", f"{LEFT}:{PORT}", "--insecure"]
         self._start(
@@ -46,7 +46,7 @@ class Scene:
         for i in range(2):
             self.learner(f"learner-{i}")
         self.actor("actor")
-        runs.until(lambda: self.steps >= 1_000, runs.PATIENCE, what=f"the run is on: {self.said}")
+        runs.until(lambda: self.steps >= 500, runs.PATIENCE, what=f"the run is on: {self.said}")
 
     @property
     def steps(self) -> int:
@@ -86,7 +86,7 @@ class Scene:
         assert done < STEPS / 2, "the run did not stop for the cut"
         self.net.heal()
         healed = time.monotonic()
-        runs.until(lambda: self.steps >= done + 200, what=f"the run goes on: {self.said}")
+        runs.until(lambda: self.steps >= done + 100, what=f"the run goes on: {self.said}")
         seconds = time.monotonic() - healed
         print(f"{seconds:.1f} s from the healing to the next steps")  # noqa: T201 - shown with -s
         return seconds

@@ -20,7 +20,7 @@ def end(worker: runs.Worker) -> None:
 def test_workers_share_rings_and_weights_beside_their_pages_A5(tmp_path: Path, memory_dir: Path) -> None:
     """In memory a ring for each actor and policy and the weights of each policy; the stop flag is a message, counters
     and ledgers are pages in the run's folder."""
-    with runs.training(runs.paced(tmp_path, 1_000_000, pause=0.002), tmp_path) as worker:
+    with runs.training(runs.paced(tmp_path, 1_000_000, pause=0.02), tmp_path) as worker:
         runs.until(lambda: runs.agent_steps(tmp_path) and len(runs.workers_of(tmp_path)) == 4, what="the run is on")
         run = (tmp_path / "run" / "run_id").read_text().strip()
         expected = [f"rookery-{run}-actor-0.1-agent_{n}.ring" for n in (0, 1)]
