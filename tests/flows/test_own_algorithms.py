@@ -13,7 +13,7 @@ import yaml
 from launch.run_dir import write_config
 from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
-from tests.faults import kinds_in, raises
+from tests.faults import raises
 from tests.flows import runs
 from tests.flows.test_deaths import finished, killed, log_of
 from tests.readme import blocks
@@ -35,6 +35,7 @@ def written(folder: Path) -> dict[str, dict[str, Any]]:
     return {name: yaml.safe_load(text) for name, text in said}
 
 
+@pytest.mark.slow
 def test_both_examples_train_tell_their_metrics_and_go_on_after_a_death(tmp_path: Path, memory_dir: Path) -> None:
     spo, munchausen = (written(tmp_path)[name]["policy"]["algorithm"] for name in EXAMPLES)
     data = runs.paced(
@@ -68,13 +69,49 @@ def test_both_examples_train_tell_their_metrics_and_go_on_after_a_death(tmp_path
         assert "from=checkpoint" in resumed
 
 
-def test_a_mistake_in_it_ends_the_run_in_one_sentence_with_its_line(tmp_path: Path, memory_dir: Path) -> None:
+def test_it_is_found_by_the_learner_of_a_run(tmp_path: Path, memory_dir: Path) -> None:
     written(tmp_path)
+    algorithm = {**runs.PPO, "entry": "spo:SPO", "epsilon": 0.1}
+    result = runs.train(runs.config(algorithm, steps=400, num_learner_processes=1), tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "entry=spo:SPO algorithm=ppo epsilon=0.1" in log_of(tmp_path, "learner-0")
+
+
+def sequential(folder: Path, steps: int, algorithms: dict[str, Any], caplog: pytest.LogCaptureFixture) -> str:
+    """The log of a run in one process, of policies with these algorithms."""
+    (folder / "run").mkdir(exist_ok=True)
+    policies = {name: {"algorithm": algorithm} for name, algorithm in algorithms.items()}
+    run = parse_run(runs.config(steps=steps, log_interval=5, policies=policies))
+    write_config(run, folder / "run")
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        worker = Sequential(run, folder / "run")
+        worker.finish(worker.run())
+    return caplog.text
+
+
+def test_both_examples_train_tell_their_metrics_and_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spo, munchausen = (written(tmp_path)[name]["policy"]["algorithm"] for name in EXAMPLES)
+    monkeypatch.chdir(tmp_path)
+    algorithms = {"agent_0": {**spo, "epochs": 1, "minibatches": 2}, "agent_1": {**munchausen, **REPLAY}}
+    first = sequential(tmp_path, 800, algorithms, caplog)
+    again = sequential(tmp_path, 1_600, algorithms, caplog)
+    for name, metric in (("agent_0", "away"), ("agent_1", "bonus")):
+        assert re.search(rf"event=update policy={name} .*\b{metric}=", first)
+        assert re.search(rf"event=resumed policy={name} from=checkpoint", again)
+
+
+def test_a_mistake_in_it_is_told_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(tmp_path)
+    monkeypatch.chdir(tmp_path)
     code = (tmp_path / "spo.py").read_text()
-    (tmp_path / "spo.py").write_text(code.replace("rows.ratio *", "rows.rati *"))
-    result = runs.train(runs.config({**runs.PPO, "entry": "spo:SPO"}, steps=1_000), tmp_path)
-    assert (result.returncode, "algorithm_failed" in kinds_in(result.stderr)) == (1, True), result.stderr
-    assert re.search(r"in loss \(spo\.py:\d+\)", result.stderr), result.stderr
+    (tmp_path / "mistaken.py").write_text(code.replace("rows.ratio *", "rows.rati *"))
+    with raises(ConfigurationError, "algorithm_failed", function="loss", file=str(tmp_path / "mistaken.py")):
+        sequential(tmp_path, 400, {"agent_0": {"entry": "mistaken:SPO"}}, caplog)
 
 
 STATES = """

@@ -16,7 +16,7 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Component, Dict, Discrete, Observation, Space
 from tests.faults import raises
 from tests.workers.algorithms.test_ppo import B, experience, setting
-from workers.algorithms.build import build_own, try_algorithm
+from workers.algorithms.build import build_own, build_update, try_algorithm
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.common.loss import Loss
 from workers.algorithms.common.time_major import Minibatch, to_time_major
@@ -191,34 +191,37 @@ class Cloning(Streaming):
 class Forgetful(Cloning):
     """It is moved, and not kept."""
 
+    def update(self, segments: Any, progress: float = 0.0) -> dict[str, float]:
+        metrics = super().update(segments, progress)
+        with torch.no_grad():
+            for one in self.mine.parameters():
+                assert one.grad is not None
+                one.sub_(one.grad, alpha=0.1)
+        return metrics
+
+
+class Keeping(Forgetful):
+    """A good one."""
+
+    def state(self) -> dict[str, Tensor]:
+        return {**super().state(), **self.mine.state_dict(prefix="mine.")}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        super().load_state(state)
+        self.mine.load_state_dict({name: state[f"mine.{name}"] for name in self.mine.state_dict()})
+
+
+class Moved(Keeping):
+    """What its optimiser remembers is lost."""
+
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.adam = torch.optim.Adam(self.mine.parameters())
 
     def update(self, segments: Any, progress: float = 0.0) -> dict[str, float]:
-        self.adam.zero_grad()
-        metrics = super().update(segments, progress)
+        metrics = StreamAlgorithm.update(self, segments, progress)
         self.adam.step()
         return metrics
-
-
-class Keeping(Forgetful):
-    """A good one: it keeps network and moments."""
-
-    def state(self) -> dict[str, Tensor]:
-        moments = {
-            f"moments.{number}.{name}": part
-            for number, kept in self.adam.state_dict()["state"].items()
-            for name, part in kept.items()
-        }
-        return {**super().state(), **self.mine.state_dict(prefix="mine."), **moments}
-
-    def load_state(self, state: dict[str, Tensor]) -> None:
-        super().load_state(state)
-        self.mine.load_state_dict({name: state[f"mine.{name}"] for name in self.mine.state_dict()})
-        names = ("step", "exp_avg", "exp_avg_sq")
-        moments = {number: {name: state[f"moments.{number}.{name}"] for name in names} for number in range(2)}
-        self.adam.load_state_dict({**self.adam.state_dict(), "state": moments})
 
 
 class Anchored(Streaming):
@@ -354,6 +357,7 @@ def test_its_keys_are_its_settings() -> None:
         ("Unaimed", "loss_not_finite", {}),
         ("Cloning", "algorithm_part_lost", {"field": "mine.weight", "reason": "nothing moves"}),
         ("Forgetful", "algorithm_part_lost", {"field": "mine.weight", "reason": "load_state does not restore"}),
+        pytest.param("Moved", "algorithm_part_lost", {"field": "adam.0.step"}, marks=pytest.mark.slow),
     ],
 )
 def test_what_would_go_wrong_later_is_told_before(entry: str, kind: str, facts: dict[str, Any]) -> None:
@@ -407,6 +411,17 @@ def test_a_key_of_both_is_refused() -> None:
 def test_priorities_are_missed_where_rows_are_drawn_by_them() -> None:
     with raises(ConfigurationError, "loss_unfit", field="priorities", found="NoneType"):
         tried("Squashed", "sac", action=AMOUNTS, priority_alpha=0.5)
+
+
+def test_ours_by_its_name_is_ours_to_the_bit() -> None:
+    found = []
+    for entry in (None, "workers.algorithms.ppo:PPOUpdate"):
+        policy, config = setting(entry=entry, priority_alpha=0.5, value_clip=0.2)
+        update = build_update(policy, config)
+        found.append((update.update(experience(policy)), update.optimizer.parameters.clone()))  # type: ignore[arg-type]
+    (metrics, weights), (others, same) = found
+    assert metrics == others
+    assert torch.equal(weights, same)
 
 
 def test_nothing_is_imported_where_no_class_is_named() -> None:
