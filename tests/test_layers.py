@@ -41,13 +41,13 @@ ROOMS = (
 """The folders of workers, each of which imports only what stands left of it; `roles` are its own files."""
 LINES = {
     "protocol": 11_020,
-    "workers/algorithms": 1_970,
+    "workers/algorithms": 1_950,
     "workers/coordination": 1_250,
-    "workers/learning": 4_300,
-    "workers/policies": 3_400,
-    "workers/policies/encoders": 520,
-    "workers/rollout": 1_660,
-    "": 45_380,
+    "workers/learning": 4_260,
+    "workers/policies": 3_360,
+    "workers/policies/encoders": 500,
+    "workers/rollout": 1_640,
+    "": 45_300,
 }
 """Lines with a token of code, docstrings aside, that a room has at most, and the product: they only fall."""
 APART = "workers/policies/encoders"

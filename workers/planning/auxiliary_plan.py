@@ -17,8 +17,6 @@ from protocol.spaces import World
 from workers.planning.cohorts import check_cohorts
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_policies
 
-__all__ = ["AuxiliaryPlan", "plan_auxiliaries", "plan_learners"]
-
 
 @dataclass(frozen=True, slots=True)
 class AuxiliaryPlan(TrainingPlan):

@@ -10,8 +10,6 @@ from protocol.config.run import C51, DQN, IQN, QMIX, SAC, VDN, Sampled, Streamed
 from workers.policies.interface import Interface
 from workers.policies.team_layout import first_mismatch, members_of
 
-__all__ = ["incompatibility"]
-
 
 def incompatibility(algorithm: Streamed | Sampled, interface: Interface) -> str | None:
     """Why `algorithm` cannot learn what the agent does from what it observes, with the remedy; None if it can."""

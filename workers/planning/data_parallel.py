@@ -12,8 +12,6 @@ from pathlib import Path
 from protocol.config.run import PPO, OnStream, PolicyConfig, Run
 from protocol.errors import ConfigurationError
 
-__all__ = ["check_ranks", "ledger_path", "rank_for_actor", "rank_names", "rank_of_learner"]
-
 
 def rank_names(policy: str, ranks: int) -> list[str]:
     """The learners of a policy by name, in the order of their ranks."""

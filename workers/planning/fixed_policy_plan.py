@@ -20,8 +20,6 @@ from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.policies.export.export_manifest import KEY, parse_manifest
 
-__all__ = ["FixedPolicyPlan", "check_frozen", "plan_fixed"]
-
 
 @dataclass(frozen=True, slots=True)
 class FixedPolicyPlan:

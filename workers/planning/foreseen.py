@@ -15,8 +15,6 @@ from protocol.spaces import World
 from workers.planning.policy_plan import TrainingPlan
 from workers.planning.schedules import exploration_rate
 
-__all__ = ["expected_lag", "expected_passes", "expected_updates", "foreseen"]
-
 _RANDOM = 0.5
 """Share of actions that may still be random at the end."""
 _KEPT = 0.8

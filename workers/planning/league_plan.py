@@ -18,8 +18,6 @@ from protocol.experience.layout import common_of
 from protocol.spaces import World
 from workers.environments.simulators import EXTERNAL
 
-__all__ = ["LeaguePlan", "PlayerPlan", "TrainingSlot", "plan_league"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlayerPlan:

@@ -12,8 +12,6 @@ from protocol.spaces import World
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.network_spec import network_facts
 
-__all__ = ["policy_spec"]
-
 
 def policy_spec(plan: PolicyPlan, world: World) -> PolicySpec:
     """The facts of `plan`'s policy in `world`."""

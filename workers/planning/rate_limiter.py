@@ -14,8 +14,6 @@ import math
 
 from protocol.errors import ConfigurationError
 
-__all__ = ["RateLimiter"]
-
 
 class RateLimiter:
     """Counts rows: batches of `batch`, insertions of at most `insertion`.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from protocol.config.off_policy import ValueBased
 
-__all__ = ["exploration_rate"]
-
 
 def exploration_rate(config: ValueBased, train_steps: int, progress: float) -> float:
     """The share of actions drawn uniformly after `train_steps` steps, when `progress` in [0, 1] of the run is over.

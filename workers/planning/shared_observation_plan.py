@@ -24,8 +24,6 @@ from protocol.experience.shared_obs import SharedObsWriter
 from protocol.spaces import World
 from workers.planning.policy_plan import TrainingPlan
 
-__all__ = ["SharedObservationPlan", "plan_common"]
-
 
 @dataclass(frozen=True, slots=True)
 class SharedObservationPlan:

@@ -21,8 +21,6 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Box, Leaf, Place, RowFormat
 from protocol.spaces.primitive import Discrete, MultiBinary, MultiDiscrete
 
-__all__ = ["ActionEncoding"]
-
 MOST = 1 << 16
 """Values of one head."""
 Pick = Callable[[str], NDArray]

@@ -28,8 +28,6 @@ from safetensors.torch import load_file, save_file
 from protocol import RELEASE
 from protocol.errors import ConfigurationError
 
-__all__ = ["FORMAT", "Checkpoint", "CheckpointManifest", "best", "list_steps", "load", "load_newest", "save", "to_cpu"]
-
 FORMAT = 2
 """2 has `mean_return` and, on replay, a file of its own."""
 _OLDEST = 1

@@ -17,8 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Heads", "Noise", "log_prob_and_entropy", "sample"]
-
 _IMPOSSIBLE = -1e9
 """Logit of what is not legal: its probability is 0, and 0 times its logarithm is 0 as well."""
 

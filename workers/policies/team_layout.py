@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from protocol.spaces import Leaf
 from workers.policies.interface import Interface
 
-__all__ = ["TeamMember", "common_of", "first_mismatch", "members_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class TeamMember:

@@ -24,8 +24,6 @@ from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 
-__all__ = ["ActingPolicy", "InferenceRequest"]
-
 
 class ActingPolicy:
     """One policy on the actor. `seed` only matters until the first weights are adopted. On another `device` than this

@@ -27,8 +27,6 @@ from workers.rollout.segment_block import Index, Rows, SegmentBlock
 from workers.rollout.stream_state import EpisodeReturns, RecurrentState, SharedObservationRefs
 from workers.runtime.state_capture import State, capture, restore
 
-__all__ = ["AgentCollector", "Sender"]
-
 _HISTORY = ("terminated", "truncated", "moment")
 _ELSEWHERE = ("performer", "_sender", "_moments", "_acted", "_done")
 """Of a seat, what others remember, or nobody beyond a turn."""

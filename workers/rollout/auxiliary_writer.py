@@ -19,8 +19,6 @@ from workers.policies.interface import Interface
 from workers.rollout.agent_collector import Sender
 from workers.rollout.segment_block import Rows
 
-__all__ = ["AuxiliaryWriter", "TeeSender"]
-
 
 class AuxiliaryWriter:
     """Of one policy with `interface`, for one auxiliary, which `sender` sends to; streams are numbered from

@@ -30,8 +30,6 @@ from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.rollout.players.scripted_player import build_scripted_player
 from workers.runtime.seeds import seed_of
 
-__all__ = ["ActorAssignment", "Collectors", "build_collectors", "build_fixed_collectors", "with_auxiliaries"]
-
 log = logging.getLogger(__name__)
 
 

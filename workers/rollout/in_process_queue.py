@@ -18,8 +18,6 @@ from protocol.memory.counters import Counters
 from workers.planning.policy_plan import TrainingPlan
 from workers.rollout.segment_block import Rows
 
-__all__ = ["InProcessQueue"]
-
 
 class InProcessQueue:
     """Sender and source of one policy at once: what a seat finishes is what the member finds."""

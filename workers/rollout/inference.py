@@ -18,8 +18,6 @@ from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.players.fixed_collector import Collector, FixedCollector
 from workers.rollout.stacked_inference import ConcatenatedNoise, StackedInference
 
-__all__ = ["AnySeat", "act_turn"]
-
 AnySeat = AgentCollector | Collector
 
 

@@ -24,8 +24,6 @@ from workers.rollout.build import AnySeat
 from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
 from workers.runtime.state_capture import State, capture, restore, strip_prefix
 
-__all__ = ["ActorCheckpoint", "AsynchronousSchedule", "LockstepSchedule", "Progress", "schedule_of"]
-
 
 class AsynchronousSchedule:
     """Nobody waits for anybody: newer weights are looked for every so many turns."""

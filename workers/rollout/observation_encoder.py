@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from workers.policies.interface import Interface
 from workers.rollout.segment_block import Index
 
-__all__ = ["ObservationEncoder", "SharedObservationView"]
-
 
 class SharedObservationView(Protocol):
     """What all agents see in the present turn."""

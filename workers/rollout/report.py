@@ -23,8 +23,6 @@ from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.players.fixed_collector import Collector, FixedCollector
 
-__all__ = ["ActorReport", "BoundsReport", "update_environment_counters"]
-
 log = logging.getLogger(__name__)
 
 _TOLD = 64

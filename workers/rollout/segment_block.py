@@ -9,8 +9,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Index", "Rows", "SegmentBlock"]
-
 Index = slice | NDArray[np.int64]
 Rows = int | NDArray[np.int64]
 

@@ -22,8 +22,6 @@ from workers.policies.networks.q_policy import QPolicy
 from workers.policies.stacked.stacked_acting import StackedActors, StackedQActors, stackable
 from workers.rollout.acting_policy import ActingPolicy, InferenceRequest
 
-__all__ = ["ConcatenatedNoise", "StackedInference", "build_stacked_inference"]
-
 log = logging.getLogger(__name__)
 
 _ENOUGH, _ENOUGH_HOSTED = 4, 16

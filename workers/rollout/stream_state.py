@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from protocol.experience.shared_obs import SharedObsWriter
 from workers.rollout.segment_block import Index, SegmentBlock
 
-__all__ = ["EpisodeReturns", "RecurrentState", "SharedObservationRefs"]
-
 
 class RecurrentState:
     """Of `streams` streams, `numbers` S each. Nothing is zeros."""

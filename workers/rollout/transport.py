@@ -32,8 +32,6 @@ from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.report import ActorReport
 from workers.runtime.process import WorkerProcess
 
-__all__ = ["ActorTransport"]
-
 log = logging.getLogger(__name__)
 
 _WEIGHTS_PATIENCE = 120.0

@@ -16,8 +16,6 @@ from protocol.errors import TrainingFault
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["FlatAdam", "adam_step", "learning_rate_of", "non_finite_update"]
-
 _TINY = 1e-30
 """Zeros and denormal numbers, common where inputs never vary, would make the square root up to 30 times slower."""
 

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 
-__all__ = ["ObservationBatch", "SegmentBatch", "TransitionBatch", "concatenate", "copy_into", "non_tensor_field"]
-
 
 @dataclass(frozen=True, slots=True)
 class SegmentBatch:

@@ -15,8 +15,6 @@ from math import isqrt
 
 from torch import Tensor
 
-__all__ = ["RunCapacity"]
-
 log = logging.getLogger(__name__)
 
 _SIZES = (1.25, 1.5, 2, 3, 4, 6, 8)

@@ -22,8 +22,6 @@ from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import Collective
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["Minibatch", "TimeMajorBatch", "prepare_all", "rank_minibatch", "to_time_major"]
-
 
 @dataclass(frozen=True, slots=True)
 class Minibatch:

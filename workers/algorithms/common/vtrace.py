@@ -11,8 +11,6 @@ from torch import Tensor
 
 from workers.algorithms.common.returns import linear_recurrence
 
-__all__ = ["VTrace", "vtrace"]
-
 
 class VTrace(NamedTuple):
     """Importance-corrected advantages."""

@@ -12,8 +12,6 @@ from typing import Any, Protocol
 from workers.algorithms.common.update import Outcome, Update, update_each
 from workers.policies.backends.cuda_graphs import GraphCache
 
-__all__ = ["Branches", "GraphableUpdate"]
-
 
 class GraphableUpdate(Protocol):
     """A stack whose steps see no number of the host: `StackedPPO` and `StackedQLearning`."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["HostScalars"]
-
 
 class HostScalars:
     """`rows` numbers for each of `many` policies."""

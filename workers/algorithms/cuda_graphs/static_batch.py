@@ -16,9 +16,6 @@ from torch import Tensor
 
 from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch
 
-__all__ = ["StaticBatch"]
-
-
 _FINALS = ("final_row", "final_observation", "final_privileged")
 _LEAST = 4
 """Entries of a segment's side table that there is room for at least; where that is not enough, four times as many."""

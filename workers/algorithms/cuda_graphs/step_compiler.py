@@ -12,8 +12,6 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
 
-__all__ = ["EAGER", "StepCompiler"]
-
 log = logging.getLogger(__name__)
 
 BACKEND: Any = "inductor"

@@ -22,8 +22,6 @@ from workers.algorithms.cuda_graphs.host_scalars import HostScalars
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.policies.stacked.stacked_weights import StackedWeights
 
-__all__ = ["StackedAdam", "failed"]
-
 
 def failed(losses: Sequence[float], norms: Sequence[float]) -> dict[int, TrainingFault]:
     """Who of K failed, by the loss and norm that each ended with, and what is to be said of it."""

@@ -28,8 +28,6 @@ from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["StackedPPO"]
-
 
 class StackedPPO:
     """Of `updates`, whose policies and algorithms are of one kind (workers/planning/cohorts.py); one alone is, too. Its

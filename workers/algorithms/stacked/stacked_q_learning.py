@@ -26,8 +26,6 @@ from workers.algorithms.off_policy import ReplayAlgorithm, Schedules
 from workers.algorithms.stacked.stacked_adam import StackedAdam, failed
 from workers.policies.stacked.stacked_q_networks import stack_policies
 
-__all__ = ["StackedQLearning"]
-
 
 class StackedQLearning:
     """Of `updates`, whose policies and algorithms are of one kind (workers/planning/cohorts.py); one alone is, too."""

@@ -14,8 +14,6 @@ from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.seeds import seed_of
 
-__all__ = ["Buffer", "build_buffer"]
-
 Buffer = BatchAssembler | ObservationAssembler | ReplayBuffer
 
 

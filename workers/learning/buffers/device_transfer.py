@@ -11,8 +11,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-__all__ = ["DeviceTransfer"]
-
 
 class DeviceTransfer:
     """To `device`. Without CUDA tensors are there at once."""

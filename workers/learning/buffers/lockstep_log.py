@@ -20,8 +20,6 @@ from protocol.experience.receiver import Arrival
 from workers.runtime.files import AppendFile, SafeWriter
 from workers.runtime.state_capture import State
 
-__all__ = ["RoundLog"]
-
 _PRIVATE = ("version", "moment")
 """Columns that tell which incarnation of a learner or actor it was, and not what happened."""
 

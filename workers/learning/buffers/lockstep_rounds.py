@@ -21,8 +21,6 @@ from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.state_capture import State
 
-__all__ = ["LockstepRounds", "in_rounds"]
-
 
 class LockstepRounds:
     """`source`, for a policy of `streams` S whose segments come in blocks of `block` and have `length` T rows; `log`

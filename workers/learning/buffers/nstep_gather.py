@@ -20,8 +20,6 @@ from protocol.experience.shared_obs import SharedObs
 from workers.learning.buffers.segment_index import SegmentIndex
 from workers.policies.interface import Interface
 
-__all__ = ["GatheredTransitions", "gather", "gather_all"]
-
 
 class GatheredTransitions(NamedTuple):
     """Of b places, in their order."""

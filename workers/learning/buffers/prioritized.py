@@ -17,8 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PrioritizedSample", "PrioritizedSampler", "SumTree"]
-
 _LEAST = 1e-6
 """Added to each error, so that none is never drawn again."""
 

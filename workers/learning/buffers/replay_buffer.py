@@ -39,8 +39,6 @@ from workers.planning.rate_limiter import RateLimiter
 from workers.policies.interface import Interface
 from workers.runtime.state_capture import State
 
-__all__ = ["ReplayBuffer", "ReplayRoom"]
-
 _ATTEMPTS = 10
 _CHUNK = 256
 _AT_ONCE = 1 << 16

@@ -21,17 +21,6 @@ from protocol.experience.validation import ActionCheck, check_final_rows, check_
 from protocol.spaces import Place
 from workers.learning.buffers.ring_table import RingTable
 
-__all__ = [
-    "SavedSegments",
-    "counts_in",
-    "greatest_in",
-    "kept_arrays",
-    "priorities_in",
-    "random_state",
-    "restored",
-    "set_random_state",
-]
-
 _COLUMN = "column."
 
 

@@ -14,8 +14,6 @@ from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Records, Ring
 from protocol.experience.shared_obs import SharedObs
 
-__all__ = ["RingTable"]
-
 
 @dataclass(slots=True)
 class _Known:

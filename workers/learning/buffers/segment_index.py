@@ -14,8 +14,6 @@ from protocol.experience.ring_buffer import RECORD, Records, Ring
 from workers.learning.buffers.replay_checkpoint import SavedSegments
 from workers.learning.buffers.ring_table import RingTable
 
-__all__ = ["SegmentIndex"]
-
 _FIRST = 512
 _COLUMNS = ("records", "ends", "ring", "actor", "sampled", "ordinal")
 

@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["GraphCache", "Work"]
-
 log = logging.getLogger(__name__)
 
 Work = Callable[[], None]

@@ -25,8 +25,6 @@ from torch import Tensor
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import to_float32
 
-__all__ = ["unroll"]
-
 
 def unroll(x: Tensor, recall: RecurrentContext, weights: Sequence[Tensor]) -> Tensor:
     """Features [N, U] of rows x [N, I], as `RecurrentCore.unroll` gives them, with gradients for `weights`, in order:

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.tensors.kernels import gru_cell_, lstm_cell_
 
-__all__ = ["NumpyRecurrentCore"]
-
 Array = NDArray[np.float32]
 
 _AT_ONCE = 256

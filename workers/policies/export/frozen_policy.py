@@ -26,8 +26,6 @@ from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["ExportedPolicy"]
-
 
 class ExportedPolicy:
     """The policy of a file. Its weights never change."""

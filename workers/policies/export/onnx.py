@@ -20,8 +20,6 @@ from workers.policies.export.export_manifest import KEY, ExportManifest
 from workers.policies.export.module import ExportedModule
 from workers.policies.export.safetensors import write_beside
 
-__all__ = ["write_onnx", "write_torchscript"]
-
 _ROWS = 3
 """Of the example that is recorded; not 1, which would be taken for a constant."""
 

@@ -24,8 +24,6 @@ from torch import Tensor
 from workers.policies.tensors.kernels import Activation, activate_, activation_gradient_, matmul, tanh, to_float32
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["actor_critic_mlp", "evaluate", "hidden_layers", "two_towers"]
-
 
 def hidden_layers(
     x: Tensor, parameters: Sequence[Tensor], activation: Activation, scratch: ScratchBuffers

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective, merged_moments
 
-__all__ = ["CLIP", "PopArtValue", "RunningMoments", "keep_values_", "return_moments"]
-
 CLIP = 10.0
 """Normalised observations beyond this many standard deviations are cut, as in common PPO practice."""
 STD_FLOOR = 1e-4

@@ -23,8 +23,6 @@ from torch import Tensor
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import gru_cell_, lstm_cell_
 
-__all__ = ["is_supported", "unroll"]
-
 Array = NDArray[np.float32]
 
 

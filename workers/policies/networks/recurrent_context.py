@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-__all__ = ["RecurrentContext"]
-
 
 class RecurrentContext(NamedTuple):
     """From which states on, and until which ends, rows of segments are remembered."""

@@ -26,8 +26,6 @@ from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy, 
 from workers.policies.team_layout import TeamMember
 from workers.policies.tensors.kernels import Activation, to_float32
 
-__all__ = ["MemberTower", "MonotonicMixer", "TeamLayout", "TeamQPolicy"]
-
 
 class MonotonicMixer(nn.Module):
     """One hidden layer of `units`; its last bias is a perceptron of the state with one layer of as many."""

@@ -23,8 +23,6 @@ from workers.policies.stacked.stacked_recurrent import StackedCore
 from workers.policies.stacked.stacked_weights import StackedWeights
 from workers.policies.tensors.scratch import ScratchBuffers
 
-__all__ = ["StackedActorCritic"]
-
 _ROWS = ("layer_0_bias", "value_bias")
 """Biases that are added to rows: [K, 1, ...] here."""
 

@@ -15,8 +15,6 @@ from typing import TypeVar
 from workers.policies.networks.q_policy import QPolicy
 from workers.policies.stacked.stacked_weights import StackedWeights
 
-__all__ = ["stack_policies"]
-
 Kind = TypeVar("Kind", bound=QPolicy)
 
 

@@ -20,8 +20,6 @@ from workers.policies.networks import numpy_unroll
 from workers.policies.networks.recurrent import RecurrentCore, gru_cell, lstm_cell
 from workers.policies.networks.recurrent_context import RecurrentContext
 
-__all__ = ["StackedCore"]
-
 
 class StackedCore:
     """Of cores like `alike`; `views`: their parameters by name, [K, ...] each."""

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from workers.policies.tensors.flat_weights import flatten_
 
-__all__ = ["StackedWeights"]
-
 _DTYPES = {"<f4": torch.float32, "<f8": torch.float64, "<i8": torch.int64}
 
 

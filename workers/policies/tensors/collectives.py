@@ -14,8 +14,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-__all__ = ["SINGLE_PROCESS", "Collective", "merged_moments"]
-
 
 class Collective(Protocol):
     """All ranks call the same methods in the same order, with tensors of the same shape."""

@@ -14,18 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = [
-    "Activation",
-    "activate_",
-    "activation_gradient_",
-    "gru_cell_",
-    "lstm_cell_",
-    "matmul",
-    "sigmoid_",
-    "tanh",
-    "to_float32",
-]
-
 Activation = Literal["tanh", "relu"]
 Array = NDArray[np.float32]
 

@@ -7,8 +7,6 @@ from math import prod
 import torch
 from torch import Tensor
 
-__all__ = ["ScratchBuffers"]
-
 
 class ScratchBuffers:
     """Named scratch tensors. What `take` gave for a name is overwritten by whoever takes that name next: one user at

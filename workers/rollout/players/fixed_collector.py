@@ -16,8 +16,6 @@ from workers.environments.base import AgentOutcome, AgentTimeStep
 from workers.rollout.segment_block import Index
 from workers.rollout.stream_state import EpisodeReturns
 
-__all__ = ["Collector", "FixedCollector", "FixedPlayer"]
-
 
 class FixedPlayer(Protocol):
     """A `Player` that is told what comes beside its turns."""

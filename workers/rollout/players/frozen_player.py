@@ -20,8 +20,6 @@ from workers.rollout.observation_encoder import ObservationEncoder
 from workers.rollout.segment_block import Index
 from workers.rollout.stream_state import RecurrentState
 
-__all__ = ["FrozenPlayer", "InferencePolicy"]
-
 
 class InferencePolicy(Protocol):
     """Weights that do not change while an episode is played: an `ExportedPolicy`, or a policy that learns elsewhere."""

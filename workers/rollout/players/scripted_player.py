@@ -27,8 +27,6 @@ from workers.environments.simulators import EXTERNAL
 from workers.planning.fixed_policy_plan import check_frozen, plan_fixed
 from workers.runtime.entry_points import calling, import_entry_point
 
-__all__ = ["Script", "build_scripted_player", "check_fixed"]
-
 _FORMS = "random, constant, world or module:class of your own"
 
 
