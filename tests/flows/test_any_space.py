@@ -39,7 +39,7 @@ def test_agents_of_every_kind_are_trained_to_the_last_segment_I1_I2_I5(
         "picker": {"algorithm": {**runs.SAC, "name": "dqn", "priority_alpha": 0.6, "epsilon": 0.5}},
         "rover": {"algorithm": {**runs.PPO, "central_critic": True, "value_clip": 0.2}},
     }
-    data = any_space(tmp_path, 4_000, transport="tcp" if way == "tcp" else "auto", policies=replayed)
+    data = any_space(tmp_path, 2_400, transport="tcp" if way == "tcp" else "auto", policies=replayed)
     if way == "processes":
         data["environment"] |= {"processes": 2, "async_factor": 2}
     result = runs.train(data, tmp_path, *(["--sequential"] if way == "sequential" else []))

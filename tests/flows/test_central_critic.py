@@ -17,7 +17,7 @@ from workers.tools.export import export
 
 def together(**environment: Any) -> dict[str, Any]:
     """A small treasure hunt whose critics see what both agents see, stepped by processes."""
-    data = runs.config(algorithm={**runs.PPO, "central_critic": True, "normalize_observation": True}, steps=3_000)
+    data = runs.config(algorithm={**runs.PPO, "central_critic": True, "normalize_observation": True}, steps=1_600)
     data["environment"] |= {"central_state": "joint", "processes": 2, "async_factor": 2, **environment}
     return data
 

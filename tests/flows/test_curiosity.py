@@ -26,9 +26,9 @@ def told(folder: Path, name: str) -> list[dict[str, Any]]:
 def test_it_trains_beside_the_policies_which_consult_it_and_its_books_are_exact_J1(
     tmp_path: Path, memory_dir: Path
 ) -> None:
-    """A learner process of its own; all it is told of 6,000 steps is trained on."""
+    """A learner process of its own; all it is told of 3,600 steps is trained on."""
     algorithm = {**runs.curious(), "gamma": 0.9}  # its episodes last 20 turns
-    data = runs.config(algorithm, steps=6_000, auxiliaries={"novelty": runs.NOVELTY}, log_interval=10)
+    data = runs.config(algorithm, steps=3_600, auxiliaries={"novelty": runs.NOVELTY}, log_interval=10)
     result = runs.train(data, tmp_path, "--no-progress")
     assert result.returncode == 0, result.stderr
     summary = runs.summary_of(tmp_path)

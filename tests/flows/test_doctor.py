@@ -82,7 +82,7 @@ def test_a_short_run_tells_the_layer_that_fails_H1(tmp_path: Path, fault: str, c
 
 
 def test_a_run_tells_its_findings_once_and_in_its_summary_H1_H2(tmp_path: Path) -> None:
-    ended = runs.train({**config(tmp_path, "zero"), "steps": 10_000, "log_interval": 1}, tmp_path)
+    ended = runs.train({**config(tmp_path, "zero"), "steps": 6_000, "log_interval": 1}, tmp_path)
     assert ended.returncode == 0
     assert ended.stderr.replace("\n", " ").count("fault in the data of agent: every observation is all zeros;") == 1
     health = runs.summary_of(tmp_path)["health"]

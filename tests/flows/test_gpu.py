@@ -50,7 +50,7 @@ def logged(folder: Path, event: str, worker: str) -> list[str]:
 def test_learners_and_actors_record_what_they_do_and_a_run_on_a_gpu_comes_to_its_end_E9_E11(tmp_path: Path) -> None:
     """One policy remembers and one replays, in one learner, side by side."""
     data = runs.config(
-        steps=2_400,
+        steps=2_000,
         policies={"agent_0": {"network": RECURRENT}, "agent_1": {"algorithm": runs.IQN}},
         learners="cohort",
         device="cuda",
