@@ -59,6 +59,8 @@ LAUNCH, CODE = "launch.__main__", "runpy"
 """`rookery`, and `python -c`, in a request."""
 STEPPER = "workers.environments.process_main"
 """Which steps copies, as actors start it."""
+SERVER = "tests.forge"
+"""One more process that forks, with other variables."""
 TOOLS = ("doctor", "evaluate", "export", "model", "preflight")
 PLAIN = ("coordinator", "relay", "sequential", *(f"tools.{tool}" for tool in TOOLS))
 """Modules of workers/ that a launcher starts by command line, or becomes."""
@@ -68,17 +70,31 @@ OWN = (
     *("COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "_"),
 )
 """Variables that pytest, pygame, torch, readline and shells write into the environment."""
-PLACE = "ROOKERY_TEST_PLACE"
-"""Variable: on which machine a command is to run."""
+PLACE, VARIABLES = "ROOKERY_TEST_PLACE", "ROOKERY_TEST_VARIABLES"
+"""Variables: on which machine a command is to run, and all that SERVER is to have."""
 
 
 class Forge:
-    """The process that forks, of one process of the tests."""
+    """The process that forks, of one process of the tests. A fork of `origin`, which has imported, if there is one."""
 
-    def __init__(self, environment: Mapping[str, str], output: Path) -> None:
+    def __init__(self, environment: Mapping[str, str], output: Path, origin: Forge | None = None) -> None:
         room = ["-X", "room=" + "." * 2_000]  # in which the command lines of those that step copies are shown
-        self._client = ForkClient([sys.executable, *room, "-P", "-m", "tests.forge"], output)
-        self._client.start(_lasting(environment))
+        self._client = ForkClient([sys.executable, *room, "-P", "-m", SERVER], output)
+        if origin is None or not origin._serve(self._client, _lasting(environment), output):
+            self._client.start(_lasting(environment))
+
+    def _serve(self, client: ForkClient, environment: Mapping[str, str], output: Path) -> bool:
+        """Whether a fork of this one's process serves `client` from now on."""
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        given = {**self._client._environment, VARIABLES: json.dumps(environment)}
+        with theirs, output.open("a") as errors:
+            made = self._client.fork([SERVER], given, _file(theirs.fileno()), errors)
+        if made is None:
+            mine.close()
+            return False
+        client._pair, client._server, client._servers = mine, made, 1  # type: ignore[assignment]
+        client._environment = fork_client._lasting(environment)
+        return True
 
     def start(
         self,
@@ -116,9 +132,9 @@ def _lasting(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def forging(environment: Mapping[str, str], output: Path) -> Iterator[Forge | None]:
+def forging(environment: Mapping[str, str], output: Path, origin: Forge | None = None) -> Iterator[Forge | None]:
     """For commands that have variables as in `environment`; None where processes are not forked."""
-    forge = Forge(environment, output) if _wanted(environment) else None
+    forge = Forge(environment, output, origin) if _wanted(environment) else None
     try:
         yield forge
     finally:
@@ -267,13 +283,32 @@ def main() -> None:
     fork_server._COMMANDS |= {name: partial(_begin, command) for name, command in commands.items()}
     given: list[Callable[[], object]] = []
     setattr(fork_server, "run_to_end", given.append)  # noqa: B010
+    fork_server._COMMANDS[SERVER], sys.modules[SERVER] = _become_server, sys.modules["__main__"]
     gc.freeze()
     gc.enable()
     fork_server.main()
+    while given and given[0] is _become_server:
+        given.pop()()
+        fork_server.main()
     if given and given[0] is fork_server._COMMANDS[CODE]:
         given[0]()  # no frame of a worker lies below: the code would take itself for a worker's
     elif given:
         run_to_end(given[0])
+
+
+def _become_server() -> None:
+    """With the variables that were asked for, and what a folder among them adds to every interpreter. The socket has
+    come as the standard output."""
+    variables = json.loads(os.environ[VARIABLES])
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.argv[1:] = [str(os.dup(1))]
+    os.dup2(2, 1)
+    known = {*sys.path}
+    sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in known]
+    with suppress(ModuleNotFoundError):
+        importlib.import_module("sitecustomize")
+    gc.freeze()
 
 
 def _begin(command: Callable[[], object]) -> None:
@@ -338,7 +373,8 @@ def _take_server() -> _Taken:
         for standard in (0, 1, 2):
             os.dup2(silent, standard)
         if os.getppid() == launcher:
-            del fork_server._COMMANDS[LAUNCH], fork_server._COMMANDS[CODE]
+            for name in (LAUNCH, CODE, SERVER):
+                del fork_server._COMMANDS[name]
             sys.argv[1:] = [str(theirs.detach())]
             setattr(fork_server, "run_to_end", run_to_end)  # noqa: B010
             fork_server.main()

@@ -10,7 +10,8 @@ import pytest
 
 from launch.local.fork_client import ForkedProcess
 from tests.flows import runs
-from tests.forge import Forge
+from tests.forge import Forge, forging
+from tests.tools import PYTHON_PATH
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfds are missing")
 
@@ -37,3 +38,18 @@ def test_a_forked_command_says_and_does_what_one_by_command_line_does(
     assert forked == [said(*command) for command in commands]
     assert forked[0][0] == 0
     assert forked[1][0] == 2
+
+
+def test_a_fork_of_it_serves_those_that_have_other_variables(
+    forge: Forge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOMETHING_READ_AT_IMPORT", "1")
+    with forging({**os.environ, "PYTHONPATH": PYTHON_PATH}, tmp_path / "forge.out", forge) as own:
+        assert own is not None
+        monkeypatch.setattr(runs, "forge", own)
+        with runs.started(["presets"], tmp_path, "presets") as worker:
+            assert isinstance(worker.popen, ForkedProcess)
+            assert worker.wait() == 0
+        begun = [Path(f"/proc/{one.pid}/environ").read_bytes() for one in (own, forge)]
+        assert begun[0] == begun[1], "it was started by command line"
+    assert (tmp_path / "forge.out").read_text() == ""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forge import forging, program
+from tests.forge import Forge, forging, program
 from tests.readme import Block, blocks, clone, environment
 from tests.tools import ROOT
 from tests.waiting import until
@@ -45,13 +45,13 @@ def runnable() -> list[object]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def home(forge: Forge | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The reader's, one for all documents, as what is forked has the same variables; his `rookery` lies there."""
     home = tmp_path_factory.mktemp("home")
     variables = environment(home, ROOT)
     with (
-        forging(variables, home / "forge.out") as forge,
-        program(home, forge, {"PYTHONPATH": variables["PYTHONPATH"]}),
+        forging(variables, home / "forge.out", forge) as own,
+        program(home, own, {"PYTHONPATH": variables["PYTHONPATH"]}),
     ):
         yield home
 

@@ -15,7 +15,7 @@ import torch
 from tests.flows import runs
 from tests.flows.test_lockstep import found_in, here, in_step, newest_checkpoints
 from tests.flows.test_replay import BOTH, made, orders
-from tests.forge import forging
+from tests.forge import Forge, forging
 from tests.late.cuda import begin_cuda, late_cuda
 
 SITE = Path(__file__).resolve().parents[1] / "late" / "site"
@@ -28,7 +28,7 @@ def in_this_process() -> AbstractContextManager[object]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def there(forge: Forge | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     if torch.cuda.is_available():
         begin_cuda()
         yield
@@ -36,8 +36,8 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("EXTRA_PATH", "forged_path"):
             patch.setattr(runs, name, str(SITE))
-        with forging(runs.environment(forked=True), tmp_path_factory.mktemp("forge") / "forge.out") as forge:
-            patch.setattr(runs, "forge", forge)
+        with forging(runs.environment(forked=True), tmp_path_factory.mktemp("forge") / "forge.out", forge) as own:
+            patch.setattr(runs, "forge", own)
             yield
 
 
