@@ -69,10 +69,8 @@ class NumpyActor:
         if module.observations is not None:
             self._moments = (module.observations.mean.numpy(), module.observations.variance.numpy())
             self._seen_floor = module.observations.floor
-        self._returns, self._floor = (
-            (module.returns.mean.numpy(), module.returns.variance.numpy()),
-            module.returns.floor,
-        )
+        returns = module.returns
+        self._returns, self._least = (returns.mean.numpy(), returns.variance.numpy()), (returns.floor, returns.least)
         self._held: list[Array] = []
         """Memory of the inputs and of each layer, of as many rows as there ever were."""
         self._rooms: dict[int, _Buffers] = {}
@@ -101,7 +99,8 @@ class NumpyActor:
         values = np.matmul(beside, self._value)
         values += self._value_bias
         mean, variance = self._returns[0].item(), self._returns[1].item()
-        values *= max(math.sqrt(variance), self._floor * abs(mean), STD_FLOOR)
+        floor, least = self._least
+        values *= max(math.sqrt(variance), floor * abs(mean), least)
         values += mean
         drawn = sample(logits, self._heads, self._log_std, None if greedy else noise, legal)
         return {**drawn, "value": values[:, 0], **after}

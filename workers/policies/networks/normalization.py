@@ -20,26 +20,30 @@ STD_FLOOR = 1e-4
 RETURN_MEMORY = 10.0
 """Updates whose returns are remembered: returns grow while the policy learns."""
 
-RETURN_FLOOR = 0.01
-"""Least spread of returns as a fraction of their mean. When every episode goes equally well their spread vanishes, and
-value errors in its unit would drown the policy's gradient in the common norm."""
+RETURN_FLOOR, RETURN_LEAST = 0.01, 1.0
+"""Least spread of returns, as a fraction of their mean and in the unit of the reward. When every episode goes equally
+well, or rewards are rare, their spread vanishes, and value errors in its unit would drown the policy's gradient in the
+common norm: one reward of 1 in a hundred thousand steps of MiniGrid is as much as the thousand errors before it."""
 
 
 class RunningMoments(nn.Module):
     """Mean and variance of all rows seen, as buffers that travel with the weights.
 
     With `memory`, the past weighs at most `memory` times the rows being added, so that old rows are forgotten.
-    `floor` is the least standard deviation as a fraction of the mean's size, for quantities that may become constant.
+    `least` is the least standard deviation, and `floor` the least as a fraction of the mean's size, for quantities that
+    may become constant.
     """
 
     mean: Tensor
     variance: Tensor
     count: Tensor
 
-    def __init__(self, features: int | None = None, memory: float | None = None, floor: float = 0.0) -> None:
+    def __init__(
+        self, features: int | None = None, memory: float | None = None, floor: float = 0.0, least: float = STD_FLOOR
+    ) -> None:
         super().__init__()
         size = () if features is None else (features,)
-        self.memory, self.floor = memory, floor
+        self.memory, self.floor, self.least = memory, floor, least
         self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -61,8 +65,8 @@ class RunningMoments(nn.Module):
 
     @property
     def std(self) -> Tensor:
-        """Standard deviation, float64, at least 1e-4 and `floor * |mean|`, so that a constant cannot divide by zero."""
-        return torch.maximum(self.variance.sqrt(), self.mean.abs() * self.floor).clamp_(min=STD_FLOOR)
+        """Standard deviation, float64, at least `least` and `floor * |mean|`, so that a constant cannot divide by zero."""
+        return torch.maximum(self.variance.sqrt(), self.mean.abs() * self.floor).clamp_(min=self.least)
 
     def standard(self, rows: Tensor) -> Tensor:
         """Rows [N, *features] in units of the standard deviation around the mean, cut, float32."""
@@ -71,12 +75,12 @@ class RunningMoments(nn.Module):
     def scalars(self) -> tuple[float, float]:
         """Mean and standard deviation as numbers, where there is one feature."""
         mean = self.mean.item()
-        return mean, max(sqrt(self.variance.item()), self.floor * abs(mean), STD_FLOOR)
+        return mean, max(sqrt(self.variance.item()), self.floor * abs(mean), self.least)
 
 
 def return_moments() -> RunningMoments:
     """Of returns, before there are any."""
-    return RunningMoments(memory=RETURN_MEMORY, floor=RETURN_FLOOR)
+    return RunningMoments(memory=RETURN_MEMORY, floor=RETURN_FLOOR, least=RETURN_LEAST)
 
 
 def keep_values_(weight: Tensor, bias: Tensor, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> None:

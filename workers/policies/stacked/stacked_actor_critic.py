@@ -134,7 +134,7 @@ class StackedActorCritic:
 
     def _moments(self, name: str, alike: RunningMoments) -> RunningMoments:
         """Of all policies, over the columns of rows [R, K, ...]."""
-        moments = RunningMoments(memory=alike.memory, floor=alike.floor)
+        moments = RunningMoments(memory=alike.memory, floor=alike.floor, least=alike.least)
         mean = self._views[f"{name}.mean"]
         moments.mean, moments.variance = mean, self._views[f"{name}.variance"]
         moments.count = self._views[f"{name}.count"].view(self.members, *[1] * (mean.dim() - 1))
