@@ -73,7 +73,7 @@ class Streamed(AlgorithmConfig):
     normalize_observation: bool = False
     """Observations by their running mean and deviation."""
     normalize_return: bool = True
-    """Values in units of the running deviation of returns."""
+    """Values in units of the running deviation of returns, where that is above 1."""
     anneal_learning_rate: bool = True
     """Let the learning rate fall to 0 by the end of the run."""
     max_lag: int | None = Field(default=None, ge=0)

@@ -96,7 +96,7 @@ def choose(network: Map, w: dict[str, Array], x: Array, rng: np.random.Generator
         out = [np.tanh(h) if network["activation"] == "tanh" else np.maximum(h, np.float32(0)) for h in pre]
         p, v = (out[0][:, :units], out[0][:, -units:]) if k == 0 else (out[0], out[-1])
     mean = float(w["returns.mean"])
-    unit = max(math.sqrt(float(w["returns.variance"])), 0.01 * abs(mean), 1e-4)
+    unit = max(math.sqrt(float(w["returns.variance"])), 0.01 * abs(mean), 1.0)
     values = mean + unit * (v @ w["value_weight"] + w["value_bias"])[:, 0]
     logs = p @ w["policy_weight"] + w["policy_bias"]
     logs -= logs.max(1, keepdims=True)

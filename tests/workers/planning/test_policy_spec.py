@@ -134,7 +134,7 @@ def actor_critic(
             p = activated(p @ weight[0] + bias[0, 0], facts)
             v = p if facts["share_layers"] else activated(v @ weight[1] + bias[1, 0], facts)
     mean, variance = w["returns.mean"], w["returns.variance"]
-    std = max(np.sqrt(variance), 0.01 * abs(mean), 1e-4)
+    std = max(np.sqrt(variance), 0.01 * abs(mean), 1.0)
     value = float(mean + std * (v @ w["value_weight"] + w["value_bias"])[0])
     return p @ w["policy_weight"] + w["policy_bias"], value, state
 

@@ -66,11 +66,12 @@ def test_what_was_acted_stays_after_the_next_act() -> None:
     assert all(np.array_equal(acted[name], copies[name]) for name in acted)
 
 
-def test_acting_agrees_with_what_the_learner_computes() -> None:
+@pytest.mark.parametrize(("spread", "mean"), [(3.0, 20.0), (0.01, 0.1), (0.0, 900.0)])
+def test_acting_agrees_with_what_the_learner_computes(spread: float, mean: float) -> None:
     policy = actor_critic(normalize_observation=True)
     assert policy.observations is not None
     policy.observations.update(torch.randn(100, 6) * 50 + 100)
-    policy.update_returns(torch.randn(50) * 3 + 20)
+    policy.update_returns(torch.randn(50) * spread + mean)
     acted = policy.act(observations(64), np.random.default_rng(0))
     logits, values = policy(policy.inputs(observations(64)))
     expected = logits.log_softmax(0)[torch.from_numpy(acted["action"]), torch.arange(64)]
@@ -102,6 +103,16 @@ def test_new_return_statistics_leave_every_value_as_it_was() -> None:
     after = policy.act(observations(20), np.random.default_rng(0))["value"]
     assert policy.returns.std > 10
     np.testing.assert_allclose(after, before, atol=1e-3)
+
+
+def test_rare_rewards_are_not_stretched() -> None:
+    """However little returns vary, an error of 1 is no more than 1 to the value head."""
+    policy = actor_critic()
+    for _ in range(20):
+        policy.update_returns(torch.zeros(1000))
+    np.testing.assert_allclose(policy.normalize(torch.tensor([0.0, 0.9])), [0.0, 0.9], atol=1e-6)
+    policy.update_returns(torch.arange(1000.0))
+    assert policy.normalize(torch.tensor(900.0)) < 9
 
 
 def test_epsilon_is_the_share_of_random_actions() -> None:
