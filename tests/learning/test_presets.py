@@ -78,9 +78,10 @@ def test_treasure_hunt_by_iqn_soon_leaves_random_behind(run_dir: Path, trial: Tr
 
 
 def test_cartpole_by_ppo_soon_balances(run_dir: Path, trial: Trial) -> None:
-    """E10, E11: the asynchronous pipeline corrects for lag well enough to solve the task in a third of its budget."""
-    summary = train("cartpole", run_dir, trial.seed, steps=trial.steps(160_000), set=trial.keys)
-    trial.reaches(last(summary, "agent"), 400)
+    """E10, E11: the asynchronous pipeline corrects for lag well enough to solve the task in a third of its budget. By a
+    hundred episodes, as the last 5 % of the run are seventeen, of which chance spoils a few."""
+    train("cartpole", run_dir, trial.seed, steps=trial.steps(160_000), set=trial.keys)
+    trial.reaches(greedy_returns(run_dir)["agent"], 400)
 
 
 @pytest.mark.learning
