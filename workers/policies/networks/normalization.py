@@ -65,7 +65,7 @@ class RunningMoments(nn.Module):
 
     @property
     def std(self) -> Tensor:
-        """Standard deviation, float64, at least `least` and `floor * |mean|`, so that a constant cannot divide by zero."""
+        """Standard deviation, float64, at least `least` and `floor * |mean|`: a constant cannot divide by zero."""
         return torch.maximum(self.variance.sqrt(), self.mean.abs() * self.floor).clamp_(min=self.least)
 
     def standard(self, rows: Tensor) -> Tensor:
