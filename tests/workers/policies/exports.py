@@ -25,7 +25,7 @@ from protocol.spaces import (
     World,
 )
 from protocol.spaces.drawing import random_rows
-from tests.workers.test_any_space import HANDS, WORLDS
+from tests.workers.test_any_space import WORLDS
 from workers.policies.build import Policy, build
 from workers.policies.export.export_manifest import ExportManifest, Provenance, frames_of
 from workers.policies.export.module import ExportedModule, ports_in
@@ -68,8 +68,7 @@ SENSES = Agent(
             "truth": Component(space=Box(shape=(3,)), evaluation_only=True),
         }
     ),
-    action=HANDS,
-    action_mask=True,
+    action=Discrete(n=3),
 )
 READERS = {"crowd": "entities", "image": "cnn", "letters": {"name": "tokens", "by": "gru"}}
 NORMAL = PPO(normalize_observation=True)
