@@ -66,9 +66,9 @@ _NO_PACKET = ctypes.create_string_buffer(struct.pack("HBBI", 0x06, 0, 0, 0))
 _FILTER = system.SOL_SOCKET, 26, struct.pack("HP", 1, ctypes.addressof(_NO_PACKET))
 """SO_ATTACH_FILTER with that program."""
 _KEYS_SECONDS = 1.0
-_TRIM_SECONDS, _TRIMS = 1.0, 10
-"""How often, and how many times, memory is given back after a cut: ZeroMQ lets go of it bit by bit. After handshakes
-that failed once."""
+_TRIM_SECONDS, _TRIMS, _TRIMS_AFTER_END = 1.0, 10, 2
+"""How often, and how many times, memory is given back after a cut: ZeroMQ lets go of it bit by bit. Less often after a
+connection that ended by itself; after handshakes that failed once."""
 _EVENTS = int(zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 _STRANGE = {
     int(zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH): ("keys_at_one_end", "only one of the two ends has keys"),
@@ -292,6 +292,7 @@ class ByteGuard:
                 del port.connections[one.descriptor]
                 if self._connections.get(one.descriptor) is one:
                     del self._connections[one.descriptor]
+                self._trims = max(self._trims, _TRIMS_AFTER_END)  # else C's allocator keeps all that waited for itself
                 continue
             taken = self._taken.get(one.descriptor, 0)
             between = came - one.before - (taken - one.taken_before) - _SLACK_A_SECOND * (now - one.since)

@@ -71,8 +71,6 @@ _TOLD_WITHIN = 30.0
 _MIB = 2**20
 _WHOLE = 10.0
 """Seconds of an attack below which neither memory nor rates say anything."""
-_SLACK = 8 * _MIB
-"""Bytes by which a process may grow besides: an arena of an allocator, a page of a log."""
 
 
 @dataclass
@@ -407,7 +405,7 @@ def besiege(
                 return findings
         for who, size in besieged.sizes().items() if seconds >= _WHOLE else ():
             say(f"{who}: {warm[who] / _MIB:.0f} MiB, at last {size / _MIB:.0f} MiB")
-            if size > 1.1 * warm[who] + _SLACK:
+            if size > 1.1 * warm[who]:
                 findings.append(f"{who} grew from {warm[who] / _MIB:.0f} to {size / _MIB:.0f} MiB")
         say(f"trained on a second, of what was beside a sink: {rates[0] / (rates[1] or 1):.3f}")
         if seconds >= _WHOLE and rates[0] < 0.9 * rates[1]:

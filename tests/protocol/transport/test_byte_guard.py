@@ -63,6 +63,24 @@ def test_neither_unfinished_messages_nor_ever_new_topics_fill_memory() -> None:
             until(lambda: resident(learner) < before + 100, what="memory is given back")
 
 
+def test_what_waited_is_given_back_when_its_connections_end() -> None:
+    """Though it was never too much, and what waits of somebody who stays lies in between."""
+    with python(LEARNER) as process, closing(ExitStack()) as ends:
+        experience, _ = line(process).split()
+        learner = psutil.Process(process.pid)
+        before = resident(learner)
+        peers = [ends.enter_context(closing(Peer(experience, "PUSH", patience=60))) for _ in range(10)]
+        stays = Peer(experience, "PUSH", patience=60)
+        for at in range(1400):
+            for peer in peers:
+                peer.send(bytes(1024), more=True)
+            stays.send(bytes(at % 50), more=True)
+        until(lambda: resident(learner) > before + 12, what="it waits")
+        ends.close()
+        until(lambda: resident(learner) < before + 5, what="memory is given back")
+        stays.close()
+
+
 def test_long_topics_of_which_none_is_like_another_never_take_much_memory() -> None:
     """Each letter of them is a node of ZeroMQ's tree: a megabyte on the wire would be sixty."""
     with python(LEARNER) as process:
