@@ -20,14 +20,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from protocol.config.auxiliary import RND, AuxiliaryConfig
-from protocol.config.encoders import (
-    CNNEncoder,
-    EntitiesEncoder,
-    EntryEncoder,
-    MLPEncoder,
-    ResidualEncoder,
-    TokensEncoder,
-)
 from protocol.config.environment import (
     Adversarial,
     CollectionMember,
@@ -37,9 +29,21 @@ from protocol.config.environment import (
     Split,
 )
 from protocol.config.fixed_policy import FrozenPolicy, ScriptedPolicy
+from protocol.config.network import (
+    AttentionCore,
+    CellCore,
+    CNNEncoder,
+    EntitiesEncoder,
+    EntryCore,
+    EntryEncoder,
+    MLPEncoder,
+    Network,
+    ResidualEncoder,
+    TokensEncoder,
+)
 from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN
 from protocol.config.offline import BC, Dataset
-from protocol.config.on_policy import IMPALA, PPO, Curiosity, Network
+from protocol.config.on_policy import IMPALA, PPO, Curiosity
 from protocol.config.run import EvaluationConfig, PolicyConfig, Run
 from protocol.config.source_names import Multiprocessing
 from tests.tools import ROOT
@@ -62,6 +66,9 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
         for one in (MLPEncoder, CNNEncoder, ResidualEncoder, TokensEncoder, EntitiesEncoder)
     ),
     ("policy.network.encoder, of your own", EntryEncoder),
+    ("policy.network.core, name: lstm or gru", CellCore),
+    ("policy.network.core, name: attention", AttentionCore),
+    ("policy.network.core, of your own", EntryCore),
     *((f"policy.algorithm, name: {one.model_fields['name'].default}", one) for one in (PPO, IMPALA)),
     ("policy.algorithm.curiosity", Curiosity),
     *(

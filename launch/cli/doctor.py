@@ -71,7 +71,7 @@ def model(ctx: click.Context, source: str | None, env: str | None, settings: tup
 
     \b
     rookery model mine.yaml
-    rookery model cartpole --set policy.network.recurrent=lstm
+    rookery model cartpole --set policy.network.core=lstm
     """
     with tempfile.TemporaryDirectory() as scratch:
         config = write_config(load(source, settings, env=env), Path(scratch))

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from protocol.config.base import ConfigModel
-from protocol.config.on_policy import Network
+from protocol.config.network import Network
 from protocol.config.trainable import Trainable
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
@@ -55,8 +55,8 @@ class AuxiliaryConfig(Trainable):
     def _possible(self) -> Self:
         if self.network.encoder is not None:
             raise ConfigurationError("auxiliary_has_encoder", key="network.encoder")
-        if self.network.recurrent is not None:
-            raise ConfigurationError("auxiliary_recurrent", key="network.recurrent")
+        if self.network.core is not None:
+            raise ConfigurationError("auxiliary_recurrent", key="network.core")
         if self.network.share_layers:
             raise ConfigurationError("auxiliary_shares_layers", key="network.share_layers")
         segments = self.algorithm.segments

@@ -1,47 +1,21 @@
-"""How a policy learns: the sections of a run's configuration for its network and its algorithm.
+"""How a policy learns from streams: the sections of a run's configuration for its algorithm.
 
-In flows: `policy.network`, `policy.algorithm`. Out flows: their keys, and what an algorithm asks of ring and rows.
+In flow: `policy.algorithm`. Out flows: its keys, and what an algorithm asks of ring and rows.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from protocol.config.base import ConfigModel
-from protocol.config.encoders import Encoder
 from protocol.config.trainable import AlgorithmConfig
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
 _PARTS, _PART_ROWS = 16, 64
 """Most minibatches that are chosen for a batch, and the fewest rows of one (Stable-Baselines3's `batch_size`)."""
-
-
-class Network(ConfigModel):
-    """An encoder of what is seen, and a multi-layer perceptron: units of the hidden layers and their activation. A
-    recurrent one sees what a core of `recurrent_size` units remembers of the episode as well."""
-
-    encoder: Encoder | None = None
-    """What reads an observation first: `mlp`, `cnn`, `impala`, `tokens`, `entities`, a section with one of these as
-    `name`, `{entry: module:Class}` for a torch module of your own, or one for each part, as `{image: cnn}`; null: `cnn`
-    for images of bytes from 0 to 255 or of bits, all else as numbers."""
-    hidden: tuple[Annotated[int, Field(ge=1)], ...] = (64, 64)
-    """Units of each hidden layer."""
-    activation: Literal["tanh", "relu"] = "tanh"
-    """Of the hidden layers."""
-    share_layers: bool = False
-    """Let the value be told from the policy's hidden layers, which then cost half as much; false: it has its own."""
-    recurrent: Literal["lstm", "gru"] | None = None
-    """The core that remembers; null: none."""
-    recurrent_size: int = Field(default=128, ge=1, le=65_536)
-    """Units of that core."""
-
-    @property
-    def state(self) -> int:
-        """Numbers that a stream's memory consists of: an LSTM's output and cell, a GRU's output."""
-        return self.recurrent_size * {None: 0, "gru": 1, "lstm": 2}[self.recurrent]
 
 
 class Curiosity(ConfigModel):

@@ -20,9 +20,10 @@ from protocol.config.checks import check_compiled, check_lockstep
 from protocol.config.environment import EnvironmentConfig
 from protocol.config.fixed_policy import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
 from protocol.config.league import LeagueConfig, check_league
+from protocol.config.network import Network
 from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed, ValueBased
 from protocol.config.offline import BC, Dataset
-from protocol.config.on_policy import IMPALA, PPO, Network, OnStream, Streamed
+from protocol.config.on_policy import IMPALA, PPO, OnStream, Streamed
 from protocol.config.source_names import Multiprocessing, with_named_algorithms, without_aliases
 from protocol.config.trainable import Computing, Learners, Trainable, settled
 from protocol.errors import ConfigurationError
@@ -134,8 +135,8 @@ class PolicyConfig(Trainable):
         self._static()
         if self.compile:
             check_compiled(self)
-        if self.network.recurrent is not None and not isinstance(algorithm, Streamed):
-            raise ConfigurationError("algorithm_not_recurrent", algorithm=algorithm.name, key="network.recurrent")
+        if self.network.core is not None and not isinstance(algorithm, Streamed):
+            raise ConfigurationError("algorithm_not_recurrent", algorithm=algorithm.name, key="network.core")
         if self.network.share_layers and (not isinstance(algorithm, Streamed) or algorithm.central_critic):
             raise ConfigurationError("layers_not_shareable", key="network.share_layers")
         if isinstance(algorithm, Replayed):
@@ -148,7 +149,7 @@ class PolicyConfig(Trainable):
                 )
             if self.flow == "drop_newest":
                 raise ConfigurationError("drop_newest_with_replay", key="flow")
-        if isinstance(algorithm, Streamed) and algorithm.zero_start and self.network.recurrent is None:
+        if isinstance(algorithm, Streamed) and algorithm.zero_start and self.network.core is None:
             raise ConfigurationError("zero_start_without_recurrence", key="algorithm.zero_start")
         return self
 

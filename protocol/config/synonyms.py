@@ -48,7 +48,7 @@ SYNONYMS: Mapping[str, tuple[str, str]] = {
     "batch_size": ("policy.algorithm.minibatches", _BATCH),
     "gradient_steps": ("policy.algorithm.replay_ratio", "gradient_steps * batch_size / (train_freq * num_envs)"),
     "hidden_dim": ("policy.network.hidden", "[hidden_dim, hidden_dim]"),
-    "lstm_hidden_size": ("policy.network.recurrent_size", "with policy.network.recurrent: lstm"),
+    "lstm_hidden_size": ("policy.network.core", "{name: lstm, size: lstm_hidden_size}"),
     "minibatch_size": ("policy.algorithm.minibatches", _BATCH),
     "num_gpus": ("device", "cuda"),
     "num_workers": ("actors", "environment.processes for processes of one actor"),
@@ -61,8 +61,9 @@ SYNONYMS: Mapping[str, tuple[str, str]] = {
     "train_batch_size_per_learner": ("policy.algorithm.segments", "train_batch_size_per_learner / segment_length"),
     "train_freq": ("policy.algorithm.replay_ratio", "gradient_steps * batch_size / (train_freq * num_envs)"),
     "train_frequency": ("policy.algorithm.replay_ratio", "batch_size / (train_frequency * num_envs)"),
-    "use_lstm": ("policy.network.recurrent", "lstm"),
-    "use_rnn": ("policy.network.recurrent", "gru or lstm"),
+    "recurrent": ("policy.network.core", ""),
+    "use_lstm": ("policy.network.core", "lstm"),
+    "use_rnn": ("policy.network.core", "gru or lstm"),
     "verbose": ("", "--no-progress hides the progress, and logs are in the run's folder"),
     "wandb": ("loggers", "[wandb]"),
 }
@@ -73,6 +74,6 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "ippo": ("ppo",),
     "mappo": ("ppo", "central_critic: true"),
     "rainbow": ("c51", "dueling: true, noisy: true, epsilon: 0, priority_alpha: 0.5, n_step: 3"),
-    "rppo": ("ppo", "policy.network.recurrent: lstm"),
+    "rppo": ("ppo", "policy.network.core: lstm"),
 }
 """Other names of algorithms -> ours, and the keys that make it so."""

@@ -117,14 +117,15 @@ class Layout:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def segment_layout(world: World, place: Place, config: PolicyConfig, clocked: bool = False) -> Layout:
+def segment_layout(world: World, place: Place, config: PolicyConfig, clocked: bool = False, state: int = 0) -> Layout:
     """The layout of the segments of the policy of the agent at `place`: a column for each leaf that it sees or does.
 
     `final_observation` [S, K, *shape] (one for each leaf of the observation) and `final_row` [S, K] (row 0..T-1, or -1
     for none) are the side table of the true last observations of truncated episodes; K is the most truncations that fit
     into one segment. What the world's agents see in common is not here: `moment` [S, R] refers to it, and
-    `final_common` [S, K, *shape] is that of the side table. A recurrent policy has `state` [S, n], what it remembered
-    before row 0. `clocked`: `clock` [S, R] says when a simulator saw each observation, in its own seconds.
+    `final_common` [S, K, *shape] is that of the side table. A policy that remembers `state` numbers
+    has them as `state` [S, n], as they were before row 0. `clocked`: `clock` [S, R] says when a simulator saw each
+    observation, in its own seconds.
     """
     common = common_of(world)
     ends = config.segment_length if world.episode_steps is None else -(-config.segment_length // world.episode_steps)
@@ -141,8 +142,8 @@ def segment_layout(world: World, place: Place, config: PolicyConfig, clocked: bo
         *(Field(f"final_{field.name}", field.dtype, (ends, *field.shape), "slot") for field in seen),
         Field("final_row", "<i4", (ends,), "slot"),
     ]
-    if config.network.recurrent is not None:
-        fields.append(Field("state", "<f4", (config.network.state,), "slot"))
+    if state:
+        fields.append(Field("state", "<f4", (state,), "slot"))
     if clocked:
         fields.append(Field("clock", "<f8"))
     if common is not None:

@@ -54,7 +54,7 @@ def fed_through_rings(size: Size, rounds: int, device: torch.device) -> dict[str
     copies = _MINIBATCHES * size.segments
     policy = {
         "algorithm": {"name": "ppo", "epochs": 1, "minibatches": _MINIBATCHES},
-        "model_config": {"hidden": size.hidden, "recurrent": "lstm", "recurrent_size": size.recurrent},
+        "model_config": {"hidden": size.hidden, "core": {"name": "lstm", "size": size.recurrent}},
         "segment_length": size.length,
         "credits": 2 * copies,
     }
@@ -220,7 +220,7 @@ def _step(stacks: Sequence[GraphableUpdate], device: torch.device) -> Callable[[
 
 
 def _updates(size: Size, device: torch.device, arithmetic: Precision) -> list[PPOUpdate]:
-    memory = {"recurrent": "lstm", "recurrent_size": size.recurrent} if size.recurrent else {}
+    memory = {"core": {"name": "lstm", "size": size.recurrent}} if size.recurrent else {}
     config = _config(size, {"name": "ppo", "epochs": 1, "minibatches": 1}, memory)
     found = []
     for seed in range(size.policies):

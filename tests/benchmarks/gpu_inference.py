@@ -26,7 +26,7 @@ __all__ = ["inference"]
 def inference(agents: int, size: Size, rounds: int, device: torch.device) -> dict[str, float]:
     """Of so many agents that one policy of this `size` plays."""
     agent = Agent(name="one", observation=Box(shape=(size.inputs,)), action=Discrete(n=size.actions))
-    network = {"hidden": size.hidden, "recurrent": "lstm", "recurrent_size": size.recurrent}
+    network = {"hidden": size.hidden, "core": {"name": "lstm", "size": size.recurrent}}
     policy = build(Interface.of(agent), PolicyConfig.model_validate({"model_config": network}), 0)
     assert isinstance(policy, ActorCritic)
     ours, bare = CudaActor(policy, device), _Bare(agents, size, device)

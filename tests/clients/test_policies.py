@@ -18,6 +18,7 @@ from protocol.spaces import Agent, Box, Dict, Discrete
 from tests.clients.languages import CLIENTS, LANGUAGES
 from tests.tools import require, skip_or_fail
 from tests.workers.policies.exports import CASES, Case, alone, case, made
+from workers.policies.build import state_size
 from workers.policies.export.onnx import write_onnx
 
 Write = Callable[[Case], Path]
@@ -150,7 +151,7 @@ def write(tmp_path_factory: pytest.TempPathFactory) -> Write:
 
 def played(one: Case, turns: dict[str, NDArray], ends: int) -> list[NDArray]:
     """The action's numbers, turn by turn, its memory emptied before turn `ends`."""
-    found, state = [], torch.zeros(1, one.config.network.state)
+    found, state = [], torch.zeros(1, state_size(one.policy))
     for i in range(len(next(iter(turns.values())))):
         state = torch.zeros_like(state) if i == ends else state
         given = [
@@ -175,7 +176,7 @@ REFUSED = {
     "1 9 9 9 9|0 0 0": "mask",
 }
 """What is shown to the policy that is called mixed -> the code of the fault; none is remembered."""
-REMEMBERS = {"recurrent": "gru", "recurrent_size": 5, "hidden": []}
+REMEMBERS = {"core": {"name": "gru", "size": 5}, "hidden": []}
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("lstm", "iqn of frames", "sac", "dqn")]
 
 

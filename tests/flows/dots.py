@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Dots", "Reader", "make"]
+__all__ = ["Dots", "Reader", "Trace", "make"]
 
 
 class Dots(gymnasium.Env[dict[str, Any], int]):
@@ -55,6 +55,28 @@ class Reader(nn.Module):
         """[N, features]"""
         picture = observation["picture"].permute(0, 3, 1, 2).float() / 255
         return torch.cat([self.layers(picture), observation["before"]], 1)
+
+
+class Trace(nn.Module):
+    """A running mean of the features, which begins as it has learned, and how many rows it is of."""
+
+    def __init__(self, features: int, rate: float = 0.5) -> None:
+        super().__init__()
+        self.features, self.rate = features, rate
+        self.begin, self.mix = nn.Parameter(torch.zeros(features)), nn.Linear(features, features)
+
+    def initial_state(self, rows: int) -> dict[str, Tensor]:
+        """A mean of no rows."""
+        return {"mean": self.begin.expand(rows, -1), "count": torch.zeros(rows, dtype=torch.int64)}
+
+    def forward(self, features: Tensor, state: dict[str, Tensor], first: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """[T, B, features]"""
+        mean, count, outputs = state["mean"], state["count"], []
+        for x, new in zip(features, first, strict=True):
+            mean = mean.where(~new[:, None], self.begin).lerp(self.mix(x), self.rate)
+            count = count.masked_fill(new, 0) + 1
+            outputs.append(mean + 0.01 * count[:, None])
+        return torch.stack(outputs), {"mean": mean, "count": count}
 
 
 def make() -> Dots:

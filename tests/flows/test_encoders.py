@@ -14,6 +14,8 @@ from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.flows import runs
 from tests.flows.test_lockstep import as_a_worker, bits, here, in_step
+from tests.readme import blocks
+from tests.tools import ROOT
 from workers.policies.export import from_checkpoint, safetensors
 from workers.sequential import Sequential
 
@@ -21,7 +23,7 @@ __all__ = ["as_a_worker"]
 
 WORLD = {"id": "tests.flows.dots:make", "copies": 16}
 REPLAY = {"batch_size": 16, "buffer_capacity": 2_000, "learning_starts": 200, "replay_ratio": 0.5}
-CODE = "tests.flows.dots:Reader"
+CODE, CORE = "tests.flows.dots:Reader", "tests.flows.dots:Trace"
 OWN = {"encoder": {"entry": CODE, "width": 8}, "hidden": [8]}
 
 
@@ -29,10 +31,11 @@ OWN = {"encoder": {"entry": CODE, "width": 8}, "hidden": [8]}
 @pytest.mark.parametrize(
     ("algorithm", "network"),
     [
-        ({**runs.PPO, "normalize_observation": True}, {**OWN, "recurrent": "lstm", "recurrent_size": 4}),
+        ({**runs.PPO, "normalize_observation": True}, {**OWN, "core": {"name": "lstm", "size": 4}}),
+        (runs.PPO, {"core": {"entry": CORE, "rate": 0.25}, "hidden": [8]}),
         ({**REPLAY, "name": "dqn", "frames": 2}, {"encoder": {"name": "impala", "channels": [4, 8]}}),
     ],
-    ids=["own module", "ours on frames"],
+    ids=["own module", "own core", "ours on frames"],
 )
 def test_workers_give_the_bits_of_the_sequential_reference(
     algorithm: dict[str, Any], network: dict[str, Any], tmp_path: Path, memory_dir: Path
@@ -46,11 +49,12 @@ def test_a_module_that_fails_is_told_before_anything_is_learned(tmp_path: Path, 
     network = {"encoder": {"entry": "tests.flows.dots:Reader", "wide": 8}}
     data = runs.config(runs.PPO, steps=1_000, environment=WORLD, policy={"network": network})
     result = runs.train(data, tmp_path)
-    assert (result.returncode, "encoder_not_built" in kinds_in(result.stderr)) == (1, True), result.stderr
+    assert (result.returncode, "network_not_built" in kinds_in(result.stderr)) == (1, True), result.stderr
 
 
 def test_no_checkpoint_names_code_that_is_imported(tmp_path: Path, memory_dir: Path) -> None:
-    data = runs.config(runs.PPO, steps=400, environment=WORLD, policy={"network": OWN})
+    both = {"network": {**OWN, "core": {"entry": CORE}}}
+    data = runs.config(runs.PPO, steps=400, environment=WORLD, policy=both)
     run = tmp_path / "run"
     run.mkdir()
     write_config(parse_run(data), run)
@@ -61,12 +65,30 @@ def test_no_checkpoint_names_code_that_is_imported(tmp_path: Path, memory_dir: P
     told, network = from_checkpoint.read(newest)
     exported = tmp_path / "exported.safetensors"
     safetensors.save_policy(exported, told, network)
-    with raises(ConfigurationError, "file_names_code", value=CODE):
-        safetensors.load_policy(exported)
-    safetensors.load_policy(exported, {CODE})  # as members of a league are loaded, of the run that names it
+    with raises(ConfigurationError, "file_names_code", value=CORE):
+        safetensors.load_policy(exported, {CODE})
+    safetensors.load_policy(exported, {CODE, CORE})  # as members of a league are loaded, of the run that names it
     manifest = newest / "manifest.json"
-    changed = json.loads(manifest.read_text())
-    changed["config"]["network"]["encoder"]["entry"] = "tests.flows.nowhere:Reader"
-    manifest.write_text(json.dumps(changed))
-    with raises(ConfigurationError, "file_names_code", value="tests.flows.nowhere:Reader"):
-        from_checkpoint.read(newest)
+    written = manifest.read_text()
+    for part, kept in (("encoder", CORE), ("core", CODE)):
+        changed = json.loads(written)
+        changed["config"]["network"][part]["entry"] = "nowhere:One"
+        manifest.write_text(json.dumps(changed))
+        with raises(ConfigurationError, "file_names_code", value=f"nowhere:One, {kept}"):
+            from_checkpoint.read(newest)
+
+
+def test_the_documents_core_remembers_in_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_dir: Path
+) -> None:
+    """It is tried, and goes on from a checkpoint."""
+    (code,) = [one.text for one in blocks((ROOT / "workers" / "README.md").read_text()) if "traces.py" in one.text]
+    (tmp_path / "traces.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    core = {"core": {"entry": "traces:Traces", "size": 8}}
+    (tmp_path / "run").mkdir()
+    for steps in (400, 800):
+        run = parse_run(runs.config(runs.PPO, steps=steps, policy={"network": core}))
+        write_config(run, tmp_path / "run")
+        sequential = Sequential(run, tmp_path / "run")
+        sequential.finish(sequential.run())

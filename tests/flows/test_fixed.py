@@ -19,7 +19,7 @@ from tests.workers.policies.exports import made
 from workers.environments.registry import describe
 from workers.policies.export import safetensors
 
-LSTM = {"hidden": [16], "recurrent": "lstm", "recurrent_size": 8}
+LSTM = {"hidden": [16], "core": {"name": "lstm", "size": 8}}
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests.forge import Forge, forging
 from tests.late.cuda import begin_cuda, late_cuda
 
 SITE = Path(__file__).resolve().parents[1] / "late" / "site"
-RECURRENT = {"hidden": [16], "recurrent": "lstm", "recurrent_size": 8}
+RECURRENT = {"hidden": [16], "core": {"name": "lstm", "size": 8}}
 
 
 def in_this_process() -> AbstractContextManager[object]:

@@ -120,7 +120,7 @@ def cuts_gone_back_to(folder: Path) -> set[str]:
 STACKED = {**runs.IQN, "frames": 3, "priority_alpha": 0.6, "noisy": True, "buffer_capacity": 1_024}
 KINDS: dict[str, dict[str, Any]] = {
     "ppo": in_step(steps=26_000),
-    "recurrent": in_step(steps=26_000, policy={"network": {"hidden": [16], "recurrent": "lstm", "recurrent_size": 8}}),
+    "recurrent": in_step(steps=26_000, policy={"network": {"hidden": [16], "core": {"name": "lstm", "size": 8}}}),
     "iqn": in_step(runs.IQN, steps=26_000),
     "by priority": in_step(STACKED, steps=26_000),
     "dqn": in_step(

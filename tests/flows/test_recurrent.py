@@ -17,7 +17,7 @@ def test_recurrent_policies_train_through_separate_processes_K6(
     tmp_path: Path, memory_dir: Path, transport: str, kind: str
 ) -> None:
     """Rows of the newest weights have ratio 1: the first update of all, in each learner's log, sees no others."""
-    network = {"hidden": [16], "recurrent": kind, "recurrent_size": 8}
+    network = {"hidden": [16], "core": {"name": kind, "size": 8}}
     data = runs.config(policy={"network": network}, transport=transport, log_interval=1)
     summary = check(tmp_path, memory_dir, runs.train(data, tmp_path), {"agent_0": "ppo", "agent_1": "ppo"}, 4_000)
     assert summary["segments"]["trained"] >= 0.9 * summary["segments"]["produced"]

@@ -233,7 +233,7 @@ MISTAKES: dict[str, tuple[Mistake, str, dict[str, Any]]] = {
     ),
     "function not there": (opening("{}:Endles"), "name_not_in_module", {"hint": " (is Endless meant?)"}),
     "recurrent DQN": (
-        loading("cartpole", "policy.algorithm=dqn", "policy.network.recurrent=gru"),
+        loading("cartpole", "policy.algorithm=dqn", "policy.network.core=gru"),
         "algorithm_not_recurrent",
         {"algorithm": "dqn"},
     ),

@@ -38,6 +38,15 @@ def test_a_cue_is_remembered_by_an_lstm(tmp_path: Path, trial: Trial) -> None:
     trial.reaches(learn(load("memory", trial.keys, steps=trial.steps(30_000), seed=trial.seed), tmp_path), REMEMBERED)
 
 
+@pytest.mark.learning
+@pytest.mark.parametrize(("window", "remembers"), [(16, True), (4, False)])
+def test_a_cue_is_remembered_by_attention_as_far_as_it_looks_back(tmp_path: Path, window: int, remembers: bool) -> None:
+    """Eight steps lie between the cue and the time to act on it."""
+    core = f"policy.network.core={{name: attention, size: 32, window: {window}}}"
+    found = learn(load("memory", [core], steps=30_000), tmp_path)
+    assert found > REMEMBERED if remembers else found < 0.4
+
+
 @pytest.mark.slow
 def test_it_is_not_where_the_state_is_not_reset(tmp_path: Path, never_forgets: None, trial: Trial) -> None:
     """Episodes of ten steps show it; in long ones, as of CartPole, a start is too rare to keep a policy from learning,
@@ -49,19 +58,19 @@ def test_it_is_not_where_the_state_is_not_reset(tmp_path: Path, never_forgets: N
 @pytest.mark.slow
 def test_nor_by_a_policy_without_memory(tmp_path: Path) -> None:
     """Four cues: by chance a quarter."""
-    assert learn(load("memory", ["policy.network.recurrent=null"], steps=30_000), tmp_path) < 0.4
+    assert learn(load("memory", ["policy.network.core=null"], steps=30_000), tmp_path) < 0.4
 
 
 @pytest.mark.learning
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["lstm", "gru"])
+@pytest.mark.parametrize("kind", ["lstm", "gru", "attention"])
 def test_the_memory_task_is_solved_by_what_remembers_alone(tmp_path: Path, kind: str) -> None:
     """Separate workers, exploration off; the feed-forward policy is given as many steps."""
-    keys = f"policy.network.recurrent={kind}"
+    keys = f"policy.network.core={kind}"
     train("memory", tmp_path / "with", set=keys)
     (found,) = greedy_returns(tmp_path / "with").values()
     assert found >= 0.99
-    keys = "policy.network.recurrent=null"
+    keys = "policy.network.core=null"
     train("memory", tmp_path / "without", set=keys)
     (found,) = greedy_returns(tmp_path / "without").values()
     assert found < 0.5
@@ -81,5 +90,5 @@ def test_cartpole_without_velocities_reaches_490(tmp_path: Path) -> None:
 @pytest.mark.learning
 @pytest.mark.timeout(900)
 def test_a_policy_without_memory_does_not_balance_what_it_sees_half_of(tmp_path: Path) -> None:
-    run = load("cartpole-blind", ["policy.network.recurrent=null"], steps=500_000)
+    run = load("cartpole-blind", ["policy.network.core=null"], steps=500_000)
     assert learn(run, tmp_path) < 150

@@ -97,10 +97,7 @@ LIBRARIES: dict[str, dict[str, Rule]] = {
         "vf_coef": lambda value, _: {ALGORITHM + "value_coefficient": 2 * value},  # of the square; of half of it here
         "use_sde": nothing,
         "sde_sample_freq": nothing,
-        "lstm_hidden_size": lambda size, _: {
-            "policy.network.recurrent": "lstm",
-            "policy.network.recurrent_size": size,
-        },
+        "lstm_hidden_size": lambda size, _: {"policy.network.core": {"name": "lstm", "size": size}},
         # on replay
         "batch_size": lambda size, keys: {ALGORITHM + "batch_size": size} if "train_freq" in keys else {},
         "train_freq": lambda steps, keys: {

@@ -59,7 +59,7 @@ class Signals(pettingzoo.ParallelEnv):
 def make(render_mode=None):
     return Signals(render_mode)
 '''
-TRAIN = "rookery train --env signals:make --steps 200000 --run-dir runs/signals --set policy.network.recurrent=gru"
+TRAIN = "rookery train --env signals:make --steps 200000 --run-dir runs/signals --set policy.network.core=gru"
 """One command: the world, and policies that remember."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.config.network import CellCore
 from protocol.config.run import IQN, PPO, PolicyConfig
 from protocol.errors import WireError
 from protocol.experience.layout import Layout, common_layout, segment_layout
@@ -43,7 +44,8 @@ def config(algorithm: PPO | IQN, length: int = 4) -> PolicyConfig:
 
 def layout_of(policy: PolicyConfig, world: World = WORLD) -> Layout:
     """The layout of its segments."""
-    return segment_layout(world, world.places[0], policy)
+    core = policy.network.core
+    return segment_layout(world, world.places[0], policy, state=core.state if isinstance(core, CellCore) else 0)
 
 
 def common_of(copies: int, blocks: int, moments: int = 4, turns: int | None = 1) -> SharedObsWriter:

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from protocol.config.network import CellCore
 from protocol.config.run import PPO, Network
 from protocol.spaces import World
 from protocol.weights.version import Version
@@ -47,7 +48,7 @@ class Play:
     def __init__(self, kind: Kind, turns: int, *, pace: bool, flush_after: float | None = None, steps: int = LENGTH):
         world = World(id="w", agents=(scripted.AGENT, scripted.AGENT.model_copy(update={"name": "two"})))
         world = world.model_copy(update={"episode_steps": None if steps == LENGTH else steps})
-        network = Network(hidden=(8,), recurrent=kind, recurrent_size=5)
+        network = Network(hidden=(8,), core=CellCore(name=kind, size=5))
         self.config = scripted.config(PPO(epochs=1, minibatches=1), LENGTH).model_copy(update={"network": network})
         layout = scripted.layout_of(self.config, world)
         interface = scripted.Performer(world).interface

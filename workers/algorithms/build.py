@@ -29,7 +29,7 @@ from workers.algorithms.rnd import RNDUpdate
 from workers.algorithms.sac import SACUpdate
 from workers.algorithms.stream import StreamAlgorithm
 from workers.algorithms.value_decomposition import DecompositionUpdate
-from workers.policies.build import Policy, build
+from workers.policies.build import Policy, build, state_size
 from workers.policies.checkpoint import to_cpu
 from workers.policies.interface import Interface
 from workers.policies.networks.rnd_networks import RNDNetworks
@@ -147,7 +147,7 @@ def _parts(update: Any) -> dict[str, Tensor]:
 def _few_rows(interface: Interface, policy: Any, config: PolicyConfig) -> Any:
     """A batch of rows in which `policy` acted; of segments one is short, one has a termination and one a truncation."""
     algorithm: Any = config.algorithm
-    stream, remembers = isinstance(algorithm, Streamed), config.network.state
+    stream, remembers = isinstance(algorithm, Streamed), state_size(policy)
     noise, shown, actions = np.random.default_rng(0), interface.observation_encoding, interface.action_encoding
 
     def seen(*lead: int) -> Tensor:

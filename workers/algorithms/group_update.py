@@ -32,10 +32,10 @@ def graphable(update: Update) -> bool:
 def _stackable(update: Update) -> bool:
     """Whether its steps can be made together with those of others, and by this process alone."""
     if isinstance(update, DQNUpdate | IQNUpdate):
-        return not update.policy.encodes and update.algorithm.entry is None
+        return not update.policy.modular and update.algorithm.entry is None
     if not isinstance(update, PPOUpdate) or not isinstance(update.policy, ActorCritic) or update.ranks.size > 1:
         return False
-    return not update.policy.encodes and not update.algorithm.priority_alpha and update.algorithm.entry is None
+    return not update.policy.modular and not update.algorithm.priority_alpha and update.algorithm.entry is None
 
 
 class GroupUpdate:

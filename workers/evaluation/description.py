@@ -18,6 +18,7 @@ from workers.environments.base import Environment
 from workers.environments.registry import single_copy
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.forked import Ended, Forked, Tell
+from workers.planning.policy_plan import plan_policies
 from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import SHOWN
@@ -86,6 +87,7 @@ def _describe(run: Run, role: str, tell: Tell) -> int:
             environment = single_copy(run.environment, run.lockstep_checkpoints)
             closing.callback(environment.close)
             check_fixed(run, environment.world)
+            plan_policies(run, environment.world)  # which runs code of the user where that is a core
             tell(environment.world.model_dump_json())
             if run.environment.id != EXTERNAL:  # whose turns are simulators'
                 _play_turn(environment)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.config.encoders import entries
 from protocol.config.run import Run
 from protocol.memory.counters import Counters
 from protocol.spaces import World
@@ -55,7 +54,7 @@ class ActorLeague:
         def make(decider: InferencePolicy, agent: int, group: int) -> FrozenPlayer:
             return FrozenPlayer(decider, plan.copies, noise[agent, group])
 
-        code = {entry for one in run.learning for entry in entries(one.network.encoder)}
+        code = {entry for one in run.learning for entry in one.network.entries}
         cast = OpponentCache(newest, plan.config.loaded, self._find, self._forget, make, counters, code)
         self._fixtures = [
             MatchScheduler(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
+from protocol.config.network import CellCore
 from protocol.config.run import DQN, IQN, OnStream, Run
 from protocol.errors import ConfigurationError
 from workers.planning.data_parallel import rank_names
@@ -69,7 +70,7 @@ def stacks_of(run: Run, plans: Sequence[TrainingPlan], device: str = "cpu") -> l
 def _branches(plan: TrainingPlan) -> TypeGuard[PolicyPlan]:
     """Whether its updates may be branches of a graph; records are learned again to the bit."""
     algorithm = plan.config.algorithm
-    if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1 or plan.interface.encoder is not None:
+    if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1 or plan.modular:
         return False
     if isinstance(algorithm, OnStream):
         return not algorithm.central_critic and not algorithm.priority_alpha and algorithm.entry is None
@@ -90,10 +91,11 @@ def benefits_from_stacking(plan: TrainingPlan, device: str = "cpu") -> bool:
     are small, and not on CUDA, where they gain more side by side."""
     if not isinstance(plan, PolicyPlan):
         return False
-    network = plan.config.network
-    if network.recurrent is None:
+    core = plan.config.network.core
+    if core is None:
         return True
-    return device != "cuda" and plan.batch_segments * network.recurrent_size <= _SMALL * plan.minibatches
+    small = isinstance(core, CellCore) and plan.batch_segments * core.size <= _SMALL * plan.minibatches
+    return small and device != "cuda"
 
 
 def stacking_key(plan: TrainingPlan) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from protocol.config.network import CellCore
 from protocol.config.on_policy import Curiosity
 from protocol.config.run import PPO, RND, AuxiliaryConfig, Dataset, OnStream, PolicyConfig, Replayed, Run, Streamed
 from protocol.errors import ConfigurationError
@@ -186,6 +187,11 @@ class PolicyPlan(TrainingPlan):
 
     config: PolicyConfig
 
+    @property
+    def modular(self) -> bool:
+        """Whether its network has parts that torch alone computes."""
+        return self.interface.encoder is not None or not isinstance(self.config.network.core, CellCore | None)
+
 
 def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
     """The plan of every policy that learns, in the order in which the world names their agents; raises
@@ -206,11 +212,12 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
         places = [world.places[i] for i in agents]
         config = run.policy_config(name)
         clocked = environment_for_actor(run, run.actors).id == EXTERNAL and run.actors > 0
-        layout = segment_layout(world, places[0], config, clocked)
+        interface = Interface.at(world, places[0], config)
+        layout = segment_layout(world, places[0], config, clocked, _state_size(interface, config))
         plan = PolicyPlan(
             name,
             agents,
-            Interface.at(world, places[0], config),
+            interface,
             config,
             layout,
             where.copies if league is None else league.copies_per_slot * run.groups,
@@ -230,6 +237,17 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
         _check_places(plan, places)
         plans[name] = plan
     return plans
+
+
+def _state_size(interface: Interface, config: PolicyConfig) -> int:
+    """Numbers that a policy remembers of each stream. A core that is a torch module says it itself: it is built as in
+    the run, by who needs no torch otherwise as well."""
+    core = config.network.core
+    if core is None or isinstance(core, CellCore):
+        return 0 if core is None else core.state
+    from workers.policies.build import build, state_size
+
+    return state_size(build(interface, config, 0))
 
 
 def most_steps(quota: int) -> int:
@@ -265,6 +283,8 @@ def _check_sources(plan: PolicyPlan) -> None:
         raise ConfigurationError("no_source_of_experience", policy=plan.name, key="policy.dataset")
     if config.compile and plan.interface.encoder is not None:
         raise ConfigurationError("compile_with_encoder", policy=plan.name, key="policy.compile")
+    if config.compile and plan.modular:
+        raise ConfigurationError("compile_with_core", policy=plan.name, key="policy.compile")
     if plan.common is not None and (config.record or config.dataset is not None):
         raise ConfigurationError("dataset_with_common_observations", policy=plan.name, key="policy.dataset")
 

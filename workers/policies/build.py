@@ -8,9 +8,11 @@ from functools import partial
 from typing import overload
 
 import torch
+from torch import nn
 
-from protocol.config.encoders import MLPEncoder
+from protocol.config.network import MLPEncoder
 from protocol.config.run import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig, Streamed
+from workers.policies.cores.entry import build_core
 from workers.policies.distributions import Heads
 from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.interface import Interface
@@ -20,7 +22,7 @@ from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.networks.q_network import DQNPolicy
 from workers.policies.networks.q_policy import QNetworkSpec
 from workers.policies.networks.quantile_network import IQNPolicy
-from workers.policies.networks.recurrent import RecurrentCore
+from workers.policies.networks.recurrent import Core
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
 from workers.policies.networks.team_q_network import MemberTower, TeamLayout, TeamQPolicy
@@ -55,6 +57,11 @@ def published_weights(policy: Policy | RNDNetworks) -> FlatWeights:
     """What travels of `policy`'s weights: what acting needs, where that lies by itself, or else all of them."""
     weights = flatten_(policy)
     return weights.part("actor.") if isinstance(policy, SoftActorCritic | CentralActorCritic) else weights
+
+
+def state_size(policy: nn.Module) -> int:
+    """Numbers that `policy` remembers of each stream."""
+    return next((one.state_size for one in policy.modules() if isinstance(one, Core)), 0)
 
 
 def _network(interface: Interface, config: PolicyConfig) -> Policy:
@@ -108,10 +115,8 @@ def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network
     normalize = algorithm.normalize_observation
     new = _encoders(interface, activation, normalize=normalize)
     encoder = None if new is None else new()
-    core = None
-    if network.recurrent is not None:
-        inputs = math.prod(shape) if encoder is None else encoder.features
-        core = RecurrentCore(inputs, network.recurrent_size, network.recurrent)
+    inputs = math.prod(shape) if encoder is None else encoder.features
+    core = None if network.core is None else build_core(network.core, inputs)
     if isinstance(algorithm, BC) or not algorithm.central_critic:
         return ActorCritic(
             shape,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from protocol.config.encoders import CNNEncoder, MLPEncoder, OneEncoder
+from protocol.config.network import CNNEncoder, MLPEncoder, OneEncoder
 from protocol.config.off_policy import QMIX, VDN
 from protocol.config.run import PolicyConfig
 from protocol.errors import ConfigurationError

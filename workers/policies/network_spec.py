@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from protocol.config.network import CellCore
 from protocol.config.off_policy import ValueBased
 from protocol.config.run import C51, IQN, QMIX, SAC, VDN, PolicyConfig, Streamed
 from workers.policies.interface import Interface
@@ -17,7 +18,8 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
     """What protocol/README.md, "Acting", needs to compute actions from the weights."""
     algorithm, network = config.algorithm, config.network
     common = {**_ends(interface), "hidden": list(network.hidden), "activation": network.activation}
-    if interface.encoder is not None:
+    cell = network.core if isinstance(network.core, CellCore) else None
+    if interface.encoder is not None or network.core is not cell:
         return {"kind": "module", "actions": common["actions"], "outputs": common["outputs"]}
     if isinstance(algorithm, SAC):
         return {"kind": "squashed", **common, "frames": algorithm.frames}
@@ -35,8 +37,8 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
         **common,
         "normalize_observation": algorithm.normalize_observation,
         "share_layers": network.share_layers,
-        "recurrent": network.recurrent,
-        "recurrent_size": network.recurrent_size,
+        "recurrent": None if cell is None else cell.name,
+        "recurrent_size": CellCore().size if cell is None else cell.size,
     }
 
 

@@ -18,7 +18,7 @@ from protocol.weights.manifest import Manifest
 from protocol.weights.version import Version, pack
 from workers.policies.backends.cuda_actor import CudaActor
 from workers.policies.backends.numpy_actor import numpy_actor
-from workers.policies.build import Policy, build, published_weights
+from workers.policies.build import Policy, build, published_weights, state_size
 from workers.policies.distributions import Noise
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
@@ -43,7 +43,7 @@ class ActingPolicy:
         """The same on another device."""
         self._live = 0
         self._single_frame = isinstance(config.algorithm, Replayed) and config.algorithm.frames == 1
-        self.state = config.network.state
+        self.state = state_size(first)
         """Numbers that it remembers of each stream."""
         self.version = Version(0, 0)
         self.packed_version = np.uint64(0)

@@ -46,4 +46,4 @@ def test_it_says_which_leaf_is_read_by_what() -> None:
 
 def test_a_module_that_cannot_be_built_is_told_in_one_sentence() -> None:
     result = model("--env", "tests.flows.dots:make", "--set", "policy.network.encoder={entry: 'tests.flows.dots:make'}")
-    assert (result.returncode, kinds_in(result.stderr)) == (2, ["encoder_not_built"])
+    assert (result.returncode, kinds_in(result.stderr)) == (2, ["network_not_built"])

@@ -115,8 +115,8 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "learning_starts_unreachable",
     ),
     (
-        {"policy": {"network": {"recurrent": "lstm"}, **IQN_POLICY}},
-        "policy.network.recurrent",
+        {"policy": {"network": {"core": "lstm"}, **IQN_POLICY}},
+        "policy.network.core",
         "algorithm_not_recurrent",
     ),
     (

@@ -104,7 +104,7 @@ def test_the_objective_is_that_of_ppo_with_the_critics_values_row_by_row() -> No
     assert written_out(policy, other, config.algorithm)["value_loss"] != pytest.approx(expected["value_loss"], abs=1e-5)
 
 
-@pytest.mark.parametrize("network", [{}, {"recurrent": "lstm", "recurrent_size": 5}])
+@pytest.mark.parametrize("network", [{}, {"core": {"name": "lstm", "size": 5}}])
 def test_rows_of_unchanged_weights_have_ratio_one(network: dict[str, Any]) -> None:
     policy, config = setting(network, minibatches=2, normalize_observation=True, value_clip=0.2)
     update = PPOUpdate(policy, config)
@@ -190,7 +190,7 @@ def test_values_are_kept_near_what_the_critic_said_before_the_update() -> None:
 
 
 def test_only_the_actor_travels_and_acts_I2() -> None:
-    policy, config = setting({"recurrent": "gru", "recurrent_size": 5}, normalize_observation=True)
+    policy, config = setting({"core": {"name": "gru", "size": 5}}, normalize_observation=True)
     travelling = published_weights(policy)
     own = {f"actor.{name}" for name, _ in (*policy.actor.named_parameters(), *policy.actor.named_buffers())}
     assert {entry.name for entry in travelling.entries} == own

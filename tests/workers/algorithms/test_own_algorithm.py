@@ -303,7 +303,7 @@ AMOUNTS = Box(shape=(2,), low=-1, high=1)
     ("entry", "name", "more"),
     [
         ("Streaming", "ppo", {"priority_alpha": 0.5, "value_clip": 0.2}),
-        ("Streaming", "impala", {"network": {"recurrent": "lstm", "encoder": "mlp"}}),
+        ("Streaming", "impala", {"network": {"core": "lstm", "encoder": "mlp"}}),
         ("Streaming", "ppo", {"action": AMOUNTS, "seen": Box(shape=(3,))}),
         ("Streaming", "ppo", {"central_critic": True, "seen": HIDDEN, "masked": True, "value_clip": 0.2}),
         ("Replaying", "dqn", {"priority_alpha": 0.5, "frames": 2}),

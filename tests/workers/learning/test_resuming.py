@@ -59,8 +59,8 @@ STREAM = {"name": "ppo", "minibatches": 2, "epochs": 2, "normalize_observation":
 KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "ppo": ("choices", STREAM, {}),
     "ppo by priority": ("choices", STREAM | {"priority_alpha": 0.5}, {}),
-    "ppo recurrent": ("choices", STREAM, {"recurrent": "lstm", "recurrent_size": 6}),
-    "impala": ("choices", {"name": "impala", "segments": None}, {"recurrent": "gru", "recurrent_size": 6}),
+    "ppo recurrent": ("choices", STREAM, {"core": {"name": "lstm", "size": 6}}),
+    "impala": ("choices", {"name": "impala", "segments": None}, {"core": {"name": "gru", "size": 6}}),
     "iqn by priority": ("choices", VALUES | {"name": "iqn"}, {}),
     "c51": ("choices", VALUES | {"name": "c51", "atoms": 7, "dueling": True}, {}),
     "dqn": ("choices", VALUES | {"name": "dqn", "priority_alpha": 0.0}, {}),

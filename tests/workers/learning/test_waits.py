@@ -24,7 +24,7 @@ trained on, what must have left before the next batch is assembled; now and then
     "network",
     [
         pytest.param({}, id="ppo"),
-        pytest.param({"recurrent": "lstm", "recurrent_size": 8}, id="recurrent", marks=pytest.mark.slow),
+        pytest.param({"core": {"name": "lstm", "size": 8}}, id="recurrent", marks=pytest.mark.slow),
     ],
 )
 def test_an_update_waits_a_few_times_and_finds_its_batch_on_the_device(

@@ -113,7 +113,7 @@ def test_what_cannot_work_is_refused_in_one_sentence(
     ("keys", "kind", "key"),
     [
         ({"colour": 1}, "unknown_key", "colour"),
-        ({"network": {"recurrent": "gru"}}, "auxiliary_recurrent", "network.recurrent"),
+        ({"network": {"core": "gru"}}, "auxiliary_recurrent", "network.core"),
         ({"algorithm": {"segments": 2}}, "fewer_segments_than_minibatches", "algorithm.segments"),
         ({"fraction": 0}, "value_invalid", "fraction"),
     ],

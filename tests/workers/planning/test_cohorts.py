@@ -146,7 +146,7 @@ def test_policies_of_one_kind_are_stacked_where_there_are_enough_of_them(cohort:
     run, plan = parse_run({"cohort": cohort}), plans({})["a"]
     other = plans(OTHER)["b"]
     for units, pays in ((32, True), (2048, False)):
-        memory = plans({"policy": {"network": {"recurrent": "gru", "recurrent_size": units}}})["a"]
+        memory = plans({"policy": {"network": {"core": {"name": "gru", "size": units}}}})["a"]
         for count in (3, 5):
             stacked = all(map(bool, stacks_of(run, [memory] * count)))
             assert stacked == (count >= enough and (pays or cohort == "stacked")), "large ones take as long in turn"
@@ -157,7 +157,7 @@ def test_policies_of_one_kind_are_stacked_where_there_are_enough_of_them(cohort:
 
 def test_branches_are_for_cuda_and_auto_takes_them_there_for_what_is_not_stacked() -> None:
     plan, other = plans({})["a"], plans(OTHER)["b"]
-    recurrent = plans({"policy": {"network": {"recurrent": "gru"}}})["a"]
+    recurrent = plans({"policy": {"network": {"core": "gru"}}})["a"]
     replayed, atoms = (plans({"policy": {"algorithm": {"name": name}}})["a"] for name in ("iqn", "c51"))
     run = parse_run({"cohort": "branches"})
     assert stacks_of(run, [plan, other, replayed, atoms], "cuda") == [BRANCHES, BRANCHES, BRANCHES, ""]

@@ -80,7 +80,7 @@ def test_keys_that_a_fixed_policy_has_not_are_refused(data: dict[str, Any], kind
 
 def test_other_policies_may_be_recurrent_or_learn_as_they_like(file: Path) -> None:
     """What all have in common is for those that learn."""
-    common = {"policy": {"network": {"recurrent": "gru"}}}
+    common = {"policy": {"network": {"core": "gru"}}}
     check_fixed(parse_run({**run(b=frozen(file)), **common}), WORLD)
 
 

@@ -193,7 +193,7 @@ def test_the_documents_arithmetic_is_that_of_an_actor_with_a_central_critic(
         }
     )
     world = World(id="w", agents=(Agent(name="a", observation=seen, action=Discrete(n=4)),))
-    network = {"hidden": hidden, "recurrent": recurrent, "recurrent_size": 5}
+    network = {"hidden": hidden, "core": {"name": recurrent or "none", "size": 5}}
     ppo = {"name": "ppo", "central_critic": True, "normalize_observation": True}
     run = Run.model_validate({"policy": {"algorithm": ppo, "network": network}, "environment": {"copies": 4}})
     policy, weights, facts = told(plan_policies(run, world)["a"])
@@ -225,7 +225,7 @@ def test_the_documents_arithmetic_is_that_of_a_policy_that_remembers(kind: str, 
     """An episode of five steps in four streams, from a state of zeros on."""
     plan = plan_of(
         algorithm={"name": "ppo", "normalize_observation": True},
-        network={"hidden": hidden, "recurrent": kind, "recurrent_size": 6},
+        network={"hidden": hidden, "core": {"name": kind, "size": 6}},
     )
     policy, weights, facts = told(plan)
     assert isinstance(policy, ActorCritic)

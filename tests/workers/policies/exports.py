@@ -26,7 +26,7 @@ from protocol.spaces import (
 )
 from protocol.spaces.drawing import random_rows
 from tests.workers.test_any_space import WORLDS
-from workers.policies.build import Policy, build
+from workers.policies.build import Policy, build, state_size
 from workers.policies.export.export_manifest import ExportManifest, Provenance, frames_of
 from workers.policies.export.module import ExportedModule, ports_in
 from workers.policies.interface import Interface
@@ -88,10 +88,11 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "whole numbers": (alone(WHOLE), PPO(), {}),
     "a common observation": (alone(PLAIN, Box(shape=(2,), dtype="int32")), NORMAL, {}),
     "shared layers": (WORLDS["all at once"], NORMAL, {"share_layers": True}),
-    "lstm": (WORLDS["all at once"], NORMAL, {"recurrent": "lstm", "recurrent_size": 5}),
-    "gru": (alone(PLAIN), NORMAL, {"recurrent": "gru", "recurrent_size": 5, "hidden": []}),
+    "lstm": (WORLDS["all at once"], NORMAL, {"core": {"name": "lstm", "size": 5}}),
+    "gru": (alone(PLAIN), NORMAL, {"core": {"name": "gru", "size": 5}, "hidden": []}),
+    "attention": (alone(PLAIN), NORMAL, {"core": {"name": "attention", "size": 6, "heads": 2, "window": 3}}),
     "central critic": (WORLDS["all at once"], CENTRAL, {}),
-    "central critic of an lstm": (WORLDS["numbers"], CENTRAL, {"recurrent": "lstm", "recurrent_size": 5}),
+    "central critic of an lstm": (WORLDS["numbers"], CENTRAL, {"core": {"name": "lstm", "size": 5}}),
     "iqn": (alone(PLAIN), IQN(dueling=True, cosines=8), {"hidden": [16]}),
     "iqn of frames": (alone(BITS.model_copy(update={"action": Discrete(n=3)})), IQN(frames=3, cosines=8), {}),
     "dqn": (alone(MASKED), DQN(dueling=True), {"activation": "relu"}),
@@ -99,14 +100,14 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "qmix": (alone(PAIR), QMIX(shared=False, frames=3), {}),
     "c51": (alone(MASKED), C51(atoms=7, frames=2, dueling=True, noisy=True), {"hidden": [8]}),
     "image": (alone(LOOK), NORMAL, {}),
-    "image remembered by a central critic's actor": (alone(LOOK), CENTRAL, {"recurrent": "gru", "recurrent_size": 5}),
+    "image remembered by a central critic's actor": (alone(LOOK), CENTRAL, {"core": {"name": "gru", "size": 5}}),
     "images of frames": (alone(LOOK), C51(atoms=7, frames=2), {"encoder": {"image": "impala"}}),
     "images of frames for sac": (alone(EYES), SAC(frames=2), {}),
     "text": (alone(LETTERS), NORMAL, {"encoder": {"name": "tokens", "by": "gru"}}),
     "all senses remembered": (
         alone(SENSES),
         NORMAL,
-        {"encoder": READERS, "recurrent": "lstm", "recurrent_size": 5},
+        {"encoder": READERS, "core": {"name": "lstm", "size": 5}},
     ),
     "a set": (alone(CROWD), C51(atoms=7), {"encoder": "entities"}),
     "sac": (alone(REACH), SAC(frames=2), {"hidden": [16, 16]}),
@@ -125,7 +126,7 @@ class Case:
 
     def columns(self, rows: int, seed: int) -> dict[str, NDArray]:
         """Random inputs."""
-        return columns(self.interface, self.config, rows, seed)
+        return columns(self.interface, self.config, rows, seed, state_size(self.policy))
 
 
 def case(name: str) -> Case:
@@ -151,7 +152,7 @@ def made(name: str, world: World, algorithm: Any, network: dict[str, Any]) -> Ca
     if isinstance(policy, ActorCritic | CentralActorCritic):
         seen = columns(interface, config, 500, 6)
         policy.observe(torch.from_numpy(interface.observation_encoding.encode(seen.__getitem__, (500,))))
-    deployed = ExportedModule(interface, policy, frames_of(config), config.network.state)
+    deployed = ExportedModule(interface, policy, frames_of(config), state_size(policy))
     manifest = ExportManifest(
         policy=name,
         world=world.id,
@@ -167,12 +168,12 @@ def made(name: str, world: World, algorithm: Any, network: dict[str, Any]) -> Ca
     return Case(interface, config, policy, deployed, manifest)
 
 
-def columns(interface: Interface, config: PolicyConfig, rows: int, seed: int) -> dict[str, NDArray]:
+def columns(interface: Interface, config: PolicyConfig, rows: int, seed: int, state: int = 0) -> dict[str, NDArray]:
     """Random inputs; of every choice at least one value is legal."""
     rng = np.random.default_rng(seed)
     place, frames = interface.place, frames_of(config)
     found: dict[str, NDArray] = {}
-    for port in ports_in(interface, frames, config.network.state):
+    for port in ports_in(interface, frames, state):
         if port.name.startswith("observation"):
             seen = place.parts("observation", random_rows(place.observed, rows * frames, rng))[port.name]
             found[port.name] = seen.reshape(rows, *port.shape).copy()

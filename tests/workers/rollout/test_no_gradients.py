@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from protocol.config.network import CellCore
 from protocol.config.run import IQN, PPO, SAC, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.interface import Interface
@@ -19,7 +20,7 @@ CHOICE, AMOUNT = Discrete(n=3), Box(shape=(2,), low=-1, high=1)
 @pytest.mark.parametrize(
     ("algorithm", "action", "network"),
     [
-        (PPO(), AMOUNT, Network(hidden=(8,), recurrent="lstm", recurrent_size=4)),
+        (PPO(), AMOUNT, Network(hidden=(8,), core=CellCore(name="lstm", size=4))),
         (IQN(), CHOICE, Network(hidden=(8,))),
         (SAC(), AMOUNT, Network(hidden=(8,))),
     ],

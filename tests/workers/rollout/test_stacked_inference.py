@@ -85,8 +85,8 @@ def alike(one: dict[str, NDArray], other: dict[str, NDArray], exact: bool) -> No
         (PPO, {}, AGENT, True),
         (PPO, {"activation": "relu"}, AMOUNTS, True),
         (PPO, {"hidden": (8, 8, 8), "share_layers": True}, AGENT, True),
-        (PPO, {"recurrent": "lstm", "recurrent_size": 6}, AGENT, False),
-        (PPO, {"recurrent": "gru", "recurrent_size": 6}, AGENT, False),
+        (PPO, {"core": {"name": "lstm", "size": 6}}, AGENT, False),
+        (PPO, {"core": {"name": "gru", "size": 6}}, AGENT, False),
         ({"name": "iqn", "frames": 2, "dueling": True, "noisy": True}, {}, AGENT, False),
         (IQN, {}, AGENT, False),
         ({"name": "dqn", "frames": 2}, {}, AGENT, False),
@@ -117,7 +117,7 @@ def test_who_has_other_rows_than_the_rest_or_is_away_or_of_no_kind_acts_alone() 
 
 
 def test_recurrent_policies_of_many_rows_act_alone_where_it_does_not_pay(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = performers(PPO, {"recurrent": "gru", "recurrent_size": 6})
+    found = performers(PPO, {"core": {"name": "gru", "size": 6}})
     calls: list[int] = []
     original = ActingPolicy.act
 

@@ -22,6 +22,7 @@ from workers.policies.backends.numpy_recurrent import NumpyRecurrentCore
 from workers.policies.distributions import Noise, sample
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.normalization import CLIP, STD_FLOOR
+from workers.policies.networks.recurrent import RecurrentCore
 
 Array = NDArray[np.float32]
 
@@ -30,9 +31,9 @@ _ROOMS = 256
 
 
 def numpy_actor(module: nn.Module) -> NumpyActor | None:
-    """What acts in the place of `module`, if that is an `ActorCritic` without an encoder in host
-    memory."""
-    if not isinstance(module, ActorCritic) or module.encoder is not None or module.value_weight.device.type != "cpu":
+    """What acts in the place of `module`, if that is an `ActorCritic` in host memory without parts
+    that torch alone computes."""
+    if not isinstance(module, ActorCritic) or module.modular or module.value_weight.device.type != "cpu":
         return None
     return NumpyActor(module)
 
@@ -58,7 +59,7 @@ class NumpyActor:
     def __init__(self, module: ActorCritic) -> None:
         self._heads, self._relu = module.heads, module.activation == "relu"
         self._features, self._towers = module.features, 1 if module.share_layers else 2
-        self._core = None if module.core is None else NumpyRecurrentCore(module.core)
+        self._core = NumpyRecurrentCore(module.core) if isinstance(module.core, RecurrentCore) else None
         arrays = [tensor.detach().numpy() for tensor in module.tower_parameters()]
         self._first, deeper = arrays[:-4][:2], arrays[:-4][2:]
         self._deeper = list(zip(deeper[::2], deeper[1::2], strict=True))

@@ -11,7 +11,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from protocol.config.encoders import CNNEncoder, EntitiesEncoder, EntryEncoder, MLPEncoder, OneEncoder, TokensEncoder
+from protocol.config.network import CNNEncoder, EntitiesEncoder, EntryEncoder, MLPEncoder, OneEncoder, TokensEncoder
 from protocol.errors import ConfigurationError
 from workers.policies.encoders.cnn import CNN
 from workers.policies.encoders.composite import Composite

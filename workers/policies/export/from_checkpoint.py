@@ -10,14 +10,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from protocol.config.encoders import entries
 from protocol.config.run import PolicyConfig
 from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError
 from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.policies import checkpoint
-from workers.policies.build import Policy, build
+from workers.policies.build import Policy, build, state_size
 from workers.policies.export.export_manifest import ExportManifest, Provenance, frames_of
 from workers.policies.export.module import ExportedModule
 from workers.policies.interface import Interface
@@ -49,8 +48,8 @@ def read(path: Path) -> tuple[ExportManifest, Policy]:
         raise ConfigurationError("checkpoint_manifest_incomplete", file=path, reason=_first(fault)) from None
     run = path.resolve().parents[2]
     whole = read_run(run / "config.yaml")
-    code = entries(own.network.encoder)
-    if code and own.network.encoder not in [one.network.encoder for one in whole.learning]:
+    code, parts = own.network.entries, (own.network.encoder, own.network.core)
+    if code and parts not in [(one.network.encoder, one.network.core) for one in whole.learning]:
         raise ConfigurationError("file_names_code", file=path, value=", ".join(sorted(code)))
     where = whole.environment
     world = World(
@@ -94,7 +93,7 @@ def describe(name: str, world: World, config: PolicyConfig, policy: Policy, sour
 
 def export_module(interface: Interface, config: PolicyConfig, policy: Policy) -> ExportedModule:
     """The policy as it acts outside."""
-    return ExportedModule(interface, policy, frames_of(config), config.network.state)
+    return ExportedModule(interface, policy, frames_of(config), state_size(policy))
 
 
 def _step(run: Path, policy: str, which: str) -> int:

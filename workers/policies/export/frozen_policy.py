@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
 from workers.policies.backends.numpy_actor import numpy_actor
-from workers.policies.build import Policy
+from workers.policies.build import Policy, state_size
 from workers.policies.distributions import Noise
 from workers.policies.export import safetensors
 from workers.policies.export.export_manifest import ExportManifest
@@ -33,7 +33,7 @@ class ExportedPolicy:
     def __init__(self, manifest: ExportManifest, policy: Policy) -> None:
         self.manifest, self.interface, self._policy = manifest, manifest.interface, policy
         self.inputs = {port.name: port for port in manifest.inputs}
-        self.state = manifest.config.network.state
+        self.state = state_size(policy)
         """S; 0 where it remembers nothing."""
         self.frames, self.shared = manifest.frames, manifest.common is not None
         flatten_(policy.eval())

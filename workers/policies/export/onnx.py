@@ -11,7 +11,10 @@ import importlib.util
 import logging
 import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,6 +22,7 @@ from protocol.errors import ConfigurationError
 from workers.policies.export.export_manifest import KEY, ExportManifest
 from workers.policies.export.module import ExportedModule
 from workers.policies.export.safetensors import write_beside
+from workers.runtime.entry_points import calling
 
 _ROWS = 3
 """Of the example that is recorded; not 1, which would be taken for a constant."""
@@ -29,7 +33,9 @@ def write_torchscript(path: Path, manifest: ExportManifest, deployed: ExportedMo
     aside = path.with_name(f".{path.name}.new")
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch would rather compile, which leaves no file
-        module = torch.jit.freeze(torch.jit.trace(_alone(deployed), deployed.example(_ROWS)))
+        with _recording(manifest, "TorchScript"):
+            module = torch.jit.freeze(torch.jit.trace(_alone(deployed), deployed.example(_ROWS)))
+            module(*deployed.example(_ROWS - 1))
         torch.jit.save(module, aside, {f"{KEY}.json": manifest.text()})
     os.replace(aside, path)
     write_beside(path, manifest)
@@ -42,7 +48,7 @@ def write_onnx(path: Path, manifest: ExportManifest, deployed: ExportedModule) -
         raise ConfigurationError("onnx_packages_missing", packages=" and ".join(missing))
     aside, rows = path.with_name(f".{path.name}.new"), torch.export.Dim("rows")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells of packages that nobody asked for
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), warnings.catch_warnings(), _recording(manifest, "ONNX"):
         warnings.simplefilter("ignore")  # of the exporter, about itself
         program = torch.onnx.export(
             _alone(deployed),
@@ -54,12 +60,26 @@ def write_onnx(path: Path, manifest: ExportManifest, deployed: ExportedModule) -
             external_data=False,
             verbose=False,
         )
-    assert program is not None
-    model = program.model_proto
+        assert program is not None
+        model = program.model_proto
+        if not all(port.type.tensor_type.shape.dim[0].dim_param for port in model.graph.input):
+            raise ValueError(f"it takes {_ROWS} rows alone, as len(x) is a constant and x.shape[0] is none")
     model.metadata_props.add(key=KEY, value=manifest.text())
     aside.write_bytes(model.SerializeToString())
     os.replace(aside, path)
     write_beside(path, manifest)
+
+
+@contextmanager
+def _recording(manifest: ExportManifest, kind: str) -> Iterator[None]:
+    """In here a network is recorded. Where it is the user's own, what cannot be is a ConfigurationError."""
+    code = ", ".join(sorted(manifest.config.network.entries))
+
+    def failed(**at: Any) -> ConfigurationError:
+        return ConfigurationError("network_not_recorded", value=code, format=kind, **at)
+
+    with calling(code, failed) if code else nullcontext():
+        yield
 
 
 def _alone(deployed: ExportedModule) -> ExportedModule:

@@ -21,7 +21,7 @@ from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import two_towers
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.networks.normalization import RunningMoments
-from workers.policies.networks.recurrent import RecurrentCore, gru_cell, lstm_cell
+from workers.policies.networks.recurrent import Core, RecurrentCore, gru_cell, lstm_cell
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
 
 
@@ -70,7 +70,7 @@ def _central(policy: CentralActorCritic, x: Any, state: Tensor | None) -> Networ
 
 
 def _remembered(
-    x: Tensor, observations: RunningMoments | None, core: RecurrentCore | None, state: Tensor | None
+    x: Tensor, observations: RunningMoments | None, core: Core | None, state: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """What the perceptrons take: x [n, I] normalised, and what the core makes of it behind; the next state."""
     if observations is not None:
@@ -78,7 +78,7 @@ def _remembered(
     if core is None:
         return x, state
     assert state is not None
-    features, state = _step(core, x, state)
+    features, state = _step(core, x, state) if isinstance(core, RecurrentCore) else core.step(x, state)
     return torch.cat([x, features], 1), state
 
 

@@ -14,7 +14,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from protocol.config.encoders import entries
 from protocol.errors import ConfigurationError
 from workers.policies.build import Policy, build, published_weights
 from workers.policies.export.export_manifest import KEY, ExportManifest, parse_manifest
@@ -62,7 +61,7 @@ def load_policy(path: Path, code: Set[str] = frozenset()) -> tuple[ExportManifes
     except (OSError, SafetensorError) as fault:
         raise ConfigurationError("exported_policy_unreadable", file=path, reason=str(fault)) from None
     manifest = parse_manifest(path, text)
-    strange = entries(manifest.config.network.encoder) - code
+    strange = manifest.config.network.entries - code
     if strange:
         raise ConfigurationError("file_names_code", file=path, value=", ".join(sorted(strange)))
     policy = build(manifest.interface, manifest.config, 0)

@@ -26,7 +26,7 @@ from workers.policies.distributions import Heads, Noise, sample
 from workers.policies.networks.actor_critic_mlp import actor_critic_mlp, evaluate
 from workers.policies.networks.layers import HIDDEN_GAIN, RowEncoder, flatten_inputs, orthogonal
 from workers.policies.networks.normalization import CLIP, PopArtValue, RunningMoments, return_moments
-from workers.policies.networks.recurrent import RecurrentCore
+from workers.policies.networks.recurrent import Core, RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation
@@ -48,7 +48,7 @@ class ActorCritic(PopArtValue):
         *,
         share_layers: bool = False,
         normalize_observation: bool = False,
-        core: RecurrentCore | None = None,
+        core: Core | None = None,
         encoder: RowEncoder | None = None,
     ) -> None:
         super().__init__()
@@ -67,7 +67,9 @@ class ActorCritic(PopArtValue):
         # the same everywhere, and 1 at first: half the range of a bounded action
         self.log_std = nn.Parameter(torch.zeros(heads.continuous)) if heads.continuous else None
         self.observations = RunningMoments(self.features) if normalize_observation and encoder is None else None
-        self.encoder, self.encodes = encoder, encoder is not None
+        self.encoder = encoder
+        self.modular = encoder is not None or not (core is None or isinstance(core, RecurrentCore))
+        """Whether it has parts that torch alone computes: it is not stacked then, nor acts without torch."""
         self.returns = return_moments()
         self.core = core
 

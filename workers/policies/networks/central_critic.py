@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from workers.policies.distributions import Heads, Noise, sample
 from workers.policies.networks.layers import Perceptron, RowEncoder, flatten_inputs
 from workers.policies.networks.normalization import PopArtValue, RunningMoments, return_moments
-from workers.policies.networks.recurrent import RecurrentCore
+from workers.policies.networks.recurrent import Core
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation, to_float32
@@ -39,7 +39,7 @@ class _Actor(nn.Module):
         hidden: Sequence[int],
         activation: Activation,
         normalize: bool,
-        core: RecurrentCore | None,
+        core: Core | None,
         encoder: RowEncoder | None,
     ) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class CentralActorCritic(PopArtValue):
         activation: Activation,
         *,
         normalize_observation: bool = False,
-        core: RecurrentCore | None = None,
+        core: Core | None = None,
         encoders: tuple[RowEncoder, RowEncoder] | None = None,
     ) -> None:
         super().__init__()

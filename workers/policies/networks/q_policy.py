@@ -111,7 +111,7 @@ class QPolicy(nn.Module):
         self.online, self.target = online, target
         self.target.load_state_dict(self.online.state_dict())
         self.target.requires_grad_(False)
-        self.encodes = any(isinstance(part, RowEncoder) for part in online.modules())
+        self.modular = any(isinstance(part, RowEncoder) for part in online.modules())
         """Whether an encoder reads what is seen."""
         self.numbers = online.numbers
         """Normal numbers that a noisy head takes for each row; 0 where it is a plain one."""
@@ -125,7 +125,7 @@ class QPolicy(nn.Module):
     def inputs(self, observation: Tensor) -> Tensor:
         """[B, F, *shape] -> [B, F * I] float32, or for an encoder as it is. Raises ValueError for another number of
         frames."""
-        if self.encodes:
+        if self.modular:
             return observation.to(self.epsilon.device)
         return stacked_rows(observation, self.frames, self.shape, self.epsilon.device)
 

@@ -1,7 +1,8 @@
-"""What a recurrent policy remembers: one LSTM or GRU in front of its perceptrons.
+"""What a policy remembers: a core in front of its perceptrons, an LSTM, a GRU or another (workers/policies/cores/).
 
 In flows: inputs and, for each stream, the state before them. Out flow: features, which the perceptrons take beside the
-inputs themselves. A state is one row of numbers, so that it travels as one field: the output, then an LSTM's cell.
+inputs themselves. A state is one row of numbers, so that it travels as one field (the output, then an LSTM's cell);
+zeros are none.
 
 Legend: `I` inputs, `U` units, `S` numbers of a state (U, or 2U for an LSTM), `T` segment length, `b` segments, `k`
 true last observations, `N = (T + 1) * b + k` rows, `r` runs, `l` steps of the longest.
@@ -42,38 +43,14 @@ def gru_cell(entering: Tensor, staying: Tensor, output: Tensor) -> Tensor:
     return fresh + (update + held_update).sigmoid() * (output - fresh)
 
 
-class RecurrentCore(nn.Module):
-    """An LSTM or a GRU."""
+class Core(nn.Module):
+    """What remembers, so many `size` (U) and `state_size` (S) numbers."""
 
-    def __init__(self, inputs: int, size: int, kind: Kind) -> None:
-        super().__init__()
-        self.size, self.kind = size, kind
-        self.cell = nn.LSTM(inputs, size) if kind == "lstm" else nn.GRU(inputs, size)
-        with torch.no_grad():
-            for parameter in self.cell.parameters():
-                if parameter.dim() == 1:
-                    parameter.zero_()
-                else:
-                    for gate in parameter.chunk(4 if kind == "lstm" else 3):
-                        nn.init.orthogonal_(gate)
-            if kind == "lstm":  # to remember is the habit, to forget is learned (Jozefowicz et al. 2015, section 5)
-                self.cell.get_parameter("bias_ih_l0")[size : 2 * size] = 1.0
-
-    @property
-    def state_size(self) -> int:
-        """S."""
-        return 2 * self.size if self.kind == "lstm" else self.size
+    size: int
+    state_size: int
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """One step of n streams: x [n, I], state [n, S] -> features [n, U] and the states after it [n, S]."""
-        if x.is_cuda:  # for one step cuDNN's kernel is several times slower than a cell
-            weights = [self.cell.get_parameter(f"{name}_l0") for name in _WEIGHTS]
-            if self.kind == "gru":
-                features = after = torch.gru_cell(x, state, *weights)
-            else:
-                features, cell = torch.lstm_cell(x, [*state.split(self.size, 1)], *weights)
-                after = torch.cat([features, cell], 1)
-            return features, after
         outputs, after = self._run(x[None], state)
         return outputs[0], after
 
@@ -85,8 +62,6 @@ class RecurrentCore(nn.Module):
         none, and a true last observation is one more step of its own. Runs of like length are one call, which is many
         times faster than step by step; but of a GRU not in host memory, where torch itself goes step by step.
         """
-        if self.kind == "gru" and numpy_unroll.is_supported(x) and not x.requires_grad:
-            return self._unrolled_here(x, recall)
         order, begin, length = _episode_runs(recall, len(x))
         first, segments = order[begin], recall.ended.shape[1]
         state = recall.state[first % segments].masked_fill((first >= segments)[:, None], 0.0)
@@ -104,15 +79,50 @@ class RecurrentCore(nn.Module):
         features = torch.empty(len(x), self.size, dtype=x.dtype, device=x.device)
         return features.index_copy(0, torch.cat(places), torch.cat(parts))
 
-    def _unrolled_here(self, x: Tensor, recall: RecurrentContext) -> Tensor:
-        """As a stack of one."""
+    def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """[l, r, I] from states [r, S] -> [l, r, U] and the states after the last step."""
+        raise NotImplementedError
+
+
+class RecurrentCore(Core):
+    """An LSTM or a GRU."""
+
+    def __init__(self, inputs: int, size: int, kind: Kind) -> None:
+        super().__init__()
+        self.size, self.kind, self.state_size = size, kind, 2 * size if kind == "lstm" else size
+        self.cell = nn.LSTM(inputs, size) if kind == "lstm" else nn.GRU(inputs, size)
+        with torch.no_grad():
+            for parameter in self.cell.parameters():
+                if parameter.dim() == 1:
+                    parameter.zero_()
+                else:
+                    for gate in parameter.chunk(4 if kind == "lstm" else 3):
+                        nn.init.orthogonal_(gate)
+            if kind == "lstm":  # to remember is the habit, to forget is learned (Jozefowicz et al. 2015, section 5)
+                self.cell.get_parameter("bias_ih_l0")[size : 2 * size] = 1.0
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The same, on CUDA by a cell: for one step cuDNN's kernel is several times slower."""
+        if not x.is_cuda:
+            return super().step(x, state)
+        weights = [self.cell.get_parameter(f"{name}_l0") for name in _WEIGHTS]
+        if self.kind == "gru":
+            features = after = torch.gru_cell(x, state, *weights)
+        else:
+            features, cell = torch.lstm_cell(x, [*state.split(self.size, 1)], *weights)
+            after = torch.cat([features, cell], 1)
+        return features, after
+
+    def unroll(self, x: Tensor, recall: RecurrentContext) -> Tensor:
+        """The same, of a GRU in host memory by numpy, as a stack of one."""
+        if self.kind != "gru" or not numpy_unroll.is_supported(x) or x.requires_grad:
+            return super().unroll(x, recall)
         own = (len(recall.ended) + 1) * recall.ended.shape[1]
         place = torch.arange(own, len(x))
         weights = [self.cell.get_parameter(f"{name}_l0")[None] for name in _WEIGHTS]
         return numpy_unroll.unroll(x[None], recall, torch.zeros_like(place), place, weights)[0]
 
     def _run(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """[l, r, I] from states [r, S] -> [l, r, U] and the states after the last step."""
         if self.kind == "gru":
             found, after = self.cell(x, state[None])
             return found, after[0]

@@ -111,7 +111,7 @@ class SoftActorCritic(nn.Module):
         encoder: Callable[[], RowEncoder] | None = None,
     ) -> None:
         super().__init__()
-        self.shape, self.amounts, self.frames, self.encodes = tuple(shape), amounts, frames, encoder is not None
+        self.shape, self.amounts, self.frames, self.modular = tuple(shape), amounts, frames, encoder is not None
         own, *its = (None if encoder is None else encoder() for _ in range(3))
         inputs = frames * prod(shape) if own is None else own.features
         actor = SACActor(inputs, amounts, hidden, activation, own)
@@ -125,7 +125,7 @@ class SoftActorCritic(nn.Module):
     def inputs(self, observation: Tensor) -> Tensor:
         """[B, F, *shape] -> [B, F * I] float32, or for encoders as it is. Raises ValueError for another number of
         frames."""
-        if self.encodes:
+        if self.modular:
             return observation.to(self.log_temperature.device)
         return stacked_rows(observation, self.frames, self.shape, self.log_temperature.device)
 

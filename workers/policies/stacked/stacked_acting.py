@@ -28,7 +28,7 @@ from workers.policies.tensors.scratch import ScratchBuffers
 
 def stackable(policy: object) -> bool:
     """Whether policies like this one may act as one."""
-    return isinstance(policy, ActorCritic | IQNPolicy | DQNPolicy) and not policy.encodes
+    return isinstance(policy, ActorCritic | IQNPolicy | DQNPolicy) and not policy.modular
 
 
 class StackedActors:

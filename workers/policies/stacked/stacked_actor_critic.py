@@ -18,6 +18,7 @@ from torch import Tensor
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import actor_critic_mlp
 from workers.policies.networks.normalization import CLIP, RunningMoments, keep_values_
+from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.stacked.stacked_recurrent import StackedCore
 from workers.policies.stacked.stacked_weights import StackedWeights
@@ -38,7 +39,7 @@ class StackedActorCritic:
         self._views = self.weights.views
         names = [name for name, _ in first.named_parameters()]
         self.towers = [self._views[name] for name in names if name != "log_std" and not name.startswith("core.")]
-        self.core = None if first.core is None else StackedCore(first.core, self._views)
+        self.core = StackedCore(first.core, self._views) if isinstance(first.core, RecurrentCore) else None
         self.observations = None if first.observations is None else self._moments("observations", first.observations)
         self.returns = self._moments("returns", first.returns)
 

@@ -281,9 +281,9 @@ def test_rows_that_no_actor_can_have_sent_are_refused_J5(tmp_path: Path) -> None
             "policy.record",
         ),
         (
-            {"policy": {"algorithm": BC, "dataset": {"path": "x"}, "network": {"recurrent": "lstm"}}},
+            {"policy": {"algorithm": BC, "dataset": {"path": "x"}, "network": {"core": "lstm"}}},
             "algorithm_not_recurrent",
-            "policy.network.recurrent",
+            "policy.network.core",
         ),
     ],
 )

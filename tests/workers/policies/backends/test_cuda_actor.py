@@ -21,8 +21,8 @@ AGENT = Agent(name="a", observation=Box(shape=(4,)), action=Discrete(n=5))
 NETWORKS: list[dict[str, Any]] = [
     {},
     {"share_layers": True},
-    {"recurrent": "lstm", "recurrent_size": 6},
-    {"recurrent": "gru"},
+    {"core": {"name": "lstm", "size": 6}},
+    {"core": "gru"},
 ]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from protocol.config.network import CellCore
 from protocol.config.run import IQN, PPO, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete, MultiDiscrete
 from workers.policies.backends.numpy_actor import numpy_actor
@@ -71,7 +72,7 @@ def test_numpy_acts_as_torch_does_to_the_bit(normalize: bool, activation: Any, s
 def test_numpy_remembers_as_torch_does(kind: Any, dtype: Any, action: Any, more: dict[str, Any]) -> None:
     """To within the order of sums, turn after turn, after new weights came, of more and fewer rows; with masks and
     greedily."""
-    network = Network(recurrent=kind, recurrent_size=6, **more)
+    network = Network(core=CellCore(name=kind, size=6), **more)
     config = PolicyConfig(algorithm=PPO(normalize_observation=dtype == "uint8"), model_config=network)
     seen = interface(action, Box(shape=(3, 5), dtype=dtype))
     module = build(seen, config, 3).eval()
@@ -115,7 +116,8 @@ def test_what_numpy_cannot_is_left_to_torch() -> None:
 
 @pytest.mark.parametrize("kind", [None, "lstm", "gru"])
 def test_what_was_acted_stays_when_one_acts_again(kind: Any) -> None:
-    performer = ActingPolicy(interface(), PolicyConfig(model_config=Network(recurrent=kind)))
+    config = PolicyConfig.model_validate({"network": {"core": kind}})
+    performer = ActingPolicy(interface(), config)
     state = np.ones((3, performer.state), np.float32) if performer.state else None
     first = performer.act(np.ones((3, 7), np.float32), np.random.default_rng(0), state=state)
     kept = {name: array.copy() for name, array in first.items()}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from protocol.config.encoders import EntryEncoder
+from protocol.config.network import EntryEncoder
 from protocol.config.run import PolicyConfig
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Dict, Discrete
@@ -192,22 +192,22 @@ def test_it_is_built_with_the_observation_and_its_keys() -> None:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("Unbuilt", "encoder_not_built"),
-        ("no_module", "encoder_not_a_module"),
-        ("Featureless", "encoder_features_missing"),
-        ("Failing", "encoder_failed"),
-        ("Turned", "encoder_gives_wrong_shape"),
-        ("Speechless", "encoder_gives_wrong_shape"),
-        ("Normed", "encoder_rows_not_independent"),
-        ("Centred", "encoder_rows_not_independent"),
-        ("Infinite", "encoder_not_finite"),
-        ("Idle", "encoder_parameters_without_gradient"),
-        ("Drawing", "encoder_not_deterministic"),
+        ("Unbuilt", "network_not_built"),
+        ("no_module", "network_not_a_module"),
+        ("Featureless", "network_features_missing"),
+        ("Failing", "network_failed"),
+        ("Turned", "network_gives_wrong_shape"),
+        ("Speechless", "network_gives_wrong_shape"),
+        ("Normed", "network_rows_not_independent"),
+        ("Centred", "network_rows_not_independent"),
+        ("Infinite", "network_not_finite"),
+        ("Idle", "network_parameters_without_gradient"),
+        ("Drawing", "network_not_deterministic"),
         ("Missing", "name_not_in_module"),
-        ("Dropped", "encoder_not_deterministic"),
-        ("Cut", "encoder_parameters_without_gradient"),
-        ("Halved", "encoder_parameters_not_float32"),
-        ("Changing", "encoder_modifies_observation"),
+        ("Dropped", "network_not_deterministic"),
+        ("Cut", "network_parameters_without_gradient"),
+        ("Halved", "network_parameters_not_float32"),
+        ("Changing", "network_modifies_input"),
     ],
 )
 def test_what_would_go_wrong_later_is_told_before(name: str, kind: str) -> None:
@@ -216,7 +216,7 @@ def test_what_would_go_wrong_later_is_told_before(name: str, kind: str) -> None:
 
 
 def test_an_error_in_it_names_the_users_line_and_what_it_was_given() -> None:
-    with raises(ConfigurationError, "encoder_failed") as caught:
+    with raises(ConfigurationError, "network_failed") as caught:
         built("Failing")
     assert (caught.value.function, caught.value.file) == ("forward", __file__)  # type: ignore[attr-defined]
     assert "image [6, 6, 1] uint8" in str(caught.value)

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from tests.tools import skip_or_fail
-from tests.workers.policies.exports import CASES, Case, batches, case, live
+from tests.workers.policies.exports import CASES, Case, batches, case, live, made
 from workers.policies.export import safetensors
 from workers.policies.export.export_manifest import KEY, ExportManifest
 from workers.policies.export.frozen_policy import ExportedPolicy
@@ -104,7 +104,7 @@ ONNX_LATE = [
     (by_onnx, name)
     for name in (
         *("image", "lstm", "text", "a set", "image remembered by a central critic's actor"),
-        *("images of frames for sac", "c51", "gru", "sac"),
+        *("images of frames for sac", "c51", "gru", "sac", "attention"),
     )
 ]
 """What others and TorchScript have: all of the first line is recorded by day as one policy of all senses, and rows
@@ -152,6 +152,14 @@ def test_log_probabilities_are_those_of_acting(name: str) -> None:
     )
     acted = one.policy.act(torch.from_numpy(seen), np.random.default_rng(0), greedy=True, legal=legal)
     np.testing.assert_allclose(total, acted["log_probability"], atol=1e-4)
+
+
+def test_what_another_program_cannot_compute_of_a_users_module_is_told(tmp_path: Path) -> None:
+    """A state of int64, whose bytes are numbers."""
+    code = "tests.flows.dots:Trace"
+    one = made("own core", *CASES["gru"][:2], {"core": {"entry": code}})
+    with raises(ConfigurationError, "network_not_recorded", value=code, format="TorchScript"):
+        write_torchscript(tmp_path / "p.pt", one.manifest, one.deployed)
 
 
 def test_a_recurrent_policy_is_not_run_as_if_it_remembered_nothing(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ _MADE: dict[str, dict[str, Any]] = {
     "W1": _ppo({"id": "gymnasium:CartPole-v1", "copies": 256}, 64, hidden=[64, 64]),
     "W2": {**_ppo(_SPREAD, 25, gamma=0.95, hidden=[64, 64]), "actors": 2},
     "W3": {
-        **_ppo(_SYNTHETIC, 64, hidden=[128, 128], share_layers=True, recurrent="lstm", recurrent_size=128),
+        **_ppo(_SYNTHETIC, 64, hidden=[128, 128], share_layers=True, core={"name": "lstm", "size": 128}),
         "num_learner_processes": 2,
     },
     "W3-lite": _ppo(_SYNTHETIC, 64, hidden=[32, 32]),
