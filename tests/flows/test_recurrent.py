@@ -11,7 +11,8 @@ from tests.flows.test_training import check
 
 
 @pytest.mark.parametrize(
-    ("transport", "kind"), [pytest.param("memory", "lstm", marks=pytest.mark.slow), ("tcp", "gru")]
+    ("transport", "kind"),
+    [*(pytest.param("memory", kind, marks=pytest.mark.slow) for kind in ("lstm", "attention")), ("tcp", "gru")],
 )
 def test_recurrent_policies_train_through_separate_processes_K6(
     tmp_path: Path, memory_dir: Path, transport: str, kind: str
