@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -97,10 +97,11 @@ class Coordinator:
         server: ControlServer,
         baselines: BaselineProcess,
         resident: bool = False,
+        states: Mapping[str, int] | None = None,
     ) -> None:
         self._run, self._world, self._folder, self._server = run, world, folder, server
         self._baselines, self._resident = baselines, resident
-        plans = plan_policies(run, world)
+        plans = plan_policies(run, world, states)
         auxiliaries = list(plan_auxiliaries(run, plans))
         self._parts = {name: run.end * plan.fraction_of_steps(world) for name, plan in plans.items()}
         """Rows that each policy is trained on where there are no actors."""
@@ -321,7 +322,7 @@ class Coordinator:
             world=self._world.model_dump_json(),
             run_dir=str(self._folder),
             policies=member.policies,
-            specs=self._facts if member.role == "actor" else [],
+            specs=self._facts if member.role in ("actor", "relay") else [],
             index=member.index,
             quota=member.quota,
             lease=member.lease,
@@ -538,8 +539,8 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         lock = lock_run_folder(run, folder)
         stack.callback(os.close, lock)
         configure_logging("coordinator", run, folder)
-        world = described(run, "coordinator", lock)
-        plan_learners(run, world)
+        world, states = described(run, "coordinator", lock)
+        plan_learners(run, world, states)
         if run.evaluation is not None:
             environments_of(run.environment, 1)
         baselines = BaselineProcess(run, folder, began, lock)  # forked while there is no thread
@@ -550,7 +551,7 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         addresses = ports.bind({0: zmq.ROUTER}, {0: MAX_REQUEST}, WAITING, http=True, bytes_waiting={0: BYTES})
         stack.callback(ports.close)
         control = ControlServer(ports.sockets[0], ports.guard)
-        coordinator = Coordinator(run, world, folder, control, baselines, resident)
+        coordinator = Coordinator(run, world, folder, control, baselines, resident, states)
         stack.callback(coordinator.close)
         assert ports.http is not None
         page = Dashboard(folder, run, coordinator.controls, coordinator.view, coordinator.history)

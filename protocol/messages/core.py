@@ -219,7 +219,7 @@ class Welcome(Message):
     policies: Annotated[list[Label], FailFast()]
     """The policies a learner serves, or all policies."""
     specs: Annotated[list[PolicySpec], FailFast()] = Field(default_factory=list)
-    """What an actor must know of each policy."""
+    """What actors and relays must know of each policy."""
     index: Count = 0
     """Position among the workers of this role, from 0."""
     quota: Count = 0

@@ -5,6 +5,7 @@ In flow: a run's configuration. Out flow: its world; ConfigurationError and the 
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
@@ -19,6 +20,7 @@ from workers.environments.registry import single_copy
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.forked import Ended, Forked, Tell
 from workers.planning.policy_plan import plan_policies
+from workers.planning.policy_spec import policy_spec, states_of
 from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import SHOWN
@@ -36,9 +38,10 @@ _CLOSE_SECONDS = 3.0
 """In which a world that was described may close itself."""
 
 
-def described(run: Run, role: str, lock: int | None = None) -> World:
-    """The world of `run`, in which all its scripts can act. To be asked before threads are begun. `lock`: the
-    descriptor that holds the run's folder, which what a world may leave behind must not hold.
+def described(run: Run, role: str, lock: int | None = None) -> tuple[World, dict[str, int]]:
+    """The world of `run`, in which all its scripts can act, and how many numbers policies remember of a stream. To be
+    asked before threads are begun. `lock`: the descriptor that holds the run's folder, which what a world may leave
+    behind must not hold.
 
     Where it cannot be made, a script cannot act, or its first turn contradicts its API or its spaces, the other process
     says so as `role` does, and this one ends with its exit code. EnvironmentFault where it ended, or hung, before it
@@ -63,7 +66,8 @@ def described(run: Run, role: str, lock: int | None = None) -> World:
             other.close(0.0)
     finally:
         other.close()
-    return parse_world(told[0])
+    found = json.loads(told[0])
+    return parse_world(found["world"]), found["states"]
 
 
 def _heard(other: Forked, world: str, role: str) -> list[str]:
@@ -87,8 +91,9 @@ def _describe(run: Run, role: str, tell: Tell) -> int:
             environment = single_copy(run.environment, run.lockstep_checkpoints)
             closing.callback(environment.close)
             check_fixed(run, environment.world)
-            plan_policies(run, environment.world)  # which runs code of the user where that is a core
-            tell(environment.world.model_dump_json())
+            plans = plan_policies(run, environment.world).values()  # of which cores are code of the user
+            states = states_of(policy_spec(plan, environment.world) for plan in plans)
+            tell(json.dumps({"world": environment.world.model_dump_json(), "states": states}))
             if run.environment.id != EXTERNAL:  # whose turns are simulators'
                 _play_turn(environment)
             tell(_PLAYED)

@@ -36,9 +36,10 @@ class AuxiliaryPlan(TrainingPlan):
         return sum(policies[name].streams for name in before)
 
 
-def plan_learners(run: Run, world: World) -> dict[str, TrainingPlan]:
-    """Everything that has a ring and a learner: the policies, then the auxiliaries; raises ConfigurationError."""
-    policies = plan_policies(run, world)
+def plan_learners(run: Run, world: World, states: Mapping[str, int] | None = None) -> dict[str, TrainingPlan]:
+    """Everything that has a ring and a learner: the policies, as `plan_policies` plans them, then the auxiliaries;
+    raises ConfigurationError."""
+    policies = plan_policies(run, world, states)
     plans: dict[str, TrainingPlan] = {**policies, **plan_auxiliaries(run, policies)}
     check_cohorts(run, plans)
     return plans

@@ -5,6 +5,7 @@ Legend: `E` copies, `C` agents that one template stands for in a copy (1 for a n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -193,9 +194,9 @@ class PolicyPlan(TrainingPlan):
         return self.interface.encoder is not None or not isinstance(self.config.network.core, CellCore | None)
 
 
-def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
+def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = None) -> dict[str, PolicyPlan]:
     """The plan of every policy that learns, in the order in which the world names their agents; raises
-    ConfigurationError."""
+    ConfigurationError. `states`: how many numbers each remembers of a stream; None: it is found out."""
     mapping, league = run.policy_of(world), plan_league(run, world)
     players = league.players if league is not None else {}
     names = [name for name in dict.fromkeys((*mapping.values(), *players)) if run.fixed(name) is None]
@@ -213,7 +214,8 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
         config = run.policy_config(name)
         clocked = environment_for_actor(run, run.actors).id == EXTERNAL and run.actors > 0
         interface = Interface.at(world, places[0], config)
-        layout = segment_layout(world, places[0], config, clocked, _state_size(interface, config))
+        state = _state_size(interface, config) if states is None else states.get(name, 0)
+        layout = segment_layout(world, places[0], config, clocked, state)
         plan = PolicyPlan(
             name,
             agents,
@@ -241,7 +243,7 @@ def plan_policies(run: Run, world: World) -> dict[str, PolicyPlan]:
 
 def _state_size(interface: Interface, config: PolicyConfig) -> int:
     """Numbers that a policy remembers of each stream. A core that is a torch module says it itself: it is built as in
-    the run, by who needs no torch otherwise as well."""
+    the run."""
     core = config.network.core
     if core is None or isinstance(core, CellCore):
         return 0 if core is None else core.state

@@ -1,11 +1,12 @@
 """What an actor that does not read the configuration must know of a policy, as plain data. Pure.
 
-In flow: the plan of a policy. Out flow: its `PolicySpec`, which the coordinator tells every actor at joining.
+In flow: the plan of a policy. Out flow: its `PolicySpec`, which the coordinator tells actors and relays at joining.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from protocol.messages.core import PolicySpec
 from protocol.spaces import World
@@ -26,6 +27,12 @@ def policy_spec(plan: PolicyPlan, world: World) -> PolicySpec:
         sync_interval=plan.config.sync_interval,
         common="" if plan.common is None else _compact(plan.common.describe()),
     )
+
+
+def states_of(specs: Iterable[PolicySpec]) -> dict[str, int]:
+    """How many numbers each policy remembers of a stream, where it remembers any."""
+    fields = ((spec.policy, *field) for spec in specs for field in json.loads(spec.layout)["fields"])
+    return {policy: shape[0] for policy, name, _, shape, _ in fields if name == "state"}
 
 
 def _compact(data: object) -> str:

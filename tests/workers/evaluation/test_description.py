@@ -16,6 +16,8 @@ from tests.faults import kinds_in, raises
 from workers.environments.registry import describe
 from workers.evaluation import description
 from workers.evaluation.description import described
+from workers.planning.policy_plan import plan_policies
+from workers.planning.policy_spec import policy_spec, states_of
 from workers.runtime.logs import facts
 
 __all__ = []
@@ -32,6 +34,29 @@ def run_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world: str, **keys: 
     return parse_run({"environment": {"id": "its_world:make"}, **keys})
 
 
+CORE = """
+import os
+
+import torch
+from torch import nn
+
+
+class Counting(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.features = 1
+        open("pid", "w").write(str(os.getpid()))
+
+    def initial_state(self, rows):
+        return {"steps": torch.zeros(rows, dtype=torch.int64)}
+
+    def forward(self, features, state, first):
+        steps, outputs = state["steps"], []
+        for new in first:
+            steps = steps.masked_fill(new, 0) + 1
+            outputs.append(steps[:, None].float())
+        return torch.stack(outputs), {"steps": steps}
+"""
 HANGS = """
 import ctypes
 import os
@@ -125,9 +150,24 @@ def test_the_world_is_the_same_and_its_module_is_imported_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of(tmp_path, monkeypatch, "import os; open('pid', 'w').write(str(os.getpid()))")
-    world = described(run, "coordinator")
+    world, _ = described(run, "coordinator")
     assert int((tmp_path / "pid").read_text()) != os.getpid()
     assert world == describe(run.environment)
+
+
+def test_how_much_a_core_of_the_users_remembers_is_found_out_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "counting.py").write_text(CORE)
+    monkeypatch.chdir(tmp_path)
+    run = parse_run({"policy": {"network": {"core": {"entry": "counting:Counting"}}}})
+    world, states = described(run, "coordinator")
+    plans = plan_policies(run, world, states)
+    assert int((tmp_path / "pid").read_text()) != os.getpid()
+    assert "counting" not in sys.modules
+    assert states == dict.fromkeys(plans, 1 + 8)
+    assert states_of(policy_spec(plan, world) for plan in plans.values()) == states
+    assert [plan.layout for plan in plans.values()] == [plan.layout for plan in plan_policies(run, world).values()]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +243,7 @@ def test_a_world_is_described_however_it_is_closed(
 ) -> None:
     monkeypatch.setattr(description, "_CLOSE_SECONDS", 0.3 if how == "hang" else 60.0)
     run = hanging(tmp_path, monkeypatch, "close", how)
-    assert described(run, "coordinator").agents
+    assert described(run, "coordinator")[0].agents
     told = [facts(record.getMessage()) for record in caplog.records]
     expected = [] if how == "unknown" else ["close_failed"]  # the other process logs what is raised there
     assert [one["event"] for one in told] == expected
@@ -230,7 +270,7 @@ def test_a_world_whose_first_step_ends_otherwise_is_described(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     monkeypatch.setattr(description, "_TURN_SECONDS", 0.3 if how == "hang" else 60.0)
-    assert described(hanging(tmp_path, monkeypatch, "step", how), "coordinator").agents
+    assert described(hanging(tmp_path, monkeypatch, "step", how), "coordinator")[0].agents
     told = [facts(record.getMessage()) for record in caplog.records]
     assert [one["event"] for one in told] == ([] if how == "unknown" else ["first_turn_failed"])
     for one in told:
