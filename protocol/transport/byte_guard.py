@@ -292,7 +292,8 @@ class ByteGuard:
                 del port.connections[one.descriptor]
                 if self._connections.get(one.descriptor) is one:
                     del self._connections[one.descriptor]
-                self._trims = max(self._trims, _TRIMS_AFTER_END)  # else C's allocator keeps all that waited for itself
+                if not self._trims:  # else C's allocator keeps all that waited for itself
+                    self._trim_at, self._trims = now + _TRIM_SECONDS, _TRIMS_AFTER_END
                 continue
             taken = self._taken.get(one.descriptor, 0)
             between = came - one.before - (taken - one.taken_before) - _SLACK_A_SECOND * (now - one.since)
