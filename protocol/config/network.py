@@ -220,16 +220,6 @@ class Network(ConfigModel):
     share_layers: bool = False
     """Let the value be told from the policy's hidden layers, which then cost half as much; false: it has its own."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _named_before(cls, data: Any) -> Any:
-        """Files of earlier releases name a core in two keys."""
-        if isinstance(data, Mapping) and {"recurrent", "recurrent_size"} & {*data} and data.get("core") is None:
-            data = dict(data)
-            kind, size = data.pop("recurrent", None), data.pop("recurrent_size", 128)
-            data["core"] = None if kind is None else {"name": kind, "size": size}
-        return data
-
     @property
     def entries(self) -> set[str]:
         """The user's own code that it names."""

@@ -30,6 +30,8 @@ class Curiosity(ConfigModel):
 class Streamed(AlgorithmConfig):
     """What all algorithms on streams have in common: whole segments, each once, corrected for lag by V-trace."""
 
+    frames: int = Field(default=1, ge=1, le=64)
+    """Observations that are stacked, the newest last; each is stored once."""
     segments: int | None = Field(default=None, ge=1)
     """Segments in a batch; None: as many as one actor has streams of this policy."""
     gamma: float = Field(default=0.99, ge=0, le=1)
@@ -75,8 +77,8 @@ class Streamed(AlgorithmConfig):
 
     @property
     def before(self) -> int:
-        """Rows of history in front of each segment."""
-        return 0
+        """Rows of history in front of each segment, for stacked frames."""
+        return self.frames - 1
 
     @property
     def row_fields(self) -> tuple[tuple[str, str], ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import torch
+from pettingzoo import ParallelEnv
 from torch import Tensor, nn
 
-__all__ = ["Dots", "Reader", "Trace", "make"]
+__all__ = ["Dots", "Pair", "Reader", "Trace", "make", "make_pair"]
 
 
 class Dots(gymnasium.Env[dict[str, Any], int]):
@@ -79,6 +80,42 @@ class Trace(nn.Module):
         return torch.stack(outputs), {"mean": mean, "count": count}
 
 
+class Pair(ParallelEnv[str, Any, int]):
+    """Two, each before dots of its own."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "pair"}
+    possible_agents: ClassVar[list[str]] = ["left", "right"]
+
+    def __init__(self) -> None:
+        self.dots = {name: Dots() for name in self.possible_agents}
+        self.agents: list[str] = []
+
+    def observation_space(self, agent: str) -> Any:
+        """Of a `Dots`."""
+        return Dots.observation_space
+
+    def action_space(self, agent: str) -> Any:
+        """Of a `Dots`."""
+        return Dots.action_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Draws from the seed, where one is given."""
+        self.agents = [*self.possible_agents]
+        seeds = {name: None if seed is None else seed + number for number, name in enumerate(self.agents)}
+        return {name: one.reset(seed=seeds[name])[0] for name, one in self.dots.items()}, {name: {} for name in seeds}
+
+    def step(self, actions: dict[str, int]) -> tuple[dict[str, Any], ...]:
+        """Both answer at once."""
+        told = {name: one.step(actions[name]) for name, one in self.dots.items()}
+        self.agents = [name for name, one in told.items() if not one[3]]
+        return tuple({name: one[at] for name, one in told.items()} for at in range(5))
+
+
 def make() -> Dots:
     """For `environment.id`."""
     return Dots()
+
+
+def make_pair() -> Pair:
+    """For `environment.id`."""
+    return Pair()

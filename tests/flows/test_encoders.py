@@ -22,6 +22,7 @@ from workers.sequential import Sequential
 __all__ = ["as_a_worker"]
 
 WORLD = {"id": "tests.flows.dots:make", "copies": 16}
+PAIR = {"id": "tests.flows.dots:make_pair", "teams": {"both": "all"}}
 REPLAY = {"batch_size": 16, "buffer_capacity": 2_000, "learning_starts": 200, "replay_ratio": 0.5}
 CODE, CORE = "tests.flows.dots:Reader", "tests.flows.dots:Trace"
 OWN = {"encoder": {"entry": CODE, "width": 8}, "hidden": [8]}
@@ -33,14 +34,17 @@ OWN = {"encoder": {"entry": CODE, "width": 8}, "hidden": [8]}
     [
         ({**runs.PPO, "normalize_observation": True}, {**OWN, "core": {"name": "lstm", "size": 4}}),
         (runs.PPO, {"core": {"entry": CORE, "rate": 0.25}, "hidden": [8]}),
+        ({**runs.PPO, "frames": 2}, {"encoder": "cnn"}),
         ({**REPLAY, "name": "dqn", "frames": 2}, {"encoder": {"name": "impala", "channels": [4, 8]}}),
+        pytest.param({**REPLAY, "name": "qmix", "frames": 2}, {"encoder": "cnn"}, marks=pytest.mark.slow),
     ],
-    ids=["own module", "own core", "ours on frames"],
+    ids=["own module", "own core", "frames of a stream", "ours on frames", "a team's"],
 )
 def test_workers_give_the_bits_of_the_sequential_reference(
     algorithm: dict[str, Any], network: dict[str, Any], tmp_path: Path, memory_dir: Path
 ) -> None:
-    data = in_step(algorithm, steps=800, environment=WORLD, policy={"network": network}, lockstep_checkpoint_rounds=0)
+    world = {**WORLD, **PAIR} if algorithm["name"] == "qmix" else WORLD
+    data = in_step(algorithm, steps=800, environment=world, policy={"network": network}, lockstep_checkpoint_rounds=0)
     reference = here(data, tmp_path / "sequential")
     assert bits({**data, "actors": 2}, tmp_path / "workers") == reference
 

@@ -76,6 +76,14 @@ def test_the_memory_task_is_solved_by_what_remembers_alone(tmp_path: Path, kind:
     assert found < 0.5
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_stacked_frames_tell_velocities(tmp_path: Path, trial: Trial) -> None:
+    """Without them, and without memory, it comes to 49."""
+    keys = [*trial.keys, "policy.network.core=null", "policy.algorithm.frames=4"]
+    trial.reaches(learn(load("cartpole-blind", keys, steps=trial.steps(400_000), seed=trial.seed), tmp_path), 400)
+
+
 @pytest.mark.learning
 @pytest.mark.timeout(1800)
 def test_cartpole_without_velocities_reaches_490(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ probability and the value that it had, whatever ends, comes late or is cut short
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,15 @@ from protocol.weights.version import Version
 from tests.workers import scripted
 from workers.algorithms.common import time_major
 from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.time_major import TimeMajorBatch, to_time_major
+from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch, to_time_major
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stream import evaluate
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
+from workers.learning.buffers import batch_assembler
 from workers.learning.buffers.batch_assembler import BatchAssembler
+from workers.learning.buffers.nstep_gather import stack_index
 from workers.learning.buffers.segment_check import BufferContext
+from workers.learning.diagnostics.finite import not_finite
 from workers.policies.build import build
 from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
@@ -40,16 +44,27 @@ LENGTH, STREAMS = 7, 6
 
 
 class Play:
-    """Two seats of one recurrent policy, which act together at random: streams come and go, episodes end.
+    """Two seats of one policy, recurrent or with stacked `frames`, which act together at random: streams come and go,
+    episodes end.
 
     `pace`: whether streams are absent at times; `flush_after` in turns; `steps`: the world's longest episode.
     """
 
-    def __init__(self, kind: Kind, turns: int, *, pace: bool, flush_after: float | None = None, steps: int = LENGTH):
+    def __init__(
+        self,
+        kind: Kind | None,
+        turns: int,
+        *,
+        pace: bool,
+        flush_after: float | None = None,
+        steps: int = LENGTH,
+        frames: int = 1,
+    ):
         world = World(id="w", agents=(scripted.AGENT, scripted.AGENT.model_copy(update={"name": "two"})))
         world = world.model_copy(update={"episode_steps": None if steps == LENGTH else steps})
-        network = Network(hidden=(8,), core=CellCore(name=kind, size=5))
-        self.config = scripted.config(PPO(epochs=1, minibatches=1), LENGTH).model_copy(update={"network": network})
+        network = Network(hidden=(8,), core=None if kind is None else CellCore(name=kind, size=5))
+        algorithm = PPO(epochs=1, minibatches=1, frames=frames)
+        self.config = scripted.config(algorithm, LENGTH).model_copy(update={"network": network})
         layout = scripted.layout_of(self.config, world)
         interface = scripted.Performer(world).interface
         performer = ActingPolicy(interface, self.config, 3)
@@ -118,10 +133,15 @@ class Play:
         }
 
 
+def all_of(segments: SegmentBatch) -> Minibatch:
+    """As one minibatch."""
+    return to_time_major(segments).minibatch(torch.arange(len(segments.valid)), ScratchBuffers())
+
+
 def log_ratios(policy: Any, segments: SegmentBatch) -> tuple[Tensor, Tensor]:
     """New over old log-probability, and new minus old value, of all real rows."""
     assert isinstance(policy, ActorCritic)
-    batch = to_time_major(segments).minibatch(torch.arange(len(segments.valid)), ScratchBuffers())
+    batch = all_of(segments)
     rows = batch.reward.numel()
     with torch.no_grad():
         outputs, values = policy(policy.inputs(batch.observation), batch.recall)
@@ -153,6 +173,59 @@ def test_unchanged_weights_give_every_row_the_probability_it_had_K6(kind: Kind, 
     assert len(difference) > 200
     assert difference.exp().sub(1).abs().max() < 1e-5
     assert value.abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(("kind", "pace"), [*((None, pace) for pace in PACES), ("lstm", "cut short")])
+def test_stacks_are_made_again_as_they_were_when_acting(kind: Kind | None, pace: str) -> None:
+    """Of rows that are stored once: beyond the beginning of a segment, not beyond that of an episode."""
+    frames = 4
+    play = Play(kind, 60, frames=frames, **PACES[pace])
+    assert play.segments.observation.shape[1] == LENGTH + 1
+    difference, value = log_ratios(play.policy, play.segments)
+    assert len(difference) > 200
+    assert difference.exp().sub(1).abs().max() < 1e-5
+    assert value.abs().max() < 1e-5
+    batch, shape = all_of(play.segments), (LENGTH + 1, -1, frames, 2)
+    rows = batch.observation[: len(batch.observation) - len(batch.final_place)].view(shape)
+    before, last = rows.flatten(0, 1)[batch.final_place], batch.observation[rows.shape[0] * rows.shape[1] :]
+    assert len(last) > 10
+    assert torch.equal(last[:, :-1], before[:, 1:])
+    segment, entry = (play.segments.final_row >= 0).nonzero(as_tuple=True)
+    assert torch.equal(last[:, -1], play.segments.final_observation[segment, entry])
+
+
+@pytest.mark.parametrize("broken", ["history", "ends"])
+def test_without_the_rows_before_or_the_ends_they_are_not(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def index(newest: Any, first: Any, columns: Any, frames: int) -> Any:
+        if broken == "ends":
+            columns = {name: np.zeros_like(column) for name, column in columns.items()}
+        else:
+            first = newest // (LENGTH + frames) * (LENGTH + frames) + frames - 1
+        return stack_index(newest, first, columns, frames)
+
+    monkeypatch.setattr(batch_assembler, "stack_index", index)
+    play = Play(None, 60, frames=4, pace=False)
+    assert log_ratios(play.policy, play.segments)[0].exp().sub(1).abs().max() > 1e-2
+
+
+def test_statistics_are_of_the_stacks_that_were_seen_and_poison_reaches_nothing() -> None:
+    play = Play(None, 60, frames=3, pace=True, flush_after=4.0)
+    assert play.segments.observation.isnan().any()
+    batch = to_time_major(play.segments)
+    seen = batch.seen()
+    assert seen.shape == (batch.rows, 3, 2)
+    whole = all_of(play.segments)
+    rows = whole.observation[: whole.mask.numel()].view(*whole.mask.shape, 3, 2)
+    assert torch.equal(seen, rows.transpose(0, 1)[whole.mask.T.bool()])
+    assert play.segments.history is not None
+    assert play.segments.history[:, :2].isnan().any()
+    assert not_finite(play.segments) == []
+    empty = to_time_major(replace(play.segments, valid=torch.zeros_like(play.segments.valid)))
+    nothing = empty.minibatch(torch.arange(2), ScratchBuffers()).observation
+    assert torch.isfinite(nothing).all(), "what a rank without segments computes is nobody's"
+    metrics = PPOUpdate(play.policy, play.config).update(play.segments)  # type: ignore[arg-type] # an actor-critic
+    assert np.isfinite(list(metrics.values())).all()
+    assert metrics["ratio_mean"] == pytest.approx(1, abs=1e-5)
 
 
 @pytest.fixture

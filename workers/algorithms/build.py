@@ -157,10 +157,14 @@ def _few_rows(interface: Interface, policy: Any, config: PolicyConfig) -> Any:
         return torch.from_numpy(rows.astype(shown.dtype))
 
     lead = (_ROWS, _STEPS) if stream else (_ROWS,)
-    observation = seen(_ROWS, _STEPS + 1) if stream else seen(_ROWS, algorithm.frames)
+    frames, stacked = algorithm.frames, stream and algorithm.frames > 1
+    whole = seen(_ROWS, frames + _STEPS) if stream else seen(_ROWS, frames)
+    observation = whole[:, frames - 1 :] if stream else whole
+    stack = torch.arange(_STEPS + 1)[:, None] + torch.arange(frames)
     legal = np.ones((math.prod(lead), sum(actions.head_sizes)), np.bool_) if actions.masked else None
     state = {"state": np.zeros((math.prod(lead), remembers), np.float32)} if remembers else {}
-    acted = policy.act(observation[:, :-1].flatten(0, 1) if stream else observation, noise, legal=legal, **state)
+    shown_then = whole[:, stack] if stacked else observation
+    acted = policy.act(shown_then[:, :-1].flatten(0, 1) if stream else observation, noise, legal=legal, **state)
     columns = {name: torch.from_numpy(column).unflatten(0, lead) for name, column in acted.items() if name != "state"}
     columns |= {"observation": observation, "reward": torch.from_numpy(noise.standard_normal(lead, np.float32))}
     if legal is not None:
@@ -171,6 +175,8 @@ def _few_rows(interface: Interface, policy: Any, config: PolicyConfig) -> Any:
         return TransitionBatch(
             discount=torch.full(lead, 0.9), next_observation=seen(_ROWS, algorithm.frames), **columns
         )
+    if stacked:
+        columns |= {"history": whole, "stack": stack.expand(_ROWS, -1, -1)}
     if remembers:
         columns["state"] = torch.zeros(_ROWS, remembers)
     if algorithm.central_critic and (privileged := interface.privileged) is not None:

@@ -35,7 +35,9 @@ def _stackable(update: Update) -> bool:
         return not update.policy.modular and update.algorithm.entry is None
     if not isinstance(update, PPOUpdate) or not isinstance(update.policy, ActorCritic) or update.ranks.size > 1:
         return False
-    return not update.policy.modular and not update.algorithm.priority_alpha and update.algorithm.entry is None
+    algorithm = update.algorithm
+    plain = not update.policy.modular and algorithm.entry is None
+    return plain and not algorithm.priority_alpha and algorithm.frames == 1
 
 
 class GroupUpdate:

@@ -191,10 +191,9 @@ class StreamAlgorithm(Resumable, ABC):
         if self.algorithm.normalize_return and targets:
             self.policy.update_returns(torch.cat(targets).detach(), self.ranks)
         if self.algorithm.normalize_observation:
-            real = batch.mask.T.bool()
-            self.policy.observe(batch.observation[:, :-1][real], self.ranks)
+            self.policy.observe(batch.seen(), self.ranks)
             if isinstance(self.policy, CentralActorCritic) and batch.privileged is not None:
-                self.policy.update_privileged(batch.privileged[:, :-1][real], self.ranks)
+                self.policy.update_privileged(batch.privileged[:, :-1][batch.mask.T.bool()], self.ranks)
 
 
 def evaluate(

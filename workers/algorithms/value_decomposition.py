@@ -27,12 +27,13 @@ def team_estimates(policy: TeamQPolicy, batch: TransitionBatch, *, double: bool)
     al. 2018, section 3).
     """
     now, after, choice = batch.noises
-    here, following = policy.inputs(batch.observation), policy.inputs(batch.next_observation)
-    value = policy.online.mix(policy.picked(policy.online(here, now), batch.action), here)
+    here, following = policy.online.see(policy.inputs(batch.observation)), policy.inputs(batch.next_observation)
+    value = policy.online.mix(policy.picked(policy.online.values(here, now), batch.action), here)
     with torch.no_grad():
-        future = policy.target(following, after)
+        seen = policy.target.see(following)
+        future = policy.target.values(seen, after)
         chosen = policy.best(policy.online(following, choice) if double else future, batch.next_legal)
-        mixed = policy.target.mix(policy.picked(future, chosen), following)
+        mixed = policy.target.mix(policy.picked(future, chosen), seen)
         target = batch.reward + batch.discount * mixed
     return value, target
 

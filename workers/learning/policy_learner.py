@@ -43,7 +43,7 @@ from workers.learning.training_log import TrainingLog
 from workers.metrics.step_time import StepClock
 from workers.planning.policy_plan import TrainingPlan
 from workers.policies.build import build, published_weights
-from workers.policies.encoders.policy_encoder import PolicyEncoder
+from workers.policies.networks.layers import RowEncoder
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.tensors.flat_weights import FlatWeights, flatten_
 from workers.runtime.lockstep_checkpoints import LockstepCheckpoints
@@ -107,7 +107,7 @@ class PolicyLearner:
         self.update.arithmetic = arithmetic
         self._finite = FiniteWeights(self.policy)
         bounds = ValueBounds.of(plan.config)
-        rate, encoder = plan.config.learning_rate, PolicyEncoder.of(self.policy)
+        rate, encoder = plan.config.learning_rate, RowEncoder.of(self.policy)
         self._health = TrainingHealth(plan.name, plan.interface, plan.layout, rate, counters, bounds, encoder)
         self._recorder: SegmentRecorder | None = None
         if plan.recorded:

@@ -85,8 +85,7 @@ _FOUND: dict[tuple[str, Literal["note", "fault"]], dict[str, tuple[str, str]]] =
             "an observation holds an image, and the network takes each of its pixels for an input of its own: it sees "
             "no shapes, and is slow",
             "let an encoder read it, as policy: {network: {encoder: cnn}}, or {encoder: {PART: cnn}} for a part of an "
-            "observation; cnn reads bytes and bits, an encoder of your own anything. For vdn and qmix, which have "
-            "none, shrink it or leave it out by environment.observe",
+            "observation; cnn reads bytes and bits, an encoder of your own anything",
         ),
         "buffer_smaller": (
             "replay keeps fewer rows than buffer_capacity asks for, as each actor keeps whole blocks",

@@ -73,7 +73,8 @@ def _branches(plan: TrainingPlan) -> TypeGuard[PolicyPlan]:
     if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1 or plan.modular:
         return False
     if isinstance(algorithm, OnStream):
-        return not algorithm.central_critic and not algorithm.priority_alpha and algorithm.entry is None
+        plain = not algorithm.central_critic and not algorithm.priority_alpha
+        return plain and algorithm.entry is None and algorithm.frames == 1
     return isinstance(algorithm, DQN | IQN) and algorithm.entry is None
 
 

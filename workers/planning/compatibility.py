@@ -6,6 +6,8 @@ agent, with the remedy.
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from protocol.config.run import C51, DQN, IQN, QMIX, SAC, VDN, Sampled, Streamed
 from workers.policies.interface import Interface
 from workers.policies.team_layout import first_mismatch, members_of
@@ -52,7 +54,14 @@ def _undividable(algorithm: VDN | QMIX, interface: Interface) -> str | None:
             f"make one of the world's agents with environment.teams, or {remedy}"
         )
     differ = first_mismatch(members) if algorithm.shared else None
-    if differ is None:
-        return None
-    told = " and ".join(f"{one.name!r} sees {one.width} numbers and has {one.choices} choices" for one in differ)
-    return f"has members that no one network can serve, as {told}; set algorithm.shared to false"
+    if differ is not None:
+        told = " and ".join(f"{one.name!r} sees {one.width} numbers and has {one.choices} choices" for one in differ)
+        return f"has members that no one network can serve, as {told}; set algorithm.shared to false"
+    if algorithm.shared and interface.encoder is not None:
+        first, seen = members[0].name, interface.observation_encoding.of_member
+        for other in (member.name for member in members[1:]):
+            pairs = zip_longest(seen(first).parts, seen(other).parts)
+            for part in (a or b for a, b in pairs if a is None or b is None or (a.path, a.space) != (b.path, b.space)):
+                what = f"{first!r} and {other!r} do not see the same, as {part.path}"
+                return f"has members that no one encoder can serve: {what}; set algorithm.shared to false"
+    return None

@@ -287,6 +287,8 @@ def _check_sources(plan: PolicyPlan) -> None:
         raise ConfigurationError("compile_with_encoder", policy=plan.name, key="policy.compile")
     if config.compile and plan.modular:
         raise ConfigurationError("compile_with_core", policy=plan.name, key="policy.compile")
+    if config.compile and isinstance(config.algorithm, OnStream) and config.algorithm.frames > 1:
+        raise ConfigurationError("compile_with_frames", policy=plan.name, key="policy.algorithm.frames")
     if plan.common is not None and (config.record or config.dataset is not None):
         raise ConfigurationError("dataset_with_common_observations", policy=plan.name, key="policy.dataset")
 
@@ -332,14 +334,6 @@ def _check(plan: PolicyPlan) -> None:
             raise ConfigurationError(
                 "replay_kept_with_common_observations", policy=plan.name, key="policy.algorithm.checkpoint_replay"
             )
-        if algorithm.frames - 1 > plan.config.segment_length:
-            raise ConfigurationError(
-                "segments_shorter_than_frames",
-                policy=plan.name,
-                frames=algorithm.frames,
-                expected=algorithm.frames - 1,
-                key="policy.segment_length",
-            )
     elif isinstance(algorithm, PPO) and plan.batch_segments % plan.minibatches:
         raise ConfigurationError(
             "minibatches_do_not_divide_batch",
@@ -347,6 +341,14 @@ def _check(plan: PolicyPlan) -> None:
             count=plan.batch_segments,
             minibatches=plan.minibatches,
             key="policy.algorithm.minibatches",
+        )
+    if algorithm.frames - 1 > plan.config.segment_length:
+        raise ConfigurationError(
+            "segments_shorter_than_frames",
+            policy=plan.name,
+            frames=algorithm.frames,
+            expected=algorithm.frames - 1,
+            key="policy.segment_length",
         )
     try:
         plan.credit()  # both refuse what would deadlock

@@ -15,6 +15,7 @@ from protocol.config.run import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, N
 from workers.policies.cores.entry import build_core
 from workers.policies.distributions import Heads
 from workers.policies.encoders.policy_encoder import PolicyEncoder
+from workers.policies.encoders.team_encoder import TeamEncoder
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.categorical_network import C51Policy
@@ -111,9 +112,10 @@ def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network
     """A policy that learns from streams, or clones. What is deployed knows nothing that only learners see: there the
     critic is never asked."""
     heads = Heads(interface.action_encoding.head_sizes, interface.action_encoding.continuous)
-    shape, hidden, activation = interface.observation_encoding.shape, network.hidden, network.activation
+    frames, shape, activation = algorithm.frames, interface.observation_encoding.shape, network.activation
+    shape, hidden = (shape if frames == 1 else (frames, *shape)), network.hidden
     normalize = algorithm.normalize_observation
-    new = _encoders(interface, activation, normalize=normalize)
+    new = _encoders(interface, activation, frames, normalize=normalize)
     encoder = None if new is None else new()
     inputs = math.prod(shape) if encoder is None else encoder.features
     core = None if network.core is None else build_core(network.core, inputs)
@@ -136,17 +138,23 @@ def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network
 
 
 def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: Network) -> TeamQPolicy:
-    sight = TeamLayout(members_of(interface), common_of(interface), algorithm.frames)
-    online, target = (
-        MemberTower(
+    members, shown, frames = members_of(interface), interface.observation_encoding, algorithm.frames
+
+    def tower() -> MemberTower:
+        sight, encoder = TeamLayout(members, common_of(interface), frames), None
+        if interface.encoder is not None:
+            read = partial(TeamEncoder, interface.encoder, shown, tuple(one.name for one in members))
+            encoder = read(network.activation, frames=frames, shared=algorithm.shared)
+            sight = TeamLayout.of_features(members, encoder.widths)
+        return MemberTower(
             sight,
             network.hidden,
             network.activation,
+            encoder,
             dueling=algorithm.dueling,
             noisy=algorithm.noisy,
             shared=algorithm.shared,
             mixing=algorithm.mixing if isinstance(algorithm, QMIX) else None,
         )
-        for _ in range(2)
-    )
-    return TeamQPolicy(sight, algorithm.epsilon, online, target)
+
+    return TeamQPolicy(shown.shape, frames, algorithm.epsilon, tower(), tower())

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from protocol.config.network import CNNEncoder, MLPEncoder, OneEncoder
-from protocol.config.off_policy import QMIX, VDN
 from protocol.config.run import PolicyConfig
-from protocol.errors import ConfigurationError
 from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, Place, World
 from workers.policies.action_encoding import ActionEncoding
@@ -48,18 +46,11 @@ class Interface:
 
 
 def _encoder(place: Place, common: Box | None, config: PolicyConfig) -> OneEncoder | Mapping[str, OneEncoder] | None:
-    """The one that is configured, or what an image needs: not for a team's values, which are told apart by whose
-    numbers they are."""
+    """The one that is configured, or what an image needs."""
     told = config.network.encoder
-    if isinstance(config.algorithm, VDN | QMIX):
-        if told is not None:
-            raise ConfigurationError(
-                "algorithm_without_encoder", algorithm=config.algorithm.name, key="policy.network.encoder"
-            )
-        return None
     if isinstance(told, MLPEncoder) and not told.hidden:
         return None
     seen = [leaf.space for leaf in place.observed.leaves if not leaf.evaluation_only]
     shown = seen if common is None else [*seen, common]
-    frames = getattr(config.algorithm, "frames", 1)
+    frames = config.algorithm.frames
     return told or (CNNEncoder() if any(holds_pixels(space, frames) for space in shown) else None)

@@ -39,6 +39,7 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
         "share_layers": network.share_layers,
         "recurrent": None if cell is None else cell.name,
         "recurrent_size": CellCore().size if cell is None else cell.size,
+        **({"frames": algorithm.frames} if algorithm.frames > 1 else {}),
     }
 
 

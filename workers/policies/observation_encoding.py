@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,23 +83,39 @@ class ObservationEncoding:
                 value=width,
                 limit=MOST,
             )
+        self._lay_out(parts, parts[0].column == "observation" and not privileged, by_leaf)
+
+    def _lay_out(self, parts: list[EncodedField], plain: bool, by_leaf: bool) -> None:
+        """`plain`: where there is only one part, it is no part of anything."""
         self.parts = tuple(parts)
-        self.width = width
-        space = parts[0].space
-        alone = len(parts) == 1 and parts[0].column == "observation"
-        self.is_identity = alone and not privileged and (by_leaf or isinstance(space, Box))
-        """Whether the one column `observation` is shown as it is."""
+        self.width = sum(part.width for part in parts)
+        space, alone = parts[0].space, plain and len(parts) == 1
+        self.is_identity = alone and (by_leaf or isinstance(space, Box))
+        """Whether the one column is shown as it is."""
         self.record = _record(parts) if by_leaf and not alone else None
         """How leaves lie side by side, by their paths."""
-        self.shape: tuple[int, ...] = (width,) if self.record is None else (self.record.itemsize,)
+        self.shape: tuple[int, ...] = (self.width,) if self.record is None else (self.record.itemsize,)
         self.dtype = np.dtype(np.float32 if self.record is None else np.uint8)
         if self.is_identity:
             self.shape, self.dtype = tuple(space.shape), dtype_of(space)
 
+    def of_member(self, name: str) -> ObservationEncoding:
+        """What an encoder of the member `name` of a team is shown: its part of this, and what is common."""
+        one, parts, at = copy(self), list[EncodedField](), 0
+        plain = any(part.path == name for part in self.parts)
+        for part in self.parts:
+            whose, _, path = part.path.partition(".")
+            if part.column == "common" or whose == name:
+                path = part.path if part.column == "common" else path or "observation"
+                parts.append(replace(part, path=path, at=at))
+                at += part.width
+        one._lay_out(parts, plain, by_leaf=True)
+        return one
+
     def encode(self, pick: Pick, lead: tuple[int, ...]) -> NDArray:
         """Rows [*lead, *shape] of what `pick` gives for each column (`common` among them)."""
         if self.is_identity:
-            return pick("observation")
+            return pick(self.parts[0].column)
         target = np.zeros((*lead, *self.shape), self.dtype)
         self.write(pick, target)
         return target

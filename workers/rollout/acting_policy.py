@@ -68,7 +68,7 @@ class ActingPolicy:
     def stacking_key(self) -> str:
         """What performers must have in common to act as one: what they see and choose, and their network."""
         algorithm, interface = self._config.algorithm, self.interface
-        form = algorithm.name, getattr(algorithm, "dueling", None), getattr(algorithm, "frames", None)
+        form = algorithm.name, getattr(algorithm, "dueling", None), algorithm.frames
         ends = (
             interface.observation_encoding.shape,
             interface.action_encoding.head_sizes,

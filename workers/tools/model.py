@@ -20,15 +20,14 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from protocol.config.run import Replayed
 from protocol.config.yaml_file import read_run
 from protocol.errors import one_sentence
 from workers import freeze_startup_objects
 from workers.environments.players import random_rows
 from workers.environments.registry import describe
 from workers.planning.policy_plan import PolicyPlan, plan_policies
-from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.export.reference_forward import evaluate
+from workers.policies.networks.layers import RowEncoder
 from workers.policies.observation_encoding import EncodedField
 from workers.rollout.acting_policy import ActingPolicy
 from workers.runtime import torch_setup
@@ -48,7 +47,7 @@ def described(plan: PolicyPlan) -> dict[str, Any]:
         "algorithm": plan.config.algorithm.name,
         "sees": [
             {"part": part.path, "shape": list(part.space.shape), "dtype": part.space.dtype, "read_by": reader}
-            for part, reader in _readers(plan, PolicyEncoder.of(policy))
+            for part, reader in _readers(plan, RowEncoder.of(policy))
         ],
         "layers": [
             {"layer": name, "kind": kind, "shapes": shapes, "parameters": count}
@@ -61,7 +60,7 @@ def described(plan: PolicyPlan) -> dict[str, Any]:
     }
 
 
-def _readers(plan: PolicyPlan, encoder: PolicyEncoder | None) -> Iterator[tuple[EncodedField, str]]:
+def _readers(plan: PolicyPlan, encoder: RowEncoder | None) -> Iterator[tuple[EncodedField, str]]:
     """Each part, and what reads it."""
     for part in plan.interface.observation_encoding.parts:
         if encoder is None:
@@ -82,8 +81,7 @@ def _layers(policy: nn.Module) -> Iterator[tuple[str, str, list[list[int]], int]
 def _cost(acting: ActingPolicy, plan: PolicyPlan) -> tuple[int, float]:
     """Multiplications and additions of a row, and seconds when the policy acts on 64 at once."""
     place, rng = plan.interface.place, np.random.default_rng(0)
-    algorithm = plan.config.algorithm
-    frames = algorithm.frames if isinstance(algorithm, Replayed) else 1
+    frames = plan.config.algorithm.frames
     parts = place.parts("observation", random_rows(place.observed, _ROWS * frames, rng))
     if plan.common is not None:
         field = plan.common.fields[0]

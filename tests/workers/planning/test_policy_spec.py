@@ -73,7 +73,8 @@ def told(plan: PolicyPlan, world: World = WORLD) -> tuple[Policy, Weights, dict[
         for entry in json.loads(flat.manifest.text)
     }
     facts = json.loads(policy_spec(plan, world).network)
-    assert facts.keys() == network_keys(facts["kind"])
+    assert facts.keys() - {"frames"} == network_keys(facts["kind"]) - {"frames"}
+    assert facts.get("frames", 1) == plan.config.algorithm.frames
     return policy, weights, facts
 
 
@@ -155,24 +156,25 @@ def log_softmax(x: NDArray) -> NDArray:
 
 
 @pytest.mark.parametrize(
-    ("hidden", "activation", "normalize", "shared"),
+    ("hidden", "activation", "normalize", "shared", "frames"),
     [
-        ([], "tanh", True, False),
-        ([8], "relu", False, False),
-        ([8, 8, 8], "tanh", False, False),
-        ([8, 8, 8], "tanh", True, True),
+        ([], "tanh", True, False, 1),
+        ([8], "relu", False, False, 1),
+        ([8, 8, 8], "tanh", False, False, 1),
+        ([8, 8, 8], "tanh", True, True, 1),
+        ([8], "tanh", True, False, 3),
     ],
 )
 def test_the_documents_arithmetic_is_that_of_ppo(
-    hidden: list[int], activation: str, normalize: bool, shared: bool
+    hidden: list[int], activation: str, normalize: bool, shared: bool, frames: int
 ) -> None:
     plan = plan_of(
-        algorithm={"name": "ppo", "normalize_observation": normalize},
+        algorithm={"name": "ppo", "normalize_observation": normalize, "frames": frames},
         network={"hidden": hidden, "activation": activation, "share_layers": shared},
     )
     policy, weights, facts = told(plan)
     assert isinstance(policy, ActorCritic)
-    observation = np.random.default_rng(2).standard_normal((16, 2, 3)).astype(np.float32) * 3
+    observation = np.random.default_rng(2).standard_normal((16, frames, 2, 3)).astype(np.float32) * 3
     acted = policy.act(torch.from_numpy(observation), np.random.default_rng(5))
     for i, seen in enumerate(observation):
         logits, value, _ = actor_critic(seen.reshape(-1), weights, facts)

@@ -46,14 +46,16 @@ PAIR = Agent(
     action=Dict(spaces={"a": Discrete(n=3), "b": Discrete(n=3, start=1)}),
     action_mask=True,
 )
-LOOK = Agent(
-    name="l",
-    observation=Dict(
-        spaces={"image": Box(shape=(7, 8, 3), dtype="uint8"), "of": Discrete(n=3, start=1), "speed": Box(shape=(2,))}
-    ),
-    action=Discrete(n=3),
+SIGHT = Dict(
+    spaces={"image": Box(shape=(7, 8, 3), dtype="uint8"), "of": Discrete(n=3, start=1), "speed": Box(shape=(2,))}
 )
+LOOK = Agent(name="l", observation=SIGHT, action=Discrete(n=3))
 EYES = Agent(name="e", observation=Box(shape=(2, 9, 8), dtype="uint8"), action=Box(shape=(2,), low=-1, high=1))
+WATCHERS = Agent(
+    name="v",
+    observation=Dict(spaces=dict.fromkeys(("a", "b"), SIGHT)),
+    action=Dict(spaces=dict.fromkeys(("a", "b"), Discrete(n=3))),
+)
 LETTERS = Agent(name="s", observation=Text(max_length=4, charset="abc"), action=Discrete(n=3))
 CROWD = Agent(name="c", observation=Box(shape=(4, 3)), action=Discrete(n=3))
 SENSES = Agent(
@@ -101,8 +103,10 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "c51": (alone(MASKED), C51(atoms=7, frames=2, dueling=True, noisy=True), {"hidden": [8]}),
     "image": (alone(LOOK), NORMAL, {}),
     "image remembered by a central critic's actor": (alone(LOOK), CENTRAL, {"core": {"name": "gru", "size": 5}}),
+    "ppo of frames": (alone(PLAIN), PPO(normalize_observation=True, frames=3), {}),
     "images of frames": (alone(LOOK), C51(atoms=7, frames=2), {"encoder": {"image": "impala"}}),
     "images of frames for sac": (alone(EYES), SAC(frames=2), {}),
+    "members that look": (alone(WATCHERS), QMIX(frames=2), {"encoder": {"image": "cnn"}}),
     "text": (alone(LETTERS), NORMAL, {"encoder": {"name": "tokens", "by": "gru"}}),
     "all senses remembered": (
         alone(SENSES),

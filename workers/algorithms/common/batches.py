@@ -51,6 +51,10 @@ class SegmentBatch:
     """[B, T + 1, P]: what a central critic sees besides `observation`"""
     final_privileged: Tensor | None = None
     """[B, K, P]: besides `final_observation`"""
+    history: Tensor | None = None
+    """[B, F - 1 + T + 1, *shape], where frames are stacked: `observation` behind the rows before it"""
+    stack: Tensor | None = None
+    """[B, T + 1, F] int64: the rows of `history` that each row's stack consists of, newest last"""
 
     @property
     def rows(self) -> int:

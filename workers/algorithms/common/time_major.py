@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from protocol.errors import TrainingFault
 from workers.algorithms.common.batches import SegmentBatch
@@ -28,7 +29,8 @@ class Minibatch:
     """Whole segments, time first."""
 
     observation: Tensor
-    """[(T + 1) * b + k, *shape]: row t of segment i at t * b + i, then the true last observations"""
+    """[(T + 1) * b + k, *shape]: row t of segment i at t * b + i, then the true last observations; [..., F, *shape]
+    where frames are stacked"""
     final_place: Tensor
     """[k] int64: place t * b + i of the row that each true last observation belongs to"""
     action: Tensor
@@ -84,7 +86,7 @@ class TimeMajorBatch:
     """All segments of an update; fields as in `Minibatch` with B for b, except where described."""
 
     observation: Tensor
-    """[B, T + 1, *shape]"""
+    """[B, T + 1, *shape], or with rows before the first, where frames are stacked"""
     final_observation: Tensor
     """[B, K, *shape]"""
     final_row: Tensor
@@ -109,13 +111,23 @@ class TimeMajorBatch:
     """Rows to train on."""
     finals: int
     """Entries of the side table that a segment uses at most."""
+    stack: Tensor | None = None
+    """[B, T + 1, F] int64: the rows of `observation` that each row's stack consists of, newest last"""
+
+    def seen(self) -> Tensor:
+        """[rows, *shape], or [rows, F, *shape]: what the policy saw in the rows to train on."""
+        real = self.mask.T.bool()
+        if self.stack is None:
+            return self.observation[:, :-1][real]
+        segment = torch.arange(len(real), device=real.device)[:, None, None]
+        return self.observation[segment.expand_as(self.stack[:, :-1])[real], self.stack[:, :-1][real]]
 
     def minibatch(
         self, index: Tensor, scratch: ScratchBuffers, importance: Tensor | None = None, members: int = 1
     ) -> Minibatch:
         """The segments `index` [b] int64 of `members` policies, drawn with `importance` [b]; their observations lie in
         `scratch`."""
-        rows = self.observation.shape[1]
+        rows = len(self.mask) + 1
         places = (index * rows + torch.arange(rows, device=index.device)[:, None]).flatten()
         final_row = self.final_row.index_select(0, index)
         segment, entry = (final_row >= 0).nonzero(as_tuple=True)
@@ -130,10 +142,22 @@ class TimeMajorBatch:
             gathered[len(places) :] = final[finals]
             return gathered
 
-        observation = seen("observation")
+        observation = seen("observation") if self.stack is None else self._stacked(places, finals, scratch)
         assert observation is not None
         more = {"privileged": seen("privileged"), "importance": importance}
         return self.chosen(index, observation, final_row[segment, entry] * len(index) + segment, members, **more)
+
+    def _stacked(self, places: Tensor, finals: tuple[Tensor, Tensor], scratch: ScratchBuffers) -> Tensor:
+        """Rows `places` [n], counted through all segments, and entries `finals` [k] of the side table, stacked."""
+        assert self.stack is not None
+        stack, each, (segment, entry) = self.stack.flatten(0, 1), self.stack.shape[1], finals
+        last = stack[segment * each + self.final_row[segment, entry]]
+        rows = torch.cat([stack[places], torch.cat([last[:, 1:], last[:, -1:]], 1)])
+        rows += torch.cat([places // each, segment])[:, None] * self.observation.shape[1]
+        gathered = scratch.take("observation", (*rows.shape, *self.observation.shape[2:]), self.observation)
+        torch.index_select(self.observation.flatten(0, 1), 0, rows.flatten(), out=gathered.flatten(0, 1))
+        gathered[len(places) :, -1] = self.final_observation[finals]
+        return gathered
 
     def chosen(
         self, index: Tensor, observation: Tensor, final_place: Tensor, members: int, **more: Tensor | None
@@ -174,7 +198,7 @@ def to_time_major(segments: SegmentBatch) -> TimeMajorBatch:
         "mask": real.to(torch.float32),
     }
     return TimeMajorBatch(
-        segments.observation,
+        segments.observation if segments.history is None else segments.history,
         segments.final_observation,
         final_row,
         **{name: _time_first(column) for name, column in columns.items()},
@@ -186,6 +210,7 @@ def to_time_major(segments: SegmentBatch) -> TimeMajorBatch:
         final_privileged=segments.final_privileged,
         rows=count,
         finals=finals,
+        stack=segments.stack,
     )
 
 
@@ -232,9 +257,13 @@ def _zero_padding(segments: SegmentBatch, real: Tensor) -> SegmentBatch:
     """Zeros in all rows that are not real: a NaN there would reach every gradient in spite of a mask."""
     shown = torch.arange(real.shape[1] + 1, device=real.device) <= segments.valid[:, None]
     shown &= (segments.valid > 0)[:, None]
+    whole = segments.observation if segments.history is None else segments.history
+    before = whole.shape[1] - shown.shape[1]
+    whole = _filled(whole, ~pad(shown, (before, 0), value=True) | (segments.valid == 0)[:, None], 0)
     return replace(
         segments,
-        observation=_filled(segments.observation, ~shown, 0),
+        observation=whole[:, before:],
+        history=None if segments.history is None else whole,
         action=_filled(segments.action, ~real, 0),
         amount=None if segments.amount is None else _filled(segments.amount, ~real, 0),
         legal=None if segments.legal is None else _filled(segments.legal, ~real, True),

@@ -24,6 +24,7 @@ from protocol.experience.validation import observed_rows
 from protocol.weights.version import Version, lag, pack
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch
 from workers.learning.buffers.device_transfer import DeviceTransfer
+from workers.learning.buffers.nstep_gather import stack_index
 from workers.learning.buffers.segment_check import BufferContext, Fault, SegmentCheck
 from workers.learning.diagnostics.refused_batches import Origin
 from workers.policies.interface import Interface
@@ -32,7 +33,7 @@ from workers.runtime.state_capture import State
 
 _SCALARS = ("reward", "terminated", "truncated", "log_probability", "value")
 _PER_STEP = ("action", "amount", "legal", *_SCALARS)
-_ELSE = ("state", "privileged", "final_privileged")
+_ELSE = ("state", "final_privileged", "stack")
 
 
 _Batch = TypeVar("_Batch", SegmentBatch, ObservationBatch)
@@ -210,7 +211,7 @@ class BatchAssembler(_Assembler[SegmentBatch]):
     ) -> None:
         layout = context.layout
         self._max_lag, self._in_use, self._newest, self._privileged = max_lag, np.uint64(0), np.uint64(0), privileged
-        self._length, self._many = layout.length, interface.place.many
+        self._length, self._before, self._many = layout.length, layout.before, interface.place.many
         self._shown, self._actions = interface.observation_encoding, interface.action_encoding
         fields = {field.name: field for field in layout.fields}
         self._as_they_are = [name for name in (*_SCALARS, "final_row", "state") if name in fields]
@@ -254,6 +255,8 @@ class BatchAssembler(_Assembler[SegmentBatch]):
         forms["observation"] = (*rows, *shown.shape), shown.dtype
         forms["final_observation"] = (segments, *ends, *shown.shape), shown.dtype
         forms["final_row"] = (segments, *ends), np.int64  # as an index is needed
+        if self._before:
+            forms["stack"] = (segments, self._length + 1, self._before + 1), np.int64
         forms["action"] = rows if actions.single else (*rows, len(actions.head_sizes)), np.int64
         if actions.continuous:
             forms["amount"] = (*rows, actions.continuous), np.float32
@@ -267,9 +270,12 @@ class BatchAssembler(_Assembler[SegmentBatch]):
         return forms
 
     def _made_of(self, tensors: Mapping[str, torch.Tensor]) -> SegmentBatch:
-        acted = {name: tensors[name][:, : self._length] for name in _PER_STEP if name in tensors}
+        since = {name: tensors[name][:, self._before :] for name in ("observation", "privileged") if name in tensors}
+        end = self._before + self._length
+        acted = {name: tensors[name][:, self._before : end] for name in _PER_STEP if name in tensors}
         return SegmentBatch(
-            observation=tensors["observation"],
+            **since,
+            history=tensors["observation"] if self._before else None,
             valid=tensors["valid"],
             final_observation=tensors["final_observation"],
             final_row=tensors["final_row"],
@@ -301,13 +307,15 @@ class BatchAssembler(_Assembler[SegmentBatch]):
                     ended, entry = np.nonzero(self._arrays["final_row"][at : at + n] >= 0)
                     final = columns["final_observation"][records["slot"][ended], entry]
                     self._arrays["final_observation"][at + ended, entry] = final
-                versions = (
-                    columns["version"][records["slot"][mixed], : self._length] if np.count_nonzero(mixed) else None
-                )
+                versions = None
+                if np.count_nonzero(mixed):
+                    versions = columns["version"][records["slot"][mixed], self._before :][:, : self._length]
                 there = self._read(arrival, records, source, slice(at, at + n)) if self._needs_conversion else None
                 intact = arrival.ring.intact(records)
             if there is not None:
                 intact &= there
+            if self._before:
+                self._stack(records, slice(at, at + n))
             if np.count_nonzero(intact) < n:
                 versions = None if versions is None else versions[intact[mixed]]
                 n = self._whole(n, intact)
@@ -321,6 +329,16 @@ class BatchAssembler(_Assembler[SegmentBatch]):
                 versions, records = versions[made[mixed]], records[made]
             self._count_lag(records, self._enter(arrival, records), versions, now)
         return self.full
+
+    def _stack(self, records: Records, places: slice) -> None:
+        """Of which rows the stacked frames of the segments that were copied to `places` are."""
+        rows = self._before + self._length + 1
+        ends = {name: self._arrays[name][places].reshape(-1) for name in ("terminated", "truncated")}
+        start = np.arange(len(records))[:, None] * rows
+        newest = (start + np.arange(self._before, rows)).reshape(-1)
+        first = np.repeat(start[:, 0] + self._before - records["before"], self._length + 1)
+        found = stack_index(newest, first, ends, self._before + 1)
+        self._arrays["stack"][places] = found.reshape(len(records), -1, self._before + 1) - start[..., None]
 
     def _made(self, arrival: Arrival, records: Records, now: Version) -> Records:
         """Those of segments [n] that weights can have made which are published; the others are received and refused."""

@@ -7,7 +7,7 @@ Legend: `b` transitions, `F` frames, `R` rows of a slot, `n` steps of a return.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -94,14 +94,14 @@ def gather(
     terminated, truncated = columns["terminated"][end], columns["truncated"][end]
     seen = _FrameStack(ring, interface, records["stream"], common)
     first = base - records["before"].astype(np.int64)
-    stack = _stack_index(base + row, first, columns, config.frames)
-    after = _stack_index(end + 1, first, columns, config.frames)
+    stack = stack_index(base + row, first, columns, config.frames)
+    after = stack_index(end + 1, first, columns, config.frames)
     now, following = seen.frames(stack), seen.frames(after)
     cut = np.flatnonzero(truncated & ~terminated)
     if len(cut):
         slots = records["slot"][cut]
         entry = np.argmax(ring.columns["final_row"][slots] == last[cut, None], axis=1)
-        frames = _stack_index(end[cut], first[cut], columns, config.frames)[:, 1:]
+        frames = stack_index(end[cut], first[cut], columns, config.frames)[:, 1:]
         following[cut, :-1] = seen.frames(frames, cut)
         following[cut, -1] = seen.final(slots, entry)
     batch = {
@@ -121,8 +121,8 @@ def gather(
     return batch, seen.there
 
 
-def _stack_index(
-    newest: NDArray[np.int64], first: NDArray[np.int64], columns: dict[str, NDArray], frames: int
+def stack_index(
+    newest: NDArray[np.int64], first: NDArray[np.int64], columns: Mapping[str, NDArray], frames: int
 ) -> NDArray[np.int64]:
     """[b, F] row indices of the stack whose newest frame is `newest`: it reaches neither beyond an episode's first row
     nor beyond `first`, but repeats the first row it may use."""

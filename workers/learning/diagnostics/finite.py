@@ -41,8 +41,8 @@ def non_finite_items(batch: Learnable) -> dict[str, Tensor]:
     found = {}
     for field in fields(batch):
         column = getattr(batch, field.name)
-        if column is None or not column.is_floating_point():
-            continue
+        if column is None or not column.is_floating_point() or field.name == "history":
+            continue  # `observation` is its part that is real
         bad = ~column.isfinite()
         if not isinstance(batch, TransitionBatch) and field.name != "state":
             row = torch.arange(column.shape[1], device=column.device)

@@ -34,8 +34,8 @@ from workers.learning.diagnostics.explained_variance import explained_variance
 from workers.learning.diagnostics.finite import not_finite
 from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.metrics.diagnostics import FINDINGS, LAYERS, LOOKED_AT, bound_counters, counter
-from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.interface import Interface
+from workers.policies.networks.layers import RowEncoder
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class TrainingHealth:
         learning_rate: float,
         counters: Counters,
         bounds: ValueBounds,
-        encoder: PolicyEncoder | None = None,
+        encoder: RowEncoder | None = None,
     ) -> None:
         self._policy, self._interface, self._layout, self._counters = policy, interface, layout, counters
         self._least_rate = learning_rate * _NEGLIGIBLE
@@ -125,7 +125,7 @@ class TrainingHealth:
         """Whether the next batch is one of the first, which are all looked at."""
         return self._looks < _FIRST or self._rows < _ROWS
 
-    def _look_at_spaces(self, encoder: PolicyEncoder | None) -> None:
+    def _look_at_spaces(self, encoder: RowEncoder | None) -> None:
         """Finds what can be known before the first step."""
         shown = [part for part in self._interface.observation_encoding.parts if _is_picture(part.space.shape)]
         pictures = [part for part in shown if encoder is None or encoder.flattens(part.path)]

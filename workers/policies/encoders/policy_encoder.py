@@ -83,11 +83,6 @@ class PolicyEncoder(RowEncoder):
         """Whether each number of the leaf `path` is an input of its own."""
         return isinstance(self._reading(path), MLP)
 
-    @staticmethod
-    def of(policy: nn.Module) -> PolicyEncoder | None:
-        """What reads what `policy` sees: of several networks that of the first, which acts."""
-        return next((one for one in policy.modules() if isinstance(one, PolicyEncoder)), None)
-
     def _reading(self, path: str) -> nn.Module:
         return self.network.reading(path) if isinstance(self.network, Composite) else self.network
 
@@ -112,7 +107,7 @@ def _built(
         return _of_one(config, observation, activation)
     else:
         tokens = isinstance(config, TokensEncoder)  # among several leaves those that are nothing else
-        fit = {path: leaf for path, leaf in observation.items() if _reads(config, leaf)}
+        fit = {path: leaf for path, leaf in observation.items() if reads(config, leaf)}
         named = {path: config for path, leaf in fit.items() if leaf.choices or not tokens}
         if not named:
             raise _cannot_read(config.name, _KEY, observation)
@@ -129,7 +124,7 @@ def _built(
     return Composite(encoders, observation)
 
 
-def _reads(config: OneEncoder, leaf: LeafSpec) -> bool:
+def reads(config: OneEncoder, leaf: LeafSpec) -> bool:
     """Whether `config`, one of ours for one leaf, can read this one."""
     if isinstance(config, TokensEncoder):
         return token_range(leaf) is not None
@@ -143,7 +138,7 @@ def _of_one(config: OneEncoder, part: ObservationSpec, activation: Activation) -
         return build_entry(config, part, where)
     if isinstance(config, MLPEncoder):
         return MLP(part, config.hidden, activation)
-    if not _reads(config, part.leaf):
+    if not reads(config, part.leaf):
         raise _cannot_read(config.name, where, part)
     if isinstance(config, TokensEncoder):
         return Tokens(part, config.size, config.features, config.by)

@@ -35,11 +35,13 @@ class RowSplitter:
 
     def split(self, rows: Tensor | Mapping[str, Tensor]) -> dict[str, Tensor]:
         """path -> [N, *shape], of rows [N, (F,) *shown], or of the leaves' own columns [N, (F,) *shape of one]."""
-        if isinstance(rows, Tensor):
-            rows = self._apart(rows)
-        return {path: self._merged(part, rows[path]) for path, part in self._parts.items()}
+        leaves = self.apart(rows)
+        return {path: self._merged(part, leaves[path]) for path, part in self._parts.items()}
 
-    def _apart(self, rows: Tensor) -> dict[str, Tensor]:
+    def apart(self, rows: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """path -> its own column [N, (F,) *shape of one], of the same; columns stay as they are."""
+        if not isinstance(rows, Tensor):
+            return rows
         if self._record is None or self._record.fields is None:
             return dict.fromkeys(self._parts, rows)
         found = {}

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from protocol import RELEASE
 from protocol.config.base import ConfigModel
-from protocol.config.run import PolicyConfig, Replayed
+from protocol.config.run import PolicyConfig
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, World
 from workers.policies.interface import Interface
@@ -82,7 +82,7 @@ class ExportManifest(ConfigModel):
 
 def frames_of(config: PolicyConfig) -> int:
     """Observations that a policy stacks."""
-    return config.algorithm.frames if isinstance(config.algorithm, Replayed) else 1
+    return config.algorithm.frames
 
 
 def parse_manifest(path: Path, text: str | None) -> ExportManifest:

@@ -49,8 +49,21 @@ class RowEncoder(nn.Module):
 
     features: int
 
+    @staticmethod
+    def of(policy: nn.Module) -> RowEncoder | None:
+        """What reads what `policy` sees, of the first of several networks that do."""
+        return next((one for one in policy.modules() if isinstance(one, RowEncoder)), None)
+
     def observe(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds rows that all `ranks` saw to the statistics that it keeps."""
+        raise NotImplementedError
+
+    def reader(self, path: str) -> str:
+        """What reads the leaf `path`, in a word or two."""
+        raise NotImplementedError
+
+    def flattens(self, path: str) -> bool:
+        """Whether each number of the leaf `path` is an input of its own."""
         raise NotImplementedError
 
 

@@ -6,12 +6,14 @@ monotonic mixing network makes of them (Rashid et al. 2018). That value never fa
 network has weights of one sign, made from the observations of the whole team by hypernetworks.
 
 Legend: `B` rows, `F` stacked frames, `I` inputs of a frame, `M` members, `C` choices of all, `S` numbers of a state,
-`U` units.
+`U` units, `D` what of a row the networks see: F * I numbers, or features that encoders made of each member's part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import elu
 
 from workers.policies.distributions import Noise
+from workers.policies.networks.layers import RowEncoder
 from workers.policies.networks.q_network import ValueTower
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy, choose
 from workers.policies.team_layout import TeamMember
@@ -46,11 +49,19 @@ class MonotonicMixer(nn.Module):
 
 
 class TeamLayout(NamedTuple):
-    """Who is in the team, and what of the team's numbers each member sees: its own and the `common` ones."""
+    """Who is in the team, and what of the numbers that are seen each member sees: its own and the `common` ones."""
 
     members: tuple[TeamMember, ...]
     common: slice
     frames: int
+
+    @classmethod
+    def of_features(cls, members: Sequence[TeamMember], widths: Sequence[int]) -> TeamLayout:
+        """Where so many features of each member lie one behind the other; what is common is among them already."""
+        ends = [*accumulate(widths)]
+        pairs = zip(members, ends, widths, strict=True)
+        seen = (replace(member, start=end - width, stop=end) for member, end, width in pairs)
+        return cls(tuple(seen), slice(ends[-1], ends[-1]), 1)
 
     @property
     def width(self) -> int:
@@ -75,13 +86,15 @@ class TeamLayout(NamedTuple):
 
 class MemberTower(QNetwork):
     """One network (online or target): `shared` by all members, of whom each is told by one more input which it is, or
-    one for each. `mixing`: units of the network that mixes their values; None: they are added up."""
+    one for each. `mixing`: units of the network that mixes their values; None: they are added up. `encoder`: what reads
+    the team's rows first."""
 
     def __init__(
         self,
         sight: TeamLayout,
         hidden: Sequence[int],
         activation: Activation,
+        encoder: RowEncoder | None = None,
         *,
         dueling: bool,
         noisy: bool,
@@ -89,7 +102,7 @@ class MemberTower(QNetwork):
         mixing: int | None,
     ) -> None:
         super().__init__()
-        self.sight, self.shared = sight, shared
+        self.sight, self.shared, self.encoder = sight, shared, encoder
         told = len(sight.members) if shared else 0
         towers = [
             ValueTower(
@@ -108,9 +121,18 @@ class MemberTower(QNetwork):
         """Normal numbers for a row: those of all members, one behind the other."""
         return sum(self._numbers)
 
+    def see(self, x: Tensor) -> Tensor:
+        """Rows [B, F * I] float32, or for encoders as they are -> [B, D]."""
+        seen: Tensor = x if self.encoder is None else self.encoder(x)
+        return seen
+
     def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
-        """[B, F * I] float32 -> mean returns [B, C], member behind member. `noise` [B, numbers], where heads are
+        """Rows as `see` takes them -> mean returns [B, C], member behind member. `noise` [B, numbers], where heads are
         noisy."""
+        return self.values(self.see(x), noise)
+
+    def values(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+        """The same of what was seen of them, [B, D]."""
         seen = [self.sight.of(x, member) for member in self.sight.members]
         if self.shared:
             count = len(seen)
@@ -122,7 +144,7 @@ class MemberTower(QNetwork):
         return torch.cat([net(own, part) for net, own, part in zip(self.networks, seen, parts, strict=True)], 1)
 
     def mix(self, values: Tensor, x: Tensor) -> Tensor:
-        """Values [B, M] of what the members chose on `x` [B, F * I] -> the team's [B]."""
+        """Values [B, M] of what the members chose on `x` [B, D] -> the team's [B]."""
         if self.mixer is None:
             return values.sum(1)
         mixed: Tensor = self.mixer(values, x)
@@ -135,14 +157,16 @@ class TeamQPolicy(QPolicy):
     online: MemberTower
     target: MemberTower
 
-    def __init__(self, sight: TeamLayout, epsilon: float, online: MemberTower, target: MemberTower) -> None:
-        super().__init__((sight.width,), sight.choices, sight.frames, epsilon, online, target)
-        self.sizes = [member.choices for member in sight.members]
+    def __init__(
+        self, shape: Sequence[int], frames: int, epsilon: float, online: MemberTower, target: MemberTower
+    ) -> None:
+        super().__init__(shape, online.sight.choices, frames, epsilon, online, target)
+        self.sizes = [member.choices for member in online.sight.members]
         self.firsts = [sum(self.sizes[:member]) for member in range(len(self.sizes))]
         """[M]: where among all choices each member's begin."""
 
     def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
-        """[B, F * I] -> mean returns [B, C] by the online network."""
+        """`inputs(...)` -> mean returns [B, C] by the online network."""
         return self.online(x, noise)
 
     def picked(self, values: Tensor, action: Tensor) -> Tensor:

@@ -268,11 +268,8 @@ def test_what_is_no_core_is_told(core: Any) -> None:
         PolicyConfig.model_validate({"network": {"core": core}})
 
 
-def test_none_is_no_core_and_files_of_before_name_it_by_two_keys() -> None:
+def test_none_is_no_core() -> None:
     assert PolicyConfig.model_validate({"network": {"core": "none"}}).network.core is None
-    before = PolicyConfig.model_validate({"network": {"recurrent": "gru", "recurrent_size": 7}})
-    assert before == PolicyConfig.model_validate({"network": {"core": {"name": "gru", "size": 7}}})
-    assert PolicyConfig.model_validate({"network": {"recurrent": None, "recurrent_size": 7}}).network.core is None
 
 
 def test_weights_depend_on_the_seed_alone() -> None:

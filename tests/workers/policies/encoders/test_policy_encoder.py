@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config.run import DQN, IQN, PPO, SAC, VDN, PolicyConfig, parse_run
+from protocol.config.run import DQN, IQN, PPO, SAC, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Dict, Discrete, MultiDiscrete, Text
 from tests.faults import raises
@@ -228,12 +228,6 @@ def test_what_is_no_encoder_is_told_with_its_key(encoder: Any, kind: str, key: s
 def test_an_encoder_that_cannot_read_it_is_refused(seen: Any, encoder: Any, kind: str) -> None:
     with raises(ConfigurationError, kind):
         encoder_of(interface(seen, encoder))
-
-
-def test_values_of_a_team_have_no_encoder() -> None:
-    with raises(ConfigurationError, "algorithm_without_encoder", algorithm="vdn"):
-        interface(IMAGE, "cnn", VDN())
-    assert interface(IMAGE, None, VDN()).encoder is None
 
 
 @pytest.mark.parametrize(

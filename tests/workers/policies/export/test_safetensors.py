@@ -88,6 +88,8 @@ COVERED = {
 }
 """Cases with nothing that no other has: recording them takes time."""
 COMBINED = {
+    "members that look",
+    "ppo of frames",
     "shared layers",
     "vdn",
     "qmix",
@@ -283,7 +285,8 @@ def test_other_files_are_refused_in_a_sentence(tmp_path: Path) -> None:
 
 def test_a_file_of_the_first_format_is_still_read_and_acts_as_it_did() -> None:
     """`format-1.safetensors` was written when this format was new, by a recurrent policy of choices and numbers with a
-    mask; `format-1-acts.safetensors` holds what it was given and what it did. A new format gets a file of its own."""
+    mask (its core is named as it is today); `format-1-acts.safetensors` holds what it was given and what it did. A new
+    format gets a file of its own."""
     folder = Path(__file__).parent / "stored"
     frozen, told = (
         ExportedPolicy.load(folder / "format-1.safetensors"),
