@@ -20,7 +20,6 @@ from workers.environments.registry import single_copy
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.forked import Ended, Forked, Tell
 from workers.planning.policy_plan import plan_policies
-from workers.planning.policy_spec import policy_spec, states_of
 from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import SHOWN
@@ -92,7 +91,8 @@ def _describe(run: Run, role: str, tell: Tell) -> int:
             closing.callback(environment.close)
             check_fixed(run, environment.world)
             plans = plan_policies(run, environment.world).values()  # of which cores are code of the user
-            states = states_of(policy_spec(plan, environment.world) for plan in plans)
+            fields = ((plan.name, field) for plan in plans for field in plan.layout.fields)
+            states = {name: field.shape[0] for name, field in fields if field.name == "state"}
             tell(json.dumps({"world": environment.world.model_dump_json(), "states": states}))
             if run.environment.id != EXTERNAL:  # whose turns are simulators'
                 _play_turn(environment)
