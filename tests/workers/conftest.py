@@ -21,9 +21,10 @@ def begun_cuda() -> None:
 _HASTY = pytest.param("hasty", marks=pytest.mark.slow)
 
 
-@pytest.fixture(params=["late", _HASTY, *["real"] * torch.cuda.is_available()])
+@pytest.fixture(params=["real"] if torch.cuda.is_available() else ["late", _HASTY])
 def cuda(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """A device that does its work as late as it may, one that does it at once, and the real one where there is one."""
+    """The real one where there is one, in whose place no other can stand; else a device that does its work as late as
+    it may, and one that does it at once."""
     if request.param == "real":
         yield torch.device("cuda")
         return
