@@ -192,12 +192,14 @@ def _core(given: Any) -> Any:
 
 
 def _core_kind(given: Any) -> str:
-    name = given.get("name", "own") if isinstance(given, Mapping) else getattr(given, "name", "own")
-    return "cell" if name in ("lstm", "gru") else str(name)
+    return str(given.get("name", "own") if isinstance(given, Mapping) else getattr(given, "name", "own"))
 
 
 Core = Annotated[
-    Annotated[CellCore, Tag("cell")] | Annotated[AttentionCore, Tag("attention")] | Annotated[EntryCore, Tag("own")],
+    Annotated[CellCore, Tag("lstm")]
+    | Annotated[CellCore, Tag("gru")]
+    | Annotated[AttentionCore, Tag("attention")]
+    | Annotated[EntryCore, Tag("own")],
     Discriminator(_core_kind),
 ]
 

@@ -53,6 +53,7 @@ def described(plan: PolicyPlan) -> dict[str, Any]:
             {"layer": name, "kind": kind, "shapes": shapes, "parameters": count}
             for name, kind, shapes, count in _layers(policy)
         ],
+        "state_numbers": acting.state,
         "parameters": sum(one.numel() for one in policy.parameters() if one.requires_grad),
         "operations_a_row": operations,
         "microseconds_a_row": round(1e6 * seconds, 2),
@@ -116,6 +117,9 @@ def _text(told: dict[str, Any]) -> Iterator[str]:
     for layer in told["layers"]:
         shapes = " ".join("x".join(map(str, shape)) or "1" for shape in layer["shapes"])
         yield f"  layer  {layer['layer']:{width}}  {layer['kind']:18} {layer['parameters']:>10,}  {shapes}"
+    if told["state_numbers"]:
+        numbers = told["state_numbers"]
+        yield f"  state  {numbers:,} numbers of a stream, {4 * numbers:,} bytes of each segment"
     yield (
         f"  all    {told['parameters']:,} parameters, {told['operations_a_row']:,} operations and "
         f"{told['microseconds_a_row']} us a row when {told['rows']} rows act at once"

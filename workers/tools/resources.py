@@ -1,7 +1,7 @@
 """What a configuration comes to, for those who start its workers elsewhere: `python -m workers.tools.resources CONFIG`.
 
 In flow: a run's configuration. Out flow, as JSON: its policies, how many learners it wants, how much shared memory.
-Costs no torch.
+Costs no torch, unless a core is a torch module.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Attention over the newest rows of an episode: what is remembered is what was seen, and nothing is compressed.
 
 Legend: `T` steps, `B` streams, `F` features, `W` rows that are remembered, `L = W + T`, `H` heads, `D` features of one.
+Each step asks all L rows, and what is beyond its window or its episode is masked: many times as fast as W + 1 rows for
+each step, of which all would be copied.
 """
 
 from __future__ import annotations
@@ -32,12 +34,15 @@ class Attention(nn.Module):
         episode = first.cumsum(0)
         before = torch.where(state["there"].T, 0, -1)
         episodes = torch.cat([before, episode])  # [L, B]
-        visible = episodes.unfold(0, self.window + 1, 1) == episode[..., None]  # [T, B, W + 1]
-        asked = self.asked(features).view(steps, rows, self.heads, -1)
-        answers = self.answers(known).view(self.window + steps, rows, 2, self.heads, -1)
-        keys, values = answers.unfold(0, self.window + 1, 1).unbind(2)  # [T, B, H, D, W + 1]
-        scores = torch.einsum("tbhd,tbhdw->tbhw", asked, keys) + torch.einsum("tbhd,hwd->tbhw", asked, self.places)
-        scores = (scores * asked.shape[-1] ** -0.5).masked_fill(~visible[:, :, None], -torch.inf)
-        found = torch.einsum("tbhw,tbhdw->tbhd", scores.softmax(-1), values)
+        place = torch.arange(len(known), device=first.device) - torch.arange(steps, device=first.device)[:, None]
+        near = (place >= 0) & (place <= self.window)  # [T, L]
+        visible = near & (episodes.T[:, None] == episode.T[..., None])  # [B, T, L]
+        asked = self.asked(features).view(steps, rows, self.heads, -1).permute(1, 2, 0, 3)  # [B, H, T, D]
+        answers = self.answers(known).view(len(known), rows, 2, self.heads, -1)
+        keys, values = answers.permute(2, 1, 3, 0, 4)  # [B, H, L, D] each
+        where = place.clamp(0, self.window).expand(rows, self.heads, -1, -1)
+        scores = asked @ keys.mT + (asked @ self.places.mT).gather(3, where)
+        scores = (scores * asked.shape[-1] ** -0.5).masked_fill(~visible[:, None], -torch.inf)
+        found = (scores.softmax(-1) @ values).permute(2, 0, 1, 3)
         past, there = known[steps:].transpose(0, 1), (episodes[steps:] == episode[-1]).T
         return self.last(found.flatten(2)), {"past": past * there[..., None], "there": there}

@@ -16,14 +16,13 @@ from torch import Tensor, nn
 from protocol.config.network import AttentionCore, CellCore, EntryCore
 from protocol.errors import ConfigurationError
 from workers.policies.cores.attention import Attention
-from workers.policies.cores.module_core import ModuleCore, State
+from workers.policies.cores.module_core import KEY, ModuleCore, State
 from workers.policies.encoders.entry import NEAR, build_module, check_parameters
 from workers.policies.networks.recurrent import Core, RecurrentCore
 from workers.runtime.entry_points import calling
 
-_KEY = "policy.network.core"
-_STEPS, _ROWS = 4, 3
-"""With which one is tried."""
+_STEPS, _ROWS, _LONG = 4, 3, 64
+"""With which one is tried; and steps in which all of it has to be as one by one."""
 _Run = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 
 
@@ -39,8 +38,8 @@ def build_core(config: CellCore | AttentionCore | EntryCore, inputs: int) -> Cor
 
 def _own(config: EntryCore, inputs: int) -> ModuleCore:
     """The user's own, which keeps its state's form."""
-    facts, given = {"key": _KEY, "value": config.entry}, f"{inputs} features"
-    module: Any = build_module(config, inputs, given, _KEY)
+    facts, given = {"key": KEY, "value": config.entry}, f"features [T, B, {inputs}]"
+    module: Any = build_module(config, inputs, given, KEY)
 
     def failed(**at: Any) -> ConfigurationError:
         return ConfigurationError("network_failed", **facts, given=given, **at)
@@ -66,17 +65,19 @@ def _own(config: EntryCore, inputs: int) -> ModuleCore:
             state: State = module.initial_state(rows)
         return state
 
-    state = begin(2)
+    state, more = begin(2), begin(_ROWS)
     expected = _form(state, 2)
-    if not isinstance(state, dict) or not state or any(part.endswith("?") for part in expected.split(", ")):
-        raise ConfigurationError("core_state_invalid", **facts, found=expected)
+    whole = isinstance(state, dict) and state and not any(part.endswith("?") for part in expected.split(", "))
+    if not whole or _form(more, _ROWS) != expected:
+        raise ConfigurationError("core_state_invalid", **facts, found=f"{expected} and {_form(more, _ROWS)}")
     run(torch.zeros(1, 2, inputs), state, torch.ones(1, 2, dtype=torch.bool))  # by which lazy layers are made
-    _try(module, run, begin(_ROWS), torch.randn(_STEPS, _ROWS, inputs), facts)
+    _try(module, run, more, torch.randn(_LONG, _ROWS, inputs), facts)
     return ModuleCore(module, state)
 
 
-def _try(module: nn.Module, run: _Run, begun: State, x: Tensor, facts: dict[str, str]) -> None:
-    """ConfigurationError for what would go wrong later with `x`, of which all rows begin in the state `begun`."""
+def _try(module: nn.Module, run: _Run, begun: State, long: Tensor, facts: dict[str, str]) -> None:
+    """ConfigurationError for what would go wrong later with `long`, of which all rows begin in the state `begun`."""
+    x = long[:_STEPS]
     never = torch.zeros(x.shape[:2], dtype=torch.bool)
     first = never.clone()
     first[0] = True
@@ -91,11 +92,13 @@ def _try(module: nn.Module, run: _Run, begun: State, x: Tensor, facts: dict[str,
         before, after = ({name: leaf[1:] for name, leaf in state.items()} for state in (nothing, last))
         if not _near(run(x[:, 1:], before, first[:, 1:]), (whole[:, 1:], after)):
             raise ConfigurationError("network_rows_not_independent", **facts, part="forward")
+        begins = torch.zeros(long.shape[:2], dtype=torch.bool)
+        begins[0] = True
         outputs, state = [], nothing
-        for step in range(_STEPS):
-            output, state = run(x[step : step + 1], state, first[step : step + 1])
+        for step in range(_LONG):
+            output, state = run(long[step : step + 1], state, begins[step : step + 1])
             outputs.append(output)
-        if not _near((torch.cat(outputs), state), (whole, last)):
+        if not _near((torch.cat(outputs), state), run(long, nothing, begins)):
             raise ConfigurationError("core_differs_by_step", **facts)
         again = first.clone()
         again[2] = True
@@ -111,7 +114,7 @@ def _form(state: Any, rows: int) -> str:
         return f"{type(state).__name__}?"
     return ", ".join(
         f"{name} {list(leaf.shape[1:])} {leaf.dtype}".replace("torch.", "")
-        if isinstance(leaf, Tensor) and leaf.shape[:1] == (rows,)
+        if isinstance(leaf, Tensor) and leaf.shape[:1] == (rows,) and isinstance(name, str)
         else f"{name} {list(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__}?"
         for name, leaf in state.items()
     )
@@ -123,4 +126,5 @@ def _near(found: tuple[Tensor, State], expected: tuple[Tensor, State]) -> bool:
     return all(
         torch.allclose(one.double(), other.double(), rtol=NEAR, atol=NEAR * float(other.double().abs().max()))
         for one, other in pairs
+        if other.numel()
     )

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from protocol.errors import ConfigurationError
 from workers.policies.networks.recurrent import Core
 from workers.policies.tensors.kernels import to_float32
 
 State = dict[str, Tensor]
+KEY = "policy.network.core"
 _EXACT = (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16)
 """What float32 holds without loss; of all else each byte is a number."""
 
@@ -48,7 +50,13 @@ class ModuleCore(Core):
 
     def _joined(self, state: Mapping[str, Any]) -> Tensor:
         """The state -> [n, S - 1]."""
-        shapes = ((state[name], shape) for name, (_, shape) in self._leaves.items())
-        parts = [leaf.reshape(leaf.shape[0], prod(shape)) for leaf, shape in shapes]
+        for name, form in self._leaves.items():
+            if (found := (state[name].dtype, state[name].shape[1:])) != form:
+                value, said = (
+                    type(self.module).__name__,
+                    [f"{name} {list(shape)} {dtype}" for dtype, shape in (found, form)],
+                )
+                raise ConfigurationError("core_state_changes", key=KEY, value=value, found=said[0], expected=said[1])
+        parts = [state[name].reshape(len(state[name]), prod(shape)) for name, (_, shape) in self._leaves.items()]
         parts = [part if part.dtype in _EXACT else part.contiguous().view(torch.uint8) for part in parts]
         return torch.cat([part.to(torch.float32) for part in parts], 1)

@@ -44,7 +44,7 @@ def gru_cell(entering: Tensor, staying: Tensor, output: Tensor) -> Tensor:
 
 
 class Core(nn.Module):
-    """What remembers, so many `size` (U) and `state_size` (S) numbers."""
+    """What remembers: it gives `size` (U) features, and its state is `state_size` (S) numbers."""
 
     size: int
     state_size: int
@@ -60,7 +60,7 @@ class Core(nn.Module):
 
         Rows are cut into runs that nothing crosses: each begins with a segment, in its state, or with an episode, in
         none, and a true last observation is one more step of its own. Runs of like length are one call, which is many
-        times faster than step by step; but of a GRU not in host memory, where torch itself goes step by step.
+        times faster than step by step.
         """
         order, begin, length = _episode_runs(recall, len(x))
         first, segments = order[begin], recall.ended.shape[1]

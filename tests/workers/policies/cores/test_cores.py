@@ -107,6 +107,42 @@ class Foreseeing(Counted):
         return found + found.mean(0), state
 
 
+class Forgetful(Counted):
+    """As one by one, in all segments but long ones."""
+
+    def forward(self, features: Tensor, state: State, first: Tensor) -> Any:
+        if len(features) > 16:
+            first = first.clone()
+            first[16] = True
+        return super().forward(features, state, first)
+
+
+class Squared(Counted):
+    def initial_state(self, rows: int) -> Any:
+        return {**super().initial_state(rows), "odd": torch.zeros(rows, rows, 1, dtype=torch.bool)}
+
+
+class Hollow(Counted):
+    """With a leaf of no numbers."""
+
+    def initial_state(self, rows: int) -> Any:
+        return {**super().initial_state(rows), "none": torch.zeros(rows, 0)}
+
+    def forward(self, features: Tensor, state: State, first: Tensor) -> Any:
+        found, after = super().forward(features, {name: state[name] for name in ("memory", "steps", "odd")}, first)
+        return found, {**after, "none": state["none"]}
+
+
+class Later(Counted):
+    """Changes what it remembers when nobody looks any more."""
+
+    wide = False
+
+    def forward(self, features: Tensor, state: State, first: Tensor) -> Any:
+        found, after = super().forward(features, state, first)
+        return found, {**after, "odd": after["odd"].view(-1, 1) if self.wide else after["odd"]}
+
+
 class Mixing(Counted):
     def forward(self, features: Tensor, state: State, first: Tensor) -> Any:
         found, state = super().forward(features - features.mean(1, keepdim=True), state, first)
@@ -151,6 +187,19 @@ def windowed(inputs: int = 5, window: int = 4) -> ModuleCore:
     return found
 
 
+def test_a_state_with_a_leaf_of_no_numbers_is_one() -> None:
+    assert own("Hollow", 5).state_size == own("Counted", 5).state_size
+
+
+def test_a_state_that_changes_its_form_as_it_runs_is_told_with_its_leaf() -> None:
+    found = own("Later", 5)
+    x, state = torch.zeros(2, 5), torch.zeros(2, found.state_size)
+    found.step(x, state)
+    found.module.wide = True  # type: ignore[assignment] # no parameter
+    with raises(ConfigurationError, "core_state_changes", value="Later"):
+        found.step(x, state)
+
+
 def test_it_is_built_with_the_number_of_features_and_its_keys() -> None:
     found = own("Counted", 7, size=4)
     assert (found.size, found.state_size) == (4, 1 + 4 + 8 + 1)
@@ -170,6 +219,8 @@ def test_it_is_built_with_the_number_of_features_and_its_keys() -> None:
         ("Everlasting", "core_not_emptied"),
         ("Halting", "core_not_emptied"),
         ("Foreseeing", "core_differs_by_step"),
+        ("Forgetful", "core_differs_by_step"),
+        ("Squared", "core_state_invalid"),
         ("Mixing", "network_rows_not_independent"),
         ("Idle", "network_parameters_without_gradient"),
         ("Drawing", "network_not_deterministic"),
