@@ -57,6 +57,6 @@ class ModuleCore(Core):
                     [f"{name} {list(shape)} {dtype}" for dtype, shape in (found, form)],
                 )
                 raise ConfigurationError("core_state_changes", key=KEY, value=value, found=said[0], expected=said[1])
-        parts = [state[name].reshape(len(state[name]), prod(shape)) for name, (_, shape) in self._leaves.items()]
+        parts = [state[name].reshape(state[name].shape[0], prod(shape)) for name, (_, shape) in self._leaves.items()]
         parts = [part if part.dtype in _EXACT else part.contiguous().view(torch.uint8) for part in parts]
         return torch.cat([part.to(torch.float32) for part in parts], 1)
