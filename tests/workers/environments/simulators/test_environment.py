@@ -79,7 +79,7 @@ def test_the_end_of_a_run_reaches_every_simulator() -> None:
         threads = [threading.Thread(target=drive, args=(f"sim-{k}", served.address)) for k in range(2)]
         for thread in threads:
             thread.start()
-        until(lambda: sum(len(served.rows(copy=copy)) for copy in range(2)) > 100)
+        until(lambda: min(len(served.rows(copy=copy)) for copy in range(2)) > 50)  # both are let in
     for thread in threads:
         thread.join(60)
     assert len(ended) == 2
