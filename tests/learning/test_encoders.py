@@ -35,12 +35,11 @@ def test_the_side_of_a_dot_is_learned(policy: dict[str, Any], tmp_path: Path, tr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vdn", "qmix"])
-def test_a_team_learns_from_what_each_member_sees(name: str, tmp_path: Path, trial: Trial) -> None:
-    """Twenty answers; by chance ten are right."""
+def test_a_team_learns_from_what_each_member_sees(tmp_path: Path, trial: Trial) -> None:
+    """Twenty answers; by chance ten are right. QMIX came to 17.9 in as many steps (seed 0)."""
     data = {
         "environment": {"id": "tests.flows.dots:make_pair", "copies": 32, "teams": {"both": "all"}},
-        "policy": {"algorithm": {"name": name}, "learning_rate": 1e-3},
+        "policy": {"algorithm": {"name": "vdn"}, "learning_rate": 1e-3},
         "steps": trial.steps(50_000),
         "seed": trial.seed,
     }
