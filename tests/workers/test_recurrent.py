@@ -220,8 +220,8 @@ def test_statistics_are_of_the_stacks_that_were_seen_and_poison_reaches_nothing(
     assert play.segments.history is not None
     assert play.segments.history[:, :2].isnan().any()
     assert not_finite(play.segments) == []
-    empty = to_time_major(replace(play.segments, valid=torch.zeros_like(play.segments.valid)))
-    nothing = empty.minibatch(torch.arange(2), ScratchBuffers()).observation
+    poison, none = torch.full_like(play.segments.history, torch.nan), torch.zeros_like(play.segments.valid)
+    nothing = all_of(replace(play.segments, history=poison, observation=poison[:, 2:], valid=none)).observation
     assert torch.isfinite(nothing).all(), "what a rank without segments computes is nobody's"
     metrics = PPOUpdate(play.policy, play.config).update(play.segments)  # type: ignore[arg-type] # an actor-critic
     assert np.isfinite(list(metrics.values())).all()

@@ -78,8 +78,8 @@ class TeamEncoder(RowEncoder):
 def _fitting(
     config: OneEncoder | Mapping[str, OneEncoder], seen: ObservationSpec
 ) -> OneEncoder | Mapping[str, OneEncoder] | None:
-    """What of `config` can read something of what a member sees; None where nothing can."""
+    """What of `config` can read something of what a member sees; nothing where nothing can."""
     if isinstance(config, Mapping):
-        return {path: one for path, one in config.items() if path in seen} or None
+        return {path: one for path, one in config.items() if path in seen}
     own = isinstance(config, EntryEncoder | MLPEncoder)
     return config if own or any(reads(config, leaf) for leaf in seen.values()) else None
