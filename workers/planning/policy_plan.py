@@ -283,12 +283,10 @@ def _check_sources(plan: PolicyPlan) -> None:
         raise ConfigurationError("dataset_with_actors", policy=plan.name, key="actors")
     if config.dataset is None and not plan.actors:
         raise ConfigurationError("no_source_of_experience", policy=plan.name, key="policy.dataset")
-    if config.compile and plan.interface.encoder is not None:
-        raise ConfigurationError("compile_with_encoder", policy=plan.name, key="policy.compile")
-    if config.compile and plan.modular:
-        raise ConfigurationError("compile_with_core", policy=plan.name, key="policy.compile")
-    if config.compile and isinstance(config.algorithm, OnStream) and config.algorithm.frames > 1:
-        raise ConfigurationError("compile_with_frames", policy=plan.name, key="policy.algorithm.frames")
+    stacks = isinstance(config.algorithm, OnStream) and config.algorithm.frames > 1
+    if config.compile and (plan.modular or stacks):
+        found = "frames of a stream" if stacks else "an encoder, or a core that is a torch module"
+        raise ConfigurationError("compile_not_possible", policy=plan.name, found=found, key="policy.compile")
     if plan.common is not None and (config.record or config.dataset is not None):
         raise ConfigurationError("dataset_with_common_observations", policy=plan.name, key="policy.dataset")
 

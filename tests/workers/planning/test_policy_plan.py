@@ -79,7 +79,8 @@ def of(name: str, **keys: Any) -> dict[str, Any]:
         ),
         (1, {**of("iqn", frames=6), "segment_length": 4}, "segments_shorter_than_frames", {"frames": 6, "expected": 5}),
         (1, {**of("ppo", frames=6), "segment_length": 4}, "segments_shorter_than_frames", {"frames": 6, "expected": 5}),
-        (1, {**of("ppo", frames=2), "compile": True}, "compile_with_frames", {"key": "policy.algorithm.frames"}),
+        (1, {**of("ppo", frames=2), "compile": True}, "compile_not_possible", {"key": "policy.compile"}),
+        (1, {"network": {"encoder": "tokens"}, "compile": True}, "compile_not_possible", {"key": "policy.compile"}),
         (64, {"credits": 100}, "credits_not_a_multiple", {"policy": "a", "credits": 100, "choices": "64 or 128"}),
         (
             1,

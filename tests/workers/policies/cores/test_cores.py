@@ -309,7 +309,7 @@ def test_layout_and_actors_have_room_for_what_the_module_says() -> None:
 
 
 def test_it_is_not_compiled() -> None:
-    with raises(ConfigurationError, "compile_with_core", key="policy.compile"):
+    with raises(ConfigurationError, "compile_not_possible", key="policy.compile"):
         plan_policies(run(network={"core": "attention"}, compile=True), scripted.WORLD)
 
 
