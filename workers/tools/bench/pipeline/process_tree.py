@@ -39,6 +39,6 @@ class ProcessTree:
         if name is None:
             words = " ".join(process.cmdline())
             name = next((role for role in _ROLES if f"workers.{role}" in words), "other")
-            if "workers.fork_server" not in words:  # which may be a worker in a moment
+            if name != "other":  # which may be a worker in a moment
                 self._names[process.pid] = name
         return name

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +18,14 @@ from click.testing import CliRunner
 from protocol.memory.counters import Counters
 from tests.forge import Forge
 from tests.tools import PYTHON_PATH
+from tests.waiting import until
 from workers.runtime import torch_setup
 from workers.tools.bench.__main__ import main
 from workers.tools.bench.pipeline import pipeline as module
 from workers.tools.bench.pipeline import run_under_test
 from workers.tools.bench.pipeline.cpu_bound import Parts
 from workers.tools.bench.pipeline.pipeline import _beside, _rates
+from workers.tools.bench.pipeline.process_tree import ProcessTree
 from workers.tools.bench.pipeline.run_under_test import Look, RunUnderTest
 
 PROMISED = {
@@ -84,6 +87,21 @@ def test_a_look_leaves_out_pages_that_are_still_being_made(running: RunUnderTest
     Counters(tmp_path / "counters" / "actor-0.1", ["env_steps"]).add("env_steps", 7)
     (tmp_path / "counters" / ".actor-1.1").touch()
     assert running.look().counted["env_steps"] == 7
+
+
+def test_a_worker_that_was_forked_is_counted_as_one_once_it_shows_its_command() -> None:
+    """Until then it looks like the process that forked it."""
+    becomes = "import os; input(); os.execv('/bin/sleep', ['workers' + '.learner', '60'])"
+    tree = ProcessTree(os.getpid())
+    with subprocess.Popen([sys.executable, "-S", "-c", becomes], stdin=subprocess.PIPE, text=True) as forked:
+        try:
+            assert "learner" not in tree.look()
+            assert forked.stdin is not None
+            forked.stdin.write("\n")
+            forked.stdin.flush()
+            until(lambda: "learner" in tree.look(), what="it is known")
+        finally:
+            forked.kill()
 
 
 def test_returns_are_those_of_whole_lines(running: RunUnderTest, tmp_path: Path) -> None:
