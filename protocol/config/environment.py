@@ -40,7 +40,7 @@ class EnvironmentConfig(ConfigModel):
     observation), as for a central critic: what all others see, or a PettingZoo environment's `state()`. None: what the
     world itself has of that kind."""
     observe: ObservedParts | None = None
-    """Which parts of observations that have parts are taken, of environments in Gymnasium's or PettingZoo's form."""
+    """Which parts of observations are taken, and what is added to them."""
     processes: int = Field(default=0, ge=0, le=1_024)
     """Processes that step the copies, equally many each; 0: the actor's own process does."""
     async_factor: int = Field(default=1, ge=1, le=64)
@@ -134,18 +134,24 @@ _Share = Annotated[float, Field(ge=0, lt=1)]
 _Ids = Annotated[tuple[Id, ...], Field(min_length=1)]
 
 
+AddedInput = Literal["agent", "last_action", "last_reward"]
+
+
 class ObservedParts(ConfigModel):
-    """Parts of an observation by their paths, as `mission` or `radar.image` (of a tuple by position): some are left
-    out, or only some are taken, of every agent that has them."""
+    """What agents are shown: some parts of what an environment in Gymnasium's or PettingZoo's form shows, by their
+    paths, as `mission` or `radar.image` (of a tuple by position), and more than any environment shows."""
 
     drop: tuple[str, ...] = ()
-    """Paths of the parts that are left out."""
+    """Paths of the parts that are left out, of every agent that has them."""
     keep: tuple[str, ...] = ()
     """Paths of the parts that are taken; a mask of legal actions, `action_mask`, stays beside them."""
+    add: tuple[AddedInput, ...] = ()
+    """What each agent is shown besides: its number among all (`agent`), what it did last in the episode (`last_action`)
+    and what that earned (`last_reward`)."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Self:
-        if bool(self.drop) == bool(self.keep):
+        if (bool(self.drop) and bool(self.keep)) or not (self.drop or self.keep or self.add):
             raise ConfigurationError("observe_not_one", key="environment.observe")
         return self
 

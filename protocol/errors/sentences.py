@@ -59,7 +59,6 @@ SENTENCES: dict[str, dict[str, str]] = {
         "bridge_not_bindable": "cannot listen at {value} ({reason}); give another --listen HOST:PORT",
         "bridge_not_on_loopback": "a bridge listens on loopback alone, and {value!r} is not there; give --listen 127.0.0.1:PORT, with a proxy that speaks TLS before it for other machines",
         "bridge_run_over": "the run in {file} is over, and no actor serves there; give one that goes on",
-        "central_observation_name_taken": "environment.central_state adds a part {entry!r} to each observation, but that of {agent!r} in {environment} has one already; rename it, or remove environment.central_state",
         "central_state_world_invalid": "environment.central_state makes no valid world of {environment} ({reason}); remove it",
         "checkpoint_does_not_fit_policy": "checkpoint {file} does not fit its policy ({reason}); remove this folder to use an older one",
         "checkpoint_format_unknown": "checkpoint {file} has format {value}, this release reads {oldest} to {newest}; use the release that wrote it",
@@ -196,6 +195,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "kubernetes_base_missing": "{file} holds no base/; run this where k8s/ lies, or give its place with --k8s",
         "kubernetes_component_unknown": "there is no component {value!r}; those in {file} are {choices}",
         "kubernetes_name_invalid": "{option} {value!r} is no name for Kubernetes; use a-z, 0-9 and - between them",
+        "last_action_is_text": "{key} is to show {agent!r} of {environment} what it did last, and its action has a text; remove 'last_action' there",
         "layers_not_shareable": "share_layers is for ppo and impala without a central critic, where a policy and its value see the same; leave network.share_layers out",
         "leaf_name_ambiguous": "agent {agent!r} sees {field!r} of two populations; rename one",
         "leaf_name_too_long": "agent {agent!r} has the leaf {field!r}, too long a name; shorten it to {limit}",
@@ -291,9 +291,10 @@ SENTENCES: dict[str, dict[str, str]] = {
         "nothing_to_examine": "no worker began in {file}, or no policy learns; see its logs, or let the run go on for longer",
         "nothing_to_plot": "these runs have measured nothing yet; wait for the first line of their metrics.jsonl",
         "observation_part_not_supported": "{where} has the part {part!r} in its observation, {space}, which cannot be taken ({reason}); leave it out by environment.observe: {{drop: [{part}]}}, or encode it in a function of your own",
+        "observation_part_taken": "{key} adds a part {entry!r} to each observation, but that of {agent!r} in {environment} has one already; rename it, or remove the key",
         "observation_too_small_for_actions": "{count} actions need an observation of {expected} numbers at least, one for each and {spare} more, but it has {value}; raise observation or lower actions",
-        "observe_not_here": "{environment} says itself what its agents see, and environment.observe is for environments in Gymnasium's or PettingZoo's form; remove the key",
-        "observe_not_one": "environment.observe takes either what to drop or what to keep; give one of the two",
+        "observe_not_here": "{environment} says itself what its agents see; remove {fields} from {key}",
+        "observe_not_one": "environment.observe takes either what to drop or what to keep, and what to add; give one of the two, or add",
         "observed_part_unknown": "no agent of {environment} observes a part {value!r}; the parts are {choices}",
         "onnx_packages_missing": "ONNX needs {packages}, not installed here; run "
         + install("export")

@@ -39,3 +39,16 @@ def test_matrix_games_are_played_as_well_as_by_published_algorithms(
         train(preset, tmp_path / str(seed), seed, set=keys)
         found.append(min(greedy_returns(tmp_path / str(seed)).values()))
     assert statistics.median(found) >= wanted
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(900)
+def test_players_who_share_a_policy_do_different_things_where_they_are_told_who_they_are(tmp_path: Path) -> None:
+    """Both earn 1 a turn where they differ, and see nothing: the likeliest action is the same for both, but for what
+    `environment.observe.add` shows them."""
+    differ = "environment.settings={game: own, payoffs: [[[0, 0], [1, 1]], [[1, 1], [0, 0]]]}"
+    keys = [differ, "agents={player_0: both, player_1: both}"]
+    for added, wanted in (({"agent"}, 25.0), ({"last_reward"}, 0.0)):
+        add = f"environment.observe={{add: [{', '.join(added)}]}}"
+        train("matrix-game", tmp_path / wanted.hex(), 0, steps=100_000, set=[*keys, add])
+        assert greedy_returns(tmp_path / wanted.hex()) == {"both": wanted}

@@ -46,6 +46,7 @@ from workers.environments.worlds.synthetic import Synthetic
 from workers.environments.worlds.tag import Tag
 from workers.environments.worlds.treasure_hunt import TreasureHunt
 from workers.environments.worlds.weather import Weather
+from workers.environments.wrappers.added_inputs import AddedInputs
 from workers.environments.wrappers.joint_observation import JointObservation
 from workers.environments.wrappers.team import TeamEnvironment
 from workers.runtime.entry_points import calling, import_entry_point
@@ -115,6 +116,9 @@ def _made(config: EnvironmentConfig, outside: SimulatorEndpoint | None) -> Envir
         if any(member.id == EXTERNAL for member in config.members.values()):
             raise ConfigurationError("external_environment_as_member", environment=EXTERNAL, key="environment.members")
         return Collection(config, make)
+    if config.observe is not None and config.observe.add:
+        taken = config.observe.model_copy(update={"add": ()}) if config.observe.drop or config.observe.keep else None
+        return AddedInputs(_made(config.model_copy(update={"observe": taken}), outside), config.observe.add)
     environment = _one(config)
     if config.central_state == "state" and not isinstance(environment, PettingZooEnvironment | PettingZooAEC):
         close_logged(config.id, environment.close)
@@ -203,9 +207,12 @@ def _from_function(config: EnvironmentConfig) -> Environment:
 
 
 def _refuse_observe(config: EnvironmentConfig) -> None:
-    """ConfigurationError if parts of observations are to be left out of a world that says itself what they are."""
+    """ConfigurationError if parts of observations are chosen of a world that says itself what they are."""
     if config.observe is not None:
-        raise ConfigurationError("observe_not_here", environment=config.id, key="environment.observe")
+        fields = [name for name, chosen in config.observe if chosen]
+        raise ConfigurationError(
+            "observe_not_here", environment=config.id, fields=", ".join(fields), key="environment.observe"
+        )
 
 
 def _copied(config: EnvironmentConfig, first: Any, make_one: Callable[[], Any]) -> Environment:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protocol.config.environment import AddedInput, ObservedParts
 from protocol.config.run import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
@@ -19,8 +20,9 @@ SETTINGS: dict[str, dict[str, Any]] = {"weather": {}, "synthetic": {"episode_ste
 COPIES = 4
 
 
-def world(id: str) -> Environment:
-    return make(EnvironmentConfig(id=id, copies=COPIES, settings=SETTINGS.get(id, {})))
+def world(id: str, add: tuple[AddedInput, ...] = ()) -> Environment:
+    observe = ObservedParts(add=add) if add else None
+    return make(EnvironmentConfig(id=id, copies=COPIES, settings=SETTINGS.get(id, {}), observe=observe))
 
 
 def bits(turn: Turn) -> dict[str, bytes]:
@@ -60,9 +62,12 @@ def stored(state: State) -> State:
     return {name: np.array(array) for name, array in state.items()}
 
 
-@pytest.mark.parametrize("id", [*BUILT_IN, "gymnasium:CartPole-v1"])
-def test_built_in_worlds_and_cartpole_go_on_from_their_state_L1(id: str) -> None:
-    first, second = world(id), world(id)
+@pytest.mark.parametrize(
+    ("id", "add"),
+    [*((id, ()) for id in (*BUILT_IN, "gymnasium:CartPole-v1")), ("treasure_hunt", ("last_action", "last_reward"))],
+)
+def test_built_in_worlds_and_cartpole_go_on_from_their_state_L1(id: str, add: tuple[AddedInput, ...]) -> None:
+    first, second = world(id, add), world(id, add)
     assert first.has_state
     player = Player(first)
     turn = first.reset(5)

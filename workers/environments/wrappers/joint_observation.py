@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Dict, MultiBinary, Place, Tuple, World
-from protocol.spaces.row_format import field_of
 from protocol.spaces.tree import space_of
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn, WrappedEnvironment
-from workers.environments.wrappers.central_state import CENTRAL, field_name, with_central
+from workers.environments.wrappers.central_state import CENTRAL, with_central
+from workers.environments.wrappers.own_parts import OwnParts, Rows, fields_of, rows_of
 
-_Rows = slice | NDArray[np.int64]
 _THERE = f"{CENTRAL}.there"
 
 
@@ -58,7 +57,7 @@ class JointObservation(WrappedEnvironment):
             return None
 
         def choose(present: AgentTimeStep) -> NDArray:
-            return player(replace(present, observation=self._views[present.agent].own(present.observation)))
+            return player(replace(present, observation=self._views[present.agent].own.read(present.observation)))
 
         return choose
 
@@ -70,9 +69,9 @@ class JointObservation(WrappedEnvironment):
         ended = [(one, done) for one in told if (done := one.terminated | one.truncated).any()]
         finals = self._finals(turn, ended)
         for one, done in ended:
-            self._leave(self._seen[one.agent], self._there[one.agent], _rows(one, done))
+            self._leave(self._seen[one.agent], self._there[one.agent], rows_of(one, done))
         for present in turn.present:
-            where = _rows(present)
+            where = rows_of(present)
             self._seen[present.agent][where] = present.observation
             self._there[present.agent, where] = 1
         return replace(
@@ -84,7 +83,7 @@ class JointObservation(WrappedEnvironment):
     def _show(self, present: AgentTimeStep) -> NDArray:
         """[n, *shape] of one agent, in memory that is used again."""
         shown = self._shown[present.agent][: len(present.reward)]
-        self._views[present.agent].write(shown, present.observation, self._seen, self._there, _rows(present))
+        self._views[present.agent].write(shown, present.observation, self._seen, self._there, rows_of(present))
         return shown
 
     def _finals(
@@ -96,25 +95,25 @@ class JointObservation(WrappedEnvironment):
             return {}
         seen, there = [rows.copy() for rows in self._seen], self._there.copy()
         for present in turn.present:  # of those whose episode goes on
-            where = _rows(present, ~(present.terminated | present.truncated))
+            where = rows_of(present, ~(present.terminated | present.truncated))
             seen[present.agent][where] = present.observation[~(present.terminated | present.truncated)]
             there[present.agent, where] = 1
         for one, done in ended:
-            self._leave(seen[one.agent], there[one.agent], _rows(one, done))
+            self._leave(seen[one.agent], there[one.agent], rows_of(one, done))
         for one in cut:
-            where = _rows(one, one.final_index)
+            where = rows_of(one, one.final_index)
             seen[one.agent][where] = one.final_observation
             there[one.agent, where] = 1
         found = {}
         for one in cut:
             assert one.final_observation is not None
             final = self.world.places[one.agent].observed.zeros(len(one.final_index))
-            self._views[one.agent].write(final, one.final_observation, seen, there, _rows(one, one.final_index))
+            self._views[one.agent].write(final, one.final_observation, seen, there, rows_of(one, one.final_index))
             found[id(one)] = {"final_observation": final}
         return found
 
     @staticmethod
-    def _leave(seen: NDArray, there: NDArray[np.int8], where: _Rows) -> None:
+    def _leave(seen: NDArray, there: NDArray[np.int8], where: Rows) -> None:
         seen[where] = np.zeros((), seen.dtype)
         there[where] = 0
 
@@ -123,51 +122,20 @@ class _View:
     """The fields of one agent's widened rows, and where each comes from."""
 
     def __init__(self, inner: Sequence[Place], agent: int, outer: Place) -> None:
-        self._plain, self._record = not inner[agent].observed.nested, inner[agent].observed
-        self._own = [(field_name(inner[agent], field), field) for field in _fields(inner[agent])]
+        self.own = OwnParts(inner[agent], outer)
         self._others = [
             (other, ".".join(part for part in (f"{CENTRAL}.others.{position}", field) if part), field)
             for position, other in enumerate(other for other in range(len(inner)) if other != agent)
-            for field in _fields(inner[other])
+            for field in fields_of(inner[other])
         ]
         self._there = [other for other in range(len(inner)) if other != agent]
-        assert {to for to, _ in self._own} | {to for _, to, _ in self._others} | {_THERE} == set(
-            outer.observed.dtype.names or ()
-        )
 
-    def write(
-        self, rows: NDArray, own: NDArray, seen: Sequence[NDArray], there: NDArray[np.int8], where: _Rows
-    ) -> None:
+    def write(self, rows: NDArray, own: NDArray, seen: Sequence[NDArray], there: NDArray[np.int8], where: Rows) -> None:
         """Fills `rows` [n], of `own` [n, *shape] and of what others see in the copies `where`."""
-        for to, field in self._own:
-            rows[to] = own[field] if field else own
+        self.own.write(rows, own)
         for other, to, field in self._others:
             rows[to] = seen[other][field][where] if field else seen[other][where]
         rows[_THERE] = there[self._there][:, where].T
-
-    def own(self, rows: NDArray) -> NDArray:
-        """[n, *shape]: rows as they were before."""
-        found = self._record.zeros(len(rows))
-        for field, to in self._own:
-            if to:
-                found[to] = rows[field]
-            else:
-                found[...] = rows[field]
-        return found
-
-
-def _fields(place: Place) -> list[str]:
-    """The fields of an agent's rows; one called "" where they are plain."""
-    return [field_of(leaf) for leaf in place.observed.leaves]
-
-
-def _rows(told: AgentTimeStep | AgentOutcome, which: NDArray | None = None) -> _Rows:
-    """The copies that are told of; `which` of them (a mask [n], or positions)."""
-    if which is None:
-        return slice(None) if told.copies is None else told.copies
-    if told.copies is None:
-        return np.flatnonzero(which) if which.dtype == np.bool_ else which
-    return told.copies[which]
 
 
 def _joint(world: World) -> World:
