@@ -41,10 +41,9 @@ def folder_for(source: str, run_dir: Path | None, alone: bool = False) -> Path:
     summary = read_summary(folder)
     if summary is not None and summary.get("complete", True):
         raise ConfigurationError("run_already_finished", file=folder)
-    if not can_go_on(folder) and not _in_use(folder):  # of one that lives `make_folder` says so
-        raise ConfigurationError("sequential_run_stopped", file=folder)
-    if alone and (folder / "state.json").exists():
-        raise ConfigurationError("run_of_workers_stopped", file=folder)
+    goes_on, of_workers = can_go_on(folder), alone and (folder / "state.json").exists()
+    if (not goes_on or of_workers) and not _in_use(folder):  # of one that lives `make_folder` says so
+        raise ConfigurationError("run_of_workers_stopped" if of_workers else "sequential_run_stopped", file=folder)
     return folder.resolve()
 
 

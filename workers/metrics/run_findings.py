@@ -58,8 +58,7 @@ class RunFindings:
     @classmethod
     def of(cls, plans: Mapping[str, TrainingPlan], run: Run, world: World) -> RunFindings:
         """Of `plans`, a policy each, in `run`."""
-        policy_of = run.policy_of(world)
-        agents = {plan: next(agent for agent, policy in policy_of.items() if policy == plan) for plan in plans}
+        agents = {policy: world.agents[plan.agents[0]].name for policy, plan in plans.items()}
         actions = {policy: plan.interface.action_encoding for policy, plan in plans.items()}
         uniform = {name: sum(map(math.log, one.head_sizes)) for name, one in actions.items() if not one.continuous}
         return cls(agents, uniform, foreseen(plans, world, run))
