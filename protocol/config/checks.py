@@ -13,10 +13,11 @@ In flow: a run's configuration. Out flows: errors, which actor plays which block
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from protocol.config.fixed_policy import ScriptedPolicy
-from protocol.config.off_policy import DQN, IQN
+from protocol.config.off_policy import DQN, IQN, Remembering
 from protocol.config.on_policy import PPO, Streamed
 from protocol.errors import ConfigurationError
 
@@ -42,6 +43,35 @@ def check_compiled(config: PolicyConfig) -> None:
         why = "record, whose segments are learned again to the bit by steps that are"
     if why:
         raise ConfigurationError("compile_conflict", reason=why, key="compile")
+
+
+def has_core(network: Any) -> bool:
+    """Whether the section `network`, as it is given, names a core."""
+    return isinstance(network, Mapping) and network.get("core") not in (None, "none")
+
+
+def check_memory(config: PolicyConfig) -> None:
+    """ValueError unless what `config` remembers, if it does, can be learned from segments that are sampled."""
+    algorithm = config.algorithm
+    if config.network.core is None:
+        if isinstance(algorithm, Remembering) and algorithm.burn_in:
+            raise ConfigurationError("burn_in_without_core", key="algorithm.burn_in")
+        return
+    if not isinstance(algorithm, Remembering):
+        raise ConfigurationError("algorithm_not_recurrent", algorithm=algorithm.name, key="network.core")
+    given = {
+        "algorithm.frames": algorithm.frames > 1,
+        "algorithm.noisy": algorithm.noisy,
+        "algorithm.priority_alpha": algorithm.priority_alpha > 0,
+        "algorithm.entry": algorithm.entry is not None,
+        "dataset": config.dataset is not None,
+    }
+    for key, is_set in given.items():
+        if is_set:
+            raise ConfigurationError("memory_on_replay_conflict", algorithm=algorithm.name, key=key)
+    if algorithm.burn_in >= config.segment_length:
+        limit = config.segment_length
+        raise ConfigurationError("burn_in_too_long", value=algorithm.burn_in, limit=limit, key="algorithm.burn_in")
 
 
 def round_before(turn: int, length: int) -> int | None:

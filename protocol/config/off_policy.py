@@ -106,7 +106,15 @@ class IQN(ValueBased):
     """Error beyond which the loss is linear."""
 
 
-class DQN(ValueBased):
+class Remembering(ValueBased):
+    """What algorithms have in common that may remember (`network.core`)."""
+
+    burn_in: int = Field(default=0, ge=0)
+    """With `network.core`: steps at the beginning of a segment that only bring the state up to date which it was stored
+    with, and are not trained on (Kapturowski et al. 2019); an episode that begins there needs none."""
+
+
+class DQN(Remembering):
     """Deep Q-networks on replay: mean returns, n-step double Q, dueling on request, stacked frames."""
 
     name: Literal["dqn"] = "dqn"
@@ -132,7 +140,7 @@ class C51(ValueBased):
         return self
 
 
-class VDN(ValueBased):
+class VDN(Remembering):
     """Value decomposition networks, for teams: each agent has values of its own, and their sum is the team's."""
 
     name: Literal["vdn"] = "vdn"
@@ -142,7 +150,7 @@ class VDN(ValueBased):
     """One network for all agents of the team, which is told whose values it is asked for; else one for each."""
 
 
-class QMIX(ValueBased):
+class QMIX(Remembering):
     """Monotonic value decomposition, for teams: a network mixes the agents' values by what the whole team sees."""
 
     name: Literal["qmix"] = "qmix"

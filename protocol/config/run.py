@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from protocol.config.auxiliary import RND, AuxiliaryConfig
 from protocol.config.base import AgentName, ConfigModel, Name, Settings, complaint
-from protocol.config.checks import check_compiled, check_lockstep
+from protocol.config.checks import check_compiled, check_lockstep, check_memory, has_core
 from protocol.config.environment import EnvironmentConfig
 from protocol.config.fixed_policy import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
 from protocol.config.league import LeagueConfig, check_league
@@ -95,8 +95,8 @@ class PolicyConfig(Trainable):
     """What it computes with; `model_config` is the same key. By default `activation: relu` with `hidden: [120, 84]` for
     `iqn`, `dqn` and `c51` (CleanRL's dqn.py), with `hidden: [256, 256]` for `sac` (Stable-Baselines3)."""
     segment_length: int = Field(default=64, ge=1, le=65_535)
-    """Steps of a segment; with an algorithm on replay 8 by default, which trains while what it trains on is new, and
-    with `impala` 50 (RLlib)."""
+    """Steps of a segment; with an algorithm on replay 8 by default, which trains while what it trains on is new, 32
+    where that remembers (`network.core`), and with `impala` 50 (RLlib)."""
     flow: Literal["block", "drop_oldest", "drop_newest"] | None = None
     """What an actor does that has no credit: wait, overwrite its oldest segment (in replay only where its learner is
     silent), or discard the new one; None: `drop_oldest` in replay, `block` otherwise and in lock-step."""
@@ -124,6 +124,8 @@ class PolicyConfig(Trainable):
                 if (name := data["algorithm"]["name"]) in FIXED:
                     raise ConfigurationError("fixed_policy_in_common", algorithm=name, key="algorithm")
                 usual = _USUAL.get(name, {}) if isinstance(name, str) else {}
+                if name in ("dqn", "vdn", "qmix") and has_core(data.get("network")):
+                    usual = {**usual, "segment_length": 32}
                 data = {**usual, **data}
                 if "network" in usual and isinstance(data["network"], Mapping):
                     data["network"] = {**usual["network"], **data["network"]}
@@ -135,8 +137,8 @@ class PolicyConfig(Trainable):
         self._static()
         if self.compile:
             check_compiled(self)
-        if self.network.core is not None and not isinstance(algorithm, Streamed):
-            raise ConfigurationError("algorithm_not_recurrent", algorithm=algorithm.name, key="network.core")
+        if not isinstance(algorithm, Streamed):
+            check_memory(self)
         if self.network.share_layers and (not isinstance(algorithm, Streamed) or algorithm.central_critic):
             raise ConfigurationError("layers_not_shareable", key="network.share_layers")
         if isinstance(algorithm, Replayed):

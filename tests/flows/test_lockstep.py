@@ -126,8 +126,14 @@ KINDS: dict[str, dict[str, Any]] = {
     "dqn": in_step(
         {**runs.SAC, "name": "dqn"}, steps=13_000, environment={"id": "gymnasium:CartPole-v1", "copies": 16}
     ),
+    "dqn that remembers": in_step(
+        {**runs.SAC, "name": "dqn", "burn_in": 3},
+        steps=13_000,
+        environment={"id": "gymnasium:CartPole-v1", "copies": 16},
+        policy={"network": {"core": {"name": "lstm", "size": 8}}},
+    ),
 }
-"""200 updates of each policy or more; replay that was overwritten, frames, noisy heads, and numbers of any size."""
+"""200 updates of each policy or more; replay that was overwritten, frames, noisy heads, states, numbers of any size."""
 
 
 @pytest.mark.slow

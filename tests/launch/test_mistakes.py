@@ -232,10 +232,10 @@ MISTAKES: dict[str, tuple[Mistake, str, dict[str, Any]]] = {
         {"module": "sisl", "hint": " (is pettingzoo:pettingzoo.sisl.pursuit_v5 meant?)"},
     ),
     "function not there": (opening("{}:Endles"), "name_not_in_module", {"hint": " (is Endless meant?)"}),
-    "recurrent DQN": (
-        loading("cartpole", "policy.algorithm=dqn", "policy.network.core=gru"),
+    "recurrent IQN": (
+        loading("cartpole", "policy.algorithm=iqn", "policy.network.core=gru"),
         "algorithm_not_recurrent",
-        {"algorithm": "dqn"},
+        {"algorithm": "iqn"},
     ),
     "7 minibatches": (
         planning("treasure-hunt", "environment.copies=32", "policy.algorithm.minibatches=7"),

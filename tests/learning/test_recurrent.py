@@ -76,6 +76,27 @@ def test_the_memory_task_is_solved_by_what_remembers_alone(tmp_path: Path, kind:
     assert found < 0.5
 
 
+@pytest.mark.learning
+@pytest.mark.timeout(1800)
+def test_cartpole_without_velocities_is_played_by_values_that_remember(tmp_path: Path) -> None:
+    """Whole segments are replayed from the states that they began in; separate workers, exploration off."""
+    keys = ["policy={algorithm: {name: dqn, burn_in: 8}, network: {core: {name: lstm, size: 64}}}"]
+    train("cartpole-blind", tmp_path, steps=200_000, set=[*keys, "environment.copies=8"])
+    (found,) = greedy_returns(tmp_path).values()
+    assert found >= 450
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("algorithm", ["vdn", "qmix"])
+def test_each_member_of_a_team_remembers_a_cue_of_its_own(tmp_path: Path, algorithm: str) -> None:
+    keys = [f"policy={{algorithm: {{name: {algorithm}}}, network: {{core: gru}}}}", "environment.copies=8"]
+    keys += ["environment.settings.agents=2", "environment.teams={both: all}"]
+    train("memory", tmp_path, steps=60_000, set=keys)
+    (found,) = greedy_returns(tmp_path).values()
+    assert found >= 1.8
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_stacked_frames_tell_velocities(tmp_path: Path, trial: Trial) -> None:

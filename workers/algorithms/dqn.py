@@ -1,6 +1,6 @@
 """Deep Q-networks on replayed transitions (Mnih et al. 2015), with double Q-learning and a target network.
 
-In flow: `TransitionBatch`. Out flow: the loss of the online network.
+In flow: `TransitionBatch`, or where the networks remember `SequenceBatch`. Out flow: the loss of the online network.
 
 Legend: `B` transitions. With `K` policies of one kind in front, everything is of each of them.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from protocol.config.run import DQN
-from workers.algorithms.common.batches import TransitionBatch
+from workers.algorithms.common.batches import Replay
 from workers.algorithms.common.loss import Loss
 from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.policies.networks.q_network import DQNPolicy
@@ -21,7 +21,7 @@ class DQNUpdate(ReplayAlgorithm[DQNPolicy, DQN]):
 
     kinds = (DQN,)
 
-    def loss(self, policy: DQNPolicy, batch: TransitionBatch) -> Loss:
+    def loss(self, policy: DQNPolicy, batch: Replay) -> Loss:
         seen = self.evaluate(policy, batch)
         return td_loss(seen.value, seen.target, self.algorithm.kappa, batch)
 
@@ -35,7 +35,7 @@ def huber(value: Tensor, target: Tensor, kappa: float | None) -> Tensor:
     return cut * (error - 0.5 * cut)
 
 
-def td_loss(value: Tensor, target: Tensor, kappa: float | None, batch: TransitionBatch) -> Loss:
+def td_loss(value: Tensor, target: Tensor, kappa: float | None, batch: Replay) -> Loss:
     """What moves `value` [..., B] towards `target` [..., B]."""
     said = value.detach()
     error = (target - said).abs()

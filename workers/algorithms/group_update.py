@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from workers.algorithms.build import Update
-from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
+from workers.algorithms.common.batches import Replay, SegmentBatch
 from workers.algorithms.common.update import Outcome, update_each
 from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
@@ -21,7 +21,7 @@ from workers.algorithms.stacked.stacked_q_learning import StackedQLearning
 from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.networks.actor_critic import ActorCritic
 
-Given = SegmentBatch | TransitionBatch
+Given = SegmentBatch | Replay
 
 
 def graphable(update: Update) -> bool:

@@ -1,7 +1,7 @@
 """What algorithms on replayed transitions have in common: optimiser, schedules and what follows a step, around a loss.
 
-In flow: `TransitionBatch`. Out flows: parameters, a target network and an exploration rate, changed in place, and
-metrics.
+In flow: `TransitionBatch`, or of who remembers `SequenceBatch`. Out flows: parameters, a target network and an
+exploration rate, changed in place, and metrics.
 
 Legend: `B` transitions, `A` actions.
 """
@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from protocol.config.base import ConfigModel
 from protocol.config.off_policy import DQN, IQN, SAC, Replayed, ValueBased
 from protocol.config.run import PolicyConfig, Sampled
+from workers.algorithms.common.action_values import ActionValues, sequence_actions, value_actions
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
-from workers.algorithms.common.batches import TransitionBatch, non_tensor_field
+from workers.algorithms.common.batches import Replay, ReplayT, SequenceBatch, non_tensor_field
 from workers.algorithms.common.loss import Loss, loss_of, parse_settings
+from workers.algorithms.common.sequences import sequences_of
 from workers.algorithms.common.update import Resumable
 from workers.planning.schedules import exploration_rate
-from workers.policies.networks.q_network import DQNPolicy
-from workers.policies.networks.q_policy import QPolicy, greedy_action
+from workers.policies.networks.q_policy import QPolicy
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
 
 PolicyT = TypeVar("PolicyT", bound=nn.Module)
@@ -65,7 +66,7 @@ class ReplayAlgorithm(Resumable, ABC, Generic[PolicyT, AlgorithmT]):
         self.generator = torch.Generator().manual_seed(seed)
         """What an update draws by."""
 
-    def draw(self, batch: TransitionBatch) -> TransitionBatch:
+    def draw(self, batch: ReplayT) -> ReplayT:
         """`batch` with what its loss needs of chance. Of `noise`, independent numbers for the estimate, the target and
         the choice of its action (Fortunato et al. 2018, section 3.1).
 
@@ -74,6 +75,8 @@ class ReplayAlgorithm(Resumable, ABC, Generic[PolicyT, AlgorithmT]):
         times instead of B * N times.
         """
         drawn: dict[str, Tensor] = {}
+        if isinstance(batch, SequenceBatch):
+            return batch
         if isinstance(self.algorithm, IQN):
             count = self.algorithm.quantiles
             drawn["fractions"] = (torch.rand(2, count, generator=self.generator) + torch.arange(count)) / count
@@ -84,21 +87,24 @@ class ReplayAlgorithm(Resumable, ABC, Generic[PolicyT, AlgorithmT]):
         return replace(batch, **{name: one.to(device) for name, one in drawn.items()}) if drawn else batch
 
     @abstractmethod
-    def loss(self, policy: Any, batch: TransitionBatch) -> Loss:
+    def loss(self, policy: Any, batch: Any) -> Loss:
         """What `batch` asks of `policy`: this one's, or several of its kind as one."""
 
-    def evaluate(self, policy: Any, batch: TransitionBatch) -> ActionValues:
-        """What the networks of `dqn` say of `batch`, and what they should say; TypeError for other algorithms."""
+    def evaluate(self, policy: Any, batch: Replay) -> ActionValues:
+        """What the networks of `dqn` say of `batch`, and what they should say; TypeError for other algorithms. Of
+        segments, for who remembers, of the rows that are trained on."""
         if not isinstance(self.algorithm, DQN):
             raise TypeError(f"evaluate is for dqn; ask the networks of {self.algorithm.name} themselves")
+        if isinstance(batch, SequenceBatch):
+            return sequence_actions(policy, sequences_of(batch, self.algorithm), double=self.algorithm.double)
         return value_actions(policy, batch, double=self.algorithm.double)
 
-    def after_step(self, batch: TransitionBatch, progress: float) -> dict[str, Tensor]:
+    def after_step(self, batch: Any, progress: float) -> dict[str, Tensor]:
         """Target networks and schedules after a train step on `batch`, at `progress` of the run; what there is to say
         of them."""
         return self.schedules.after_step(self.train_steps, progress)
 
-    def update(self, transitions: TransitionBatch, progress: float = 0.0) -> dict[str, float]:
+    def update(self, transitions: Replay, progress: float = 0.0) -> dict[str, float]:
         """One step on `transitions`; returns metrics. `progress` in [0, 1] is how much of the run is over, for
         what falls with it: learning rate and exploration.
 
@@ -108,7 +114,7 @@ class ReplayAlgorithm(Resumable, ABC, Generic[PolicyT, AlgorithmT]):
         strange = non_tensor_field(transitions)
         if strange is not None:
             raise strange
-        rows = len(transitions.action)
+        rows = transitions.rows
         if not rows:
             return {"loss": 0.0, "rows": 0.0}
         self.progress = progress
@@ -192,33 +198,3 @@ class Schedules:
             self._follow(share)
         self._policy.epsilon.fill_(epsilon)
         return {"epsilon": self._policy.epsilon.float()}
-
-
-class ActionValues(NamedTuple):
-    """Both sides of the temporal difference."""
-
-    values: Tensor
-    """[B, A] of all actions, with gradient"""
-    value: Tensor
-    """[B] of the action taken, with gradient"""
-    target: Tensor
-    """[B] of it, detached"""
-    next_values: Tensor
-    """[B, A] of what was seen then, by the target network, detached"""
-
-
-def value_actions(policy: DQNPolicy, batch: TransitionBatch, *, double: bool) -> ActionValues:
-    """Values of all actions and of those taken, and targets of these.
-
-    target = reward + discount * Q_target(next, a*) with a* the legal action of greatest value by the online network
-    (`double`: van Hasselt et al. 2016) or else by the target network itself.
-    """
-    now, after, choice = batch.noises
-    here = policy.online(policy.inputs(batch.observation), now)
-    taken = here.gather(-1, batch.action[..., None])[..., 0]
-    with torch.no_grad():
-        following = policy.inputs(batch.next_observation)
-        future = policy.target(following, after)
-        chosen = greedy_action(policy.online(following, choice) if double else future, batch.next_legal)
-        target = batch.reward + batch.discount * future.gather(-1, chosen[..., None])[..., 0]
-    return ActionValues(here, taken, target, future)

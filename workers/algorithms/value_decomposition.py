@@ -1,6 +1,7 @@
 """Value decomposition for teams on replayed transitions: Q-learning of the team's value, which is made of its members'.
 
-In flow: `TransitionBatch` of a team. Out flow: the loss of the online network.
+In flow: `TransitionBatch` of a team, or where its members remember `SequenceBatch`. Out flow: the loss of the online
+network.
 
 Legend: `B` transitions, `M` members.
 """
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 
 from protocol.config.run import QMIX, VDN
-from workers.algorithms.common.batches import TransitionBatch
+from workers.algorithms.common.batches import Replay, SequenceBatch, TransitionBatch
 from workers.algorithms.common.loss import Loss
+from workers.algorithms.common.sequences import Sequences, sequences_of
 from workers.algorithms.dqn import td_loss
 from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.policies.networks.team_q_network import TeamQPolicy
@@ -38,11 +40,31 @@ def team_estimates(policy: TeamQPolicy, batch: TransitionBatch, *, double: bool)
     return value, target
 
 
+def team_sequences(policy: TeamQPolicy, rows: Sequences, *, double: bool) -> tuple[Tensor, Tensor]:
+    """The same of rows of segments [n]. Online and target network both begin each in the state that was stored with
+    it."""
+    x = policy.inputs(rows.observation)
+    here = policy.online.see(x)
+    values = policy.online.values(here, None, rows.recall)
+    value = policy.online.mix(policy.picked(values[rows.row], rows.action), here[rows.row])
+    with torch.no_grad():
+        seen = policy.target.see(x)
+        future = policy.target.values(seen, None, rows.recall)[rows.following]
+        chosen = policy.best(values[rows.following] if double else future, rows.legal)
+        mixed = policy.target.mix(policy.picked(future, chosen), seen[rows.following])
+        target = rows.reward + rows.discount * mixed
+    return value, target
+
+
 class DecompositionUpdate(ReplayAlgorithm[TeamQPolicy, VDN | QMIX]):
     """Trains the networks of a team."""
 
     kinds = (VDN, QMIX)
 
-    def loss(self, policy: TeamQPolicy, batch: TransitionBatch) -> Loss:
-        value, target = team_estimates(policy, batch, double=self.algorithm.double)
+    def loss(self, policy: TeamQPolicy, batch: Replay) -> Loss:
+        double = self.algorithm.double
+        if isinstance(batch, SequenceBatch):
+            value, target = team_sequences(policy, sequences_of(batch, self.algorithm), double=double)
+        else:
+            value, target = team_estimates(policy, batch, double=double)
         return td_loss(value, target, self.algorithm.kappa, batch)

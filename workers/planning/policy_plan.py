@@ -12,7 +12,19 @@ from typing import Literal
 
 from protocol.config.network import CellCore
 from protocol.config.on_policy import Curiosity
-from protocol.config.run import PPO, RND, AuxiliaryConfig, Dataset, OnStream, PolicyConfig, Replayed, Run, Streamed
+from protocol.config.run import (
+    PPO,
+    QMIX,
+    RND,
+    VDN,
+    AuxiliaryConfig,
+    Dataset,
+    OnStream,
+    PolicyConfig,
+    Replayed,
+    Run,
+    Streamed,
+)
 from protocol.errors import ConfigurationError
 from protocol.experience.flow_control import CreditWindow, blocks_of
 from protocol.experience.layout import Layout, common_layout, common_of, segment_layout
@@ -28,6 +40,7 @@ from workers.planning.data_parallel import check_ranks
 from workers.planning.league_plan import plan_league
 from workers.planning.rate_limiter import RateLimiter
 from workers.policies.interface import Interface
+from workers.policies.team_layout import members_of
 
 _BEYOND = 1_000_000
 """Steps that an actor may make beyond its quota, as its copies force on it."""
@@ -191,7 +204,9 @@ class PolicyPlan(TrainingPlan):
     @property
     def modular(self) -> bool:
         """Whether its network has parts that torch alone computes."""
-        return self.interface.encoder is not None or not isinstance(self.config.network.core, CellCore | None)
+        core = self.config.network.core
+        known = core is None or (isinstance(core, CellCore) and isinstance(self.config.algorithm, Streamed))
+        return self.interface.encoder is not None or not known
 
 
 def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = None) -> dict[str, PolicyPlan]:
@@ -246,7 +261,8 @@ def _state_size(interface: Interface, config: PolicyConfig) -> int:
     the run."""
     core = config.network.core
     if core is None or isinstance(core, CellCore):
-        return 0 if core is None else core.state
+        members = len(members_of(interface)) if isinstance(config.algorithm, VDN | QMIX) else 1
+        return 0 if core is None else members * core.state
     from workers.policies.build import build, state_size
 
     return state_size(build(interface, config, 0))

@@ -61,8 +61,9 @@ def published_weights(policy: Policy | RNDNetworks) -> FlatWeights:
 
 
 def state_size(policy: nn.Module) -> int:
-    """Numbers that `policy` remembers of each stream."""
-    return next((one.state_size for one in policy.modules() if isinstance(one, Core)), 0)
+    """Numbers that `policy` remembers of each stream, of all members of a team."""
+    members = len(policy.sizes) if isinstance(policy, TeamQPolicy) else 1
+    return members * next((one.state_size for one in policy.modules() if isinstance(one, Core)), 0)
 
 
 def _network(interface: Interface, config: PolicyConfig) -> Policy:
@@ -84,7 +85,7 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
         return _decomposed(interface, algorithm, network)
     how = algorithm.frames, algorithm.dueling, algorithm.noisy
     encoder, epsilon = _encoders(interface, activation, algorithm.frames), algorithm.epsilon
-    spec = QNetworkSpec(shape, actions.head_sizes[0], hidden, activation, *how, encoder)
+    spec = QNetworkSpec(shape, actions.head_sizes[0], hidden, activation, *how, encoder, _cores(network))
     if isinstance(algorithm, IQN):
         return IQNPolicy(spec, epsilon, cosines=algorithm.cosines, acting_quantiles=algorithm.acting_quantiles)
     if isinstance(algorithm, C51):
@@ -106,6 +107,11 @@ def _encoders(
         return None
     shown = interface.observation_encoding
     return partial(PolicyEncoder, interface.encoder, shown, activation, frames=frames, normalize=normalize)
+
+
+def _cores(network: Network) -> Callable[[int], Core] | None:
+    """Makes what remembers so many features anew, for each network that has one of its own."""
+    return None if network.core is None else partial(build_core, network.core)
 
 
 def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network) -> ActorCritic | CentralActorCritic:
@@ -139,6 +145,8 @@ def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network
 
 def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: Network) -> TeamQPolicy:
     members, shown, frames = members_of(interface), interface.observation_encoding, algorithm.frames
+    how, core = (1, algorithm.dueling, algorithm.noisy), _cores(network)
+    spec = QNetworkSpec((), 0, network.hidden, network.activation, *how, core=core)
 
     def tower() -> MemberTower:
         sight, encoder = TeamLayout(members, common_of(interface), frames), None
@@ -146,15 +154,7 @@ def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: Network) -
             read = partial(TeamEncoder, interface.encoder, shown, tuple(one.name for one in members))
             encoder = read(network.activation, frames=frames, shared=algorithm.shared)
             sight = TeamLayout.of_features(members, encoder.widths)
-        return MemberTower(
-            sight,
-            network.hidden,
-            network.activation,
-            encoder,
-            dueling=algorithm.dueling,
-            noisy=algorithm.noisy,
-            shared=algorithm.shared,
-            mixing=algorithm.mixing if isinstance(algorithm, QMIX) else None,
-        )
+        mixing = algorithm.mixing if isinstance(algorithm, QMIX) else None
+        return MemberTower(sight, spec, encoder, shared=algorithm.shared, mixing=mixing)
 
     return TeamQPolicy(shown.shape, frames, algorithm.epsilon, tower(), tower())

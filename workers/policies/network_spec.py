@@ -19,7 +19,7 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
     algorithm, network = config.algorithm, config.network
     common = {**_ends(interface), "hidden": list(network.hidden), "activation": network.activation}
     cell = network.core if isinstance(network.core, CellCore) else None
-    if interface.encoder is not None or network.core is not cell:
+    if interface.encoder is not None or network.core is not (cell if isinstance(algorithm, Streamed) else None):
         return {"kind": "module", "actions": common["actions"], "outputs": common["outputs"]}
     if isinstance(algorithm, SAC):
         return {"kind": "squashed", **common, "frames": algorithm.frames}

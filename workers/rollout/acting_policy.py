@@ -22,7 +22,7 @@ from workers.policies.build import Policy, build, published_weights, state_size
 from workers.policies.distributions import Noise
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.soft_actor_critic import SoftActorCritic
 
 
 class ActingPolicy:
@@ -124,9 +124,9 @@ class ActingPolicy:
         if host is not None:
             return host.act(observation, noise, greedy, legal, state)
         module, seen = self._modules[self._live], from_numpy(observation)
-        if isinstance(module, ActorCritic | CentralActorCritic):
-            return module.act(seen, noise, greedy=greedy, legal=legal, state=state)
-        return module.act(seen, noise, greedy=greedy, legal=legal)
+        if isinstance(module, SoftActorCritic):
+            return module.act(seen, noise, greedy=greedy, legal=legal)
+        return module.act(seen, noise, greedy=greedy, legal=legal, state=state)
 
 
 class InferenceRequest(NamedTuple):

@@ -119,6 +119,21 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "policy.network.core",
         "algorithm_not_recurrent",
     ),
+    *(
+        (
+            {"policy": {"segment_length": 8, "network": {"core": "lstm"}, "algorithm": {"name": "dqn", **keys}}},
+            f"policy.algorithm.{key}",
+            kind,
+        )
+        for key, keys, kind in (
+            ("frames", {"frames": 2}, "memory_on_replay_conflict"),
+            ("noisy", {"noisy": True}, "memory_on_replay_conflict"),
+            ("priority_alpha", {"priority_alpha": 0.6}, "memory_on_replay_conflict"),
+            ("entry", {"entry": "own:Loss"}, "memory_on_replay_conflict"),
+            ("burn_in", {"burn_in": 8}, "burn_in_too_long"),
+        )
+    ),
+    ({"policy": {"algorithm": {"name": "dqn", "burn_in": 4}}}, "policy.algorithm.burn_in", "burn_in_without_core"),
     (
         {"policy": {"network": {"share_layers": True}, **IQN_POLICY}},
         "policy.network.share_layers",

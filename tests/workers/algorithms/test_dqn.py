@@ -13,11 +13,11 @@ from protocol.config.run import DQN, IQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
 from tests.workers.algorithms import chain
+from workers.algorithms.common.action_values import value_actions
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.dqn import DQNUpdate, huber
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.iqn import estimates as quantile_estimates
-from workers.algorithms.off_policy import value_actions
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.q_network import DQNPolicy

@@ -108,6 +108,41 @@ class TransitionBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class SequenceBatch:
+    """Sampled segments of the replay mode, for who remembers. Rows beyond `valid` are zeros, but for `valid` itself."""
+
+    observation: Tensor
+    """[B, T + 1, *shape]"""
+    action: Tensor
+    """[B, T] int64"""
+    reward: Tensor
+    """[B, T]"""
+    terminated: Tensor
+    """[B, T] bool"""
+    truncated: Tensor
+    """[B, T] bool, and not terminated"""
+    valid: Tensor
+    """[B] int64: rows 0..valid-1 are real, row `valid` is what was seen after them"""
+    final_observation: Tensor
+    """[B, K, *shape]: the true last observation of each truncated episode"""
+    final_row: Tensor
+    """[B, K] int64: the row it belongs to, -1 where the entry is unused"""
+    state: Tensor
+    """[B, S]: what was remembered before row 0"""
+    legal: Tensor | None = None
+    """[B, T + 1, C] bool, where not all values are legal always"""
+
+    @property
+    def rows(self) -> int:
+        """Rows that are real."""
+        return int(self.valid.sum())
+
+    def mean(self, losses: Tensor) -> Tensor:
+        """The mean of `losses` [n], of those rows that are trained on."""
+        return losses.mean()
+
+
+@dataclass(frozen=True, slots=True)
 class ObservationBatch:
     """What others saw, for an auxiliary: `SegmentBatch` without what was done and earned."""
 
@@ -131,7 +166,9 @@ class ObservationBatch:
         return torch.arange(self.observation.shape[1] - 1, device=self.valid.device) < self.valid[:, None]
 
 
-Learnable = SegmentBatch | TransitionBatch | ObservationBatch
+Replay = TransitionBatch | SequenceBatch
+ReplayT = TypeVar("ReplayT", bound=Replay)
+Learnable = SegmentBatch | Replay | ObservationBatch
 Batch = TypeVar("Batch", SegmentBatch, TransitionBatch)
 
 

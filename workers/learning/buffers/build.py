@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from protocol.config.run import RND, Run, Streamed
@@ -9,12 +11,13 @@ from protocol.memory.counters import Counters
 from workers.learning.buffers.batch_assembler import BatchAssembler, ObservationAssembler
 from workers.learning.buffers.replay_buffer import ReplayBuffer, ReplayRoom
 from workers.learning.buffers.segment_check import BufferContext
+from workers.learning.buffers.sequence_replay import SequenceReplay
 from workers.learning.datasets.source import DatasetSource
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.seeds import seed_of
 
-Buffer = BatchAssembler | ObservationAssembler | ReplayBuffer
+Buffer = BatchAssembler | ObservationAssembler | ReplayBuffer[Any]
 
 
 def build_buffer(
@@ -35,4 +38,5 @@ def build_buffer(
     else:
         room, rate_limiter = ReplayRoom(plan.kept_rows, plan.kept_blocks, plan.block), plan.rate_limiter()
     seed = seed_of(run.seed, "replay", plan.name, 1 if run.lockstep else incarnation)
-    return ReplayBuffer(context, plan.interface, algorithm, room, rate_limiter, seed)
+    kind: type[ReplayBuffer[Any]] = SequenceReplay if plan.config.network.core is not None else ReplayBuffer
+    return kind(context, plan.interface, algorithm, room, rate_limiter, seed)

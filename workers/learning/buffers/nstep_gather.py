@@ -32,13 +32,12 @@ class GatheredTransitions(NamedTuple):
     """[b]: whether all of it was there while it was copied."""
 
 
+Gather = Callable[[Ring, Records, NDArray[np.int64], SharedObs | None], tuple[dict[str, NDArray], NDArray[np.bool_]]]
+"""Copies columns of what begins at rows [b] of records [b] of a ring, and says of which all was there."""
+
+
 def gather_all(
-    everything: SegmentIndex,
-    interface: Interface,
-    layout: Layout,
-    index: NDArray[np.int64],
-    row: NDArray[np.int64],
-    config: Sampled,
+    everything: SegmentIndex, index: NDArray[np.int64], row: NDArray[np.int64], copy: Gather
 ) -> GatheredTransitions:
     """What lies at the records `index` [b] and the rows `row` [b] of their segments, from whichever rings."""
     columns: dict[str, NDArray] = {}
@@ -48,8 +47,8 @@ def gather_all(
         ring, common = everything.rings[number]
         records = everything.records[index[mine]]
         with ring.reading():
-            part, there = gather(ring, interface, layout, records, row[mine], config, common)
-            versions[mine] = ring.columns["version"][records["slot"], layout.before + row[mine]]
+            part, there = copy(ring, records, row[mine], common)
+            versions[mine] = ring.columns["version"][records["slot"], ring.layout.before + row[mine]]
             intact[mine] = ring.intact(records) & there
         if len(part["action"]) == len(index):
             columns = part
@@ -92,7 +91,7 @@ def gather(
         alive &= ~(columns["terminated"][index] | columns["truncated"][index])
     end = base + last
     terminated, truncated = columns["terminated"][end], columns["truncated"][end]
-    seen = _FrameStack(ring, interface, records["stream"], common)
+    seen = FrameStack(ring, interface, records["stream"], common)
     first = base - records["before"].astype(np.int64)
     stack = stack_index(base + row, first, columns, config.frames)
     after = stack_index(end + 1, first, columns, config.frames)
@@ -136,7 +135,7 @@ def stack_index(
     return index
 
 
-class _FrameStack:
+class FrameStack:
     """What the policy for `interface` of streams [b] saw."""
 
     def __init__(self, ring: Ring, interface: Interface, stream: NDArray[np.uint64], common: SharedObs | None) -> None:

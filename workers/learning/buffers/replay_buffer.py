@@ -8,7 +8,7 @@ Legend: `b` transitions of a batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from protocol.config.run import Sampled
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import RECORD, Records, Ring, place_of
+from protocol.experience.shared_obs import SharedObs
 from protocol.weights.version import Version, lag
-from workers.algorithms.common.batches import TransitionBatch
+from workers.algorithms.common.batches import SequenceBatch, TransitionBatch
 from workers.learning.buffers.device_transfer import DeviceTransfer
-from workers.learning.buffers.nstep_gather import gather_all
+from workers.learning.buffers.nstep_gather import gather, gather_all
 from workers.learning.buffers.prioritized import PrioritizedSample, PrioritizedSampler
 from workers.learning.buffers.replay_checkpoint import (
     counts_in,
@@ -47,6 +48,7 @@ _NEVER = np.uint64(2**64 - 1)
 """A sequence word that no slot has: its record is never drawn again."""
 
 
+Drawn = TypeVar("Drawn", TransitionBatch, SequenceBatch)
 _Whence = tuple[list[tuple[str, int]], Records, NDArray[np.int64], list[int]]
 """Actors, records, rows and ends before them [b] of a batch."""
 
@@ -82,10 +84,12 @@ class ReplayRoom(NamedTuple):
     block: int = 1
 
 
-class ReplayBuffer:
+class ReplayBuffer(Generic[Drawn]):
     """All rows of one policy that may be replayed: records in order of admission. Without a `rate_limiter` nothing
     paces it: all rows there will ever be are there at first, and their versions are those of another run.
     """
+
+    _kind: Any = TransitionBatch
 
     def __init__(
         self,
@@ -165,7 +169,7 @@ class ReplayBuffer:
         self._evict()
         self._most = max(self._most, self.rows)
 
-    def next_batch(self, now: Version, progress: float = 0.0) -> TransitionBatch | None:
+    def next_batch(self, now: Version, progress: float = 0.0) -> Drawn | None:
         """A batch, or None: not ready. `progress` in [0, 1] is how much of the run is over: weights of prioritised rows
         make up for all of it at the end."""
         if self._ahead is not None:
@@ -180,7 +184,8 @@ class ReplayBuffer:
         if self._rate_limiter is not None:
             self._count_lag(lag(now, batch.versions))
         self._carrier.synchronize(batch.sent)
-        return TransitionBatch(**batch.sent)
+        drawn: Drawn = self._kind(**batch.sent)
+        return drawn
 
     def prepare(self, now: Version) -> None:
         """While the last batch is trained on beside the host: the next one, on its way to the device. Nothing where the
@@ -378,7 +383,7 @@ class ReplayBuffer:
 
     def _copy(self, index: NDArray[np.int64], row: NDArray[np.int64]) -> _Batch | None:
         """The transitions at these places, in their order; None if one was overwritten meanwhile."""
-        found = gather_all(self._all, self._interface, self._layout, index, row, self._config)
+        found = gather_all(self._all, index, row, self._gather)
         torn = len(index) - int(found.intact.sum())
         if torn:
             self._all.records["sequence"][index[~found.intact]] = _NEVER
@@ -391,6 +396,13 @@ class ReplayBuffer:
             found.columns["weight"] = self._drawn.weight
         columns = {name: torch.from_numpy(array) for name, array in found.columns.items()}
         return _Batch(self._carrier.send_copies(columns), len(fresh), found.versions)
+
+    def _gather(
+        self, ring: Ring, records: Records, row: NDArray[np.int64], common: SharedObs | None
+    ) -> tuple[dict[str, NDArray], NDArray[np.bool_]]:
+        """The columns of a batch that begin at `row` [b] of the segments in `records` [b] of `ring`, and whether all
+        that was asked for was there [b]."""
+        return gather(ring, self._interface, self._layout, records, row, self._config, common)
 
     def _distinct(self, size: int, rows: int) -> NDArray[np.int64]:
         """`size` different row numbers of 0..rows-1."""

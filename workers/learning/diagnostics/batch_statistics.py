@@ -72,13 +72,13 @@ def sample(batch: Learnable, interface: Interface) -> Sample:
     columns = {name: rows(column) for name, column in present.items() if column is not None}
     heads = len(interface.action_encoding.head_sizes)
     amounts = interface.action_encoding.continuous
-    legal, privileged = (getattr(batch, name, None) for name in ("legal", "privileged"))
+    amount, legal, privileged = (getattr(batch, name, None) for name in ("amount", "legal", "privileged"))
     # of replayed rows only what was legal later is known
     known = torch.full((count,), not (interface.action_encoding.masked and legal is None))
     return Sample(
         seen(rows(batch.observation)),
         rows(batch.action).reshape(count, heads) if heads else torch.empty(count, 0, dtype=torch.int64),
-        torch.empty(count, 0) if batch.amount is None else rows(batch.amount).reshape(count, amounts),
+        torch.empty(count, 0) if amount is None else rows(amount).reshape(count, amounts),
         torch.empty(count, 0) if privileged is None else rows(privileged),
         known if legal is None else rows(legal).sum(1) > heads,
         {name: column.float() for name, column in columns.items() if name in _SCALARS},

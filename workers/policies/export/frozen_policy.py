@@ -24,6 +24,7 @@ from workers.policies.export.export_manifest import ExportManifest
 from workers.policies.export.module import NEXT_STATE, STATE
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.soft_actor_critic import SoftActorCritic
 from workers.policies.tensors.flat_weights import flatten_
 
 
@@ -83,7 +84,9 @@ class ExportedPolicy:
         if isinstance(self._policy, ActorCritic | CentralActorCritic):
             return self._policy.act(torch.from_numpy(seen), source, greedy=greedy, legal=legal, state=state)
         stacked = torch.from_numpy(seen if self.frames > 1 else seen[:, None])
-        return self._policy.act(stacked, source, greedy=greedy, legal=legal)
+        if isinstance(self._policy, SoftActorCritic):
+            return self._policy.act(stacked, source, greedy=greedy, legal=legal)
+        return self._policy.act(stacked, source, greedy=greedy, legal=legal, state=state)
 
     def _check(self, columns: Mapping[str, NDArray]) -> int:
         """The number of rows."""

@@ -52,6 +52,9 @@ def evaluate(policy: Policy, x: Any, state: Tensor | None) -> NetworkOutput:
         return _central(policy, x, state)
     if isinstance(policy, SoftActorCritic):
         return NetworkOutput(amount=policy.actor(x)[0].tanh())
+    if state is not None:
+        scores, state = policy.step(x, state)
+        return NetworkOutput(scores=scores, state=state)
     return NetworkOutput(scores=policy.means(x))
 
 

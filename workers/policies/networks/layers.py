@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from workers.policies.networks.recurrent import Core
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation, tanh, to_float32
 
@@ -69,15 +71,22 @@ class RowEncoder(nn.Module):
 
 class Perceptron(nn.Module):
     """Fully connected layers, each followed by the activation: [N, I] -> [N, hidden[-1]]; of what an `encoder` gives of
-    rows, where there is one."""
+    rows, where there is one, and a `core` remembers, which is behind it."""
 
     def __init__(
-        self, inputs: int, hidden: Sequence[int], activation: Activation, encoder: RowEncoder | None = None
+        self,
+        inputs: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        encoder: RowEncoder | None = None,
+        core: Core | None = None,
     ) -> None:
         super().__init__()
-        self.activation, self.encoder = activation, encoder
+        self.activation, self.encoder, self.core = activation, encoder, core
         if encoder is not None:
             inputs = encoder.features
+        if core is not None:
+            inputs += core.size
         self.layers = nn.ModuleList()
         for units in hidden:
             layer = nn.Linear(inputs, units)
@@ -87,10 +96,24 @@ class Perceptron(nn.Module):
             inputs = units
         self.outputs = inputs
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[N, I] float32, or rows for the encoder -> [N, outputs]."""
+    def forward(self, x: Tensor, recall: RecurrentContext | None = None) -> Tensor:
+        """[N, I] float32, or rows for the encoder -> [N, outputs]; `recall`: how they hang together, for the core."""
         if self.encoder is not None:
             x = self.encoder(x)
+        if self.core is not None:
+            assert recall is not None
+            x = torch.cat([x, self.core.unroll(x, recall)], 1)
+        return self._layers(x)
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of one row of each stream in states [N, S], and the states after it."""
+        assert self.core is not None
+        if self.encoder is not None:
+            x = self.encoder(x)
+        features, after = self.core.step(x, state)
+        return self._layers(torch.cat([x, features], 1)), after
+
+    def _layers(self, x: Tensor) -> Tensor:
         for layer in self.layers:
             assert isinstance(layer, nn.Linear)
             x = affine(x, layer.weight, layer.bias)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from workers.policies.networks.layers import apply_head, dueling, head_of
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
+from workers.policies.networks.recurrent_context import RecurrentContext
 
 
 class ValueTower(QNetwork):
@@ -21,10 +22,18 @@ class ValueTower(QNetwork):
         self.perceptron = spec.perceptron()
         self.head = head_of(self.perceptron.outputs, spec.actions + spec.dueling, spec.noisy)
 
-    def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, noise: Tensor | None = None, recall: RecurrentContext | None = None) -> Tensor:
         """[B, I] float32 -> mean returns [B, A]. `noise`: normal numbers for a noisy head, which is taken at its means
-        without them."""
-        heads = apply_head(self.head, self.perceptron(x), noise)
+        without them. `recall`: how the rows hang together, for who remembers."""
+        return self._values(self.perceptron(x, recall), noise)
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, I] float32 and states [B, S] -> mean returns [B, A] and the states after it."""
+        features, after = self.perceptron.step(x, state)
+        return self._values(features), after
+
+    def _values(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        heads = apply_head(self.head, features, noise)
         return dueling(heads) if self.dueling else heads
 
 
@@ -40,3 +49,7 @@ class DQNPolicy(QPolicy):
     def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, F * I] -> mean returns [B, A] by the online network."""
         return self.online(x, noise)
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, F * I] and states [B, S] -> mean returns [B, A] by the online network, and the states after it."""
+        return self.online.step(x, state)

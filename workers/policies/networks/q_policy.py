@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from workers.policies.distributions import Noise
 from workers.policies.networks.layers import Perceptron, RowEncoder, noise_size
+from workers.policies.networks.recurrent import Core
 from workers.policies.tensors.kernels import Activation
 
 
@@ -34,11 +35,19 @@ class QNetworkSpec(NamedTuple):
     noisy: bool = False
     encoder: Callable[[], RowEncoder] | None = None
     """What reads the stacked frames, made anew for each network"""
+    core: Callable[[int], Core] | None = None
+    """What remembers rows of so many features, made anew for each network"""
 
     def perceptron(self) -> Perceptron:
-        """Of F * I inputs, or of what an encoder gives."""
+        """Of F * I inputs, or of what an encoder gives, and of what a core remembers of them."""
         encoder = None if self.encoder is None else self.encoder()
-        return Perceptron(self.frames * prod(self.shape), self.hidden, self.activation, encoder)
+        core = None if self.core is None else self.core(self.inputs if encoder is None else encoder.features)
+        return Perceptron(self.inputs, self.hidden, self.activation, encoder, core)
+
+    @property
+    def inputs(self) -> int:
+        """F * I"""
+        return self.frames * prod(self.shape)
 
 
 def stacked_rows(observation: Tensor, frames: int, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -111,8 +120,10 @@ class QPolicy(nn.Module):
         self.online, self.target = online, target
         self.target.load_state_dict(self.online.state_dict())
         self.target.requires_grad_(False)
-        self.modular = any(isinstance(part, RowEncoder) for part in online.modules())
+        self.encoded = any(isinstance(part, RowEncoder) for part in online.modules())
         """Whether an encoder reads what is seen."""
+        self.modular = self.encoded or any(isinstance(part, Core) for part in online.modules())
+        """Whether it has parts for which there is no faster form: it is not stacked then."""
         self.numbers = online.numbers
         """Normal numbers that a noisy head takes for each row; 0 where it is a plain one."""
         self.register_buffer("epsilon", torch.tensor(epsilon, dtype=torch.float64))
@@ -125,16 +136,27 @@ class QPolicy(nn.Module):
     def inputs(self, observation: Tensor) -> Tensor:
         """[B, F, *shape] -> [B, F * I] float32, or for an encoder as it is. Raises ValueError for another number of
         frames."""
-        if self.modular:
+        if self.encoded:
             return observation.to(self.epsilon.device)
         return stacked_rows(observation, self.frames, self.shape, self.epsilon.device)
 
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """`inputs(...)` [B, F * I] and states [B, S] -> mean returns [B, A] by the online network, and the states after
+        it."""
+        raise NotImplementedError
+
     @torch.inference_mode()
     def act(
-        self, observation: Tensor, noise: Noise, *, greedy: bool = False, legal: NDArray[np.bool_] | None = None
+        self,
+        observation: Tensor,
+        noise: Noise,
+        *,
+        greedy: bool = False,
+        legal: NDArray[np.bool_] | None = None,
+        state: NDArray[np.float32] | None = None,
     ) -> dict[str, NDArray]:
         """Epsilon-greedy actions for `observation` [B, F, *shape], of which `legal` [B, A] may be chosen: `action`
-        int64 [B].
+        int64 [B], and of who remembers, and is in `state` [B, S], the `state` after it.
 
         Takes [B, numbers] normal numbers from `noise` where the head is noisy, B float32 numbers and then B integers
         (B more numbers where only some actions are legal), or none when `greedy` (then epsilon is 0, and a noisy head
@@ -144,8 +166,13 @@ class QPolicy(nn.Module):
         if self.numbers and not greedy:
             normal = noise.standard_normal((len(observation), self.numbers), np.float32)
             drawn = torch.from_numpy(normal).to(self.epsilon.device)
-        means = self.means(self.inputs(observation), drawn)
-        return {"action": self._choose(means, None if greedy else noise, legal)}
+        x, after = self.inputs(observation), {}
+        if state is None:
+            means = self.means(x, drawn)
+        else:
+            means, next_state = self.step(x, torch.from_numpy(state).to(x.device))
+            after = {"state": next_state.cpu().numpy()}
+        return {"action": self._choose(means, None if greedy else noise, legal), **after}
 
     def _choose(self, means: Tensor, noise: Noise | None, legal: NDArray[np.bool_] | None) -> NDArray[np.int64]:
         """Actions by mean returns [B, A], as `choose` makes them."""

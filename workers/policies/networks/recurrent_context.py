@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -23,3 +24,15 @@ class RecurrentContext(NamedTuple):
     """[k] int64: place t * b + i of the row that each true last observation comes after"""
     runs: int = 0
     """That there are at most, where shapes must not change (cuda_recurrent.py); 0: nobody counted them"""
+
+    def of_members(self, members: int) -> RecurrentContext:
+        """The same where each row is one of each of so many, side by side, and a state is theirs one behind the other:
+        as of so many times as many segments."""
+        device = self.final_place.device
+        place = self.final_place[:, None] * members + torch.arange(members, device=device)
+        state = self.state.view(len(self.state) * members, -1)
+        return RecurrentContext(state, self.ended.repeat_interleave(members, 1), place.flatten())
+
+    def of_one(self, member: int, members: int) -> RecurrentContext:
+        """What one of them remembers."""
+        return self._replace(state=self.state.chunk(members, 1)[member])

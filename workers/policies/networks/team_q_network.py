@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -26,8 +26,9 @@ from workers.policies.distributions import Noise
 from workers.policies.networks.layers import RowEncoder
 from workers.policies.networks.q_network import ValueTower
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy, choose
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.team_layout import TeamMember
-from workers.policies.tensors.kernels import Activation, to_float32
+from workers.policies.tensors.kernels import to_float32
 
 
 class MonotonicMixer(nn.Module):
@@ -86,18 +87,15 @@ class TeamLayout(NamedTuple):
 
 class MemberTower(QNetwork):
     """One network (online or target): `shared` by all members, of whom each is told by one more input which it is, or
-    one for each. `mixing`: units of the network that mixes their values; None: they are added up. `encoder`: what reads
-    the team's rows first."""
+    one for each, made as `spec` says but for what goes in and comes out. `mixing`: units of the network that mixes
+    their values; None: they are added up. `encoder`: what reads the team's rows first."""
 
     def __init__(
         self,
         sight: TeamLayout,
-        hidden: Sequence[int],
-        activation: Activation,
+        spec: QNetworkSpec,
         encoder: RowEncoder | None = None,
         *,
-        dueling: bool,
-        noisy: bool,
         shared: bool,
         mixing: int | None,
     ) -> None:
@@ -105,11 +103,7 @@ class MemberTower(QNetwork):
         self.sight, self.shared, self.encoder = sight, shared, encoder
         told = len(sight.members) if shared else 0
         towers = [
-            ValueTower(
-                QNetworkSpec(
-                    (sight.inputs(member) + told,), member.choices, hidden, activation, dueling=dueling, noisy=noisy
-                )
-            )
+            ValueTower(spec._replace(shape=(sight.inputs(member) + told,), actions=member.choices))
             for member in (sight.members[:1] if shared else sight.members)
         ]
         self.networks = nn.ModuleList(towers)
@@ -131,17 +125,38 @@ class MemberTower(QNetwork):
         noisy."""
         return self.values(self.see(x), noise)
 
-    def values(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
-        """The same of what was seen of them, [B, D]."""
-        seen = [self.sight.of(x, member) for member in self.sight.members]
+    def values(self, x: Tensor, noise: Tensor | None = None, recall: RecurrentContext | None = None) -> Tensor:
+        """The same of what was seen of them, [B, D]; `recall`: how they hang together, for members that remember."""
         if self.shared:
-            count = len(seen)
-            which = torch.eye(count, device=x.device).expand(x.shape[0], count, count)
-            rows = torch.cat([torch.stack(seen, 1), which], 2).flatten(0, 1)
+            rows = self._of_all(x)
             drawn = None if noise is None else noise.view(len(rows), -1)
-            return self.networks[0](rows, drawn).view(-1, self.sight.choices)
-        parts = [None] * len(seen) if noise is None else noise.split(self._numbers, 1)
-        return torch.cat([net(own, part) for net, own, part in zip(self.networks, seen, parts, strict=True)], 1)
+            told = None if recall is None else recall.of_members(len(self.sight.members))
+            return self.networks[0](rows, drawn, told).view(-1, self.sight.choices)
+        seen = [self.sight.of(x, member) for member in self.sight.members]
+        count = len(seen)
+        parts = [None] * count if noise is None else noise.split(self._numbers, 1)
+        own = [None if recall is None else recall.of_one(member, count) for member in range(count)]
+        return torch.cat([net(*one) for net, *one in zip(self.networks, seen, parts, own, strict=True)], 1)
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """What was seen [B, D] in states [B, S], the members' one behind the other -> mean returns [B, C], and the
+        states after it."""
+        if self.shared:
+            rows = self._of_all(x)
+            values, after = cast(ValueTower, self.networks[0]).step(rows, state.reshape(rows.shape[0], -1))
+            return values.view(-1, self.sight.choices), after.reshape(x.shape[0], -1)
+        members = self.sight.members
+        states = state.chunk(len(members), 1)
+        given = zip(self.networks, members, states, strict=True)
+        told = [cast(ValueTower, network).step(self.sight.of(x, member), own) for network, member, own in given]
+        return torch.cat([values for values, _ in told], 1), torch.cat([after for _, after in told], 1)
+
+    def _of_all(self, x: Tensor) -> Tensor:
+        """[B, D] -> [B * M, inputs]: what each member sees, and which it is."""
+        seen = torch.stack([self.sight.of(x, member) for member in self.sight.members], 1)
+        count = seen.shape[1]
+        which = torch.eye(count, device=x.device).expand(x.shape[0], count, count)
+        return torch.cat([seen, which], 2).flatten(0, 1)
 
     def mix(self, values: Tensor, x: Tensor) -> Tensor:
         """Values [B, M] of what the members chose on `x` [B, D] -> the team's [B]."""
@@ -168,6 +183,10 @@ class TeamQPolicy(QPolicy):
     def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """`inputs(...)` -> mean returns [B, C] by the online network."""
         return self.online(x, noise)
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """`inputs(...)` and states [B, S] -> mean returns [B, C] by the online network, and the states after it."""
+        return self.online.step(self.online.see(x), state)
 
     def picked(self, values: Tensor, action: Tensor) -> Tensor:
         """Of the values [B, C] those of `action` [B, M]: [B, M]."""

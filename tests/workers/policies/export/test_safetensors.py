@@ -89,6 +89,7 @@ COVERED = {
 """Cases with nothing that no other has: recording them takes time."""
 COMBINED = {
     "members that look",
+    "members that remember",
     "ppo of frames",
     "shared layers",
     "vdn",

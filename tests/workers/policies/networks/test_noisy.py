@@ -12,9 +12,9 @@ from protocol.config.run import C51, DQN, IQN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
 from workers.algorithms.build import build_update
+from workers.algorithms.common.action_values import value_actions
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.dqn import DQNUpdate
-from workers.algorithms.off_policy import value_actions
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.layers import NoisyLinear
