@@ -47,7 +47,8 @@ def check_compiled(config: PolicyConfig) -> None:
 
 def has_core(network: Any) -> bool:
     """Whether the section `network`, as it is given, names a core."""
-    return isinstance(network, Mapping) and network.get("core") not in (None, "none")
+    core = network.get("core") if isinstance(network, Mapping) else None
+    return (core.get("name", core) if isinstance(core, Mapping) else core) not in (None, "none")
 
 
 def check_memory(config: PolicyConfig) -> None:

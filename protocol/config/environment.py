@@ -153,6 +153,9 @@ class ObservedParts(ConfigModel):
     def _one_of_them(self) -> Self:
         if (bool(self.drop) and bool(self.keep)) or not (self.drop or self.keep or self.add):
             raise ConfigurationError("observe_not_one", key="environment.observe")
+        twice = next((one for one in self.add if self.add.count(one) > 1), None)
+        if twice is not None:
+            raise ConfigurationError("observe_adds_twice", value=twice, key="environment.observe.add")
         return self
 
 

@@ -84,6 +84,12 @@ are RLlib's (`IMPALAConfig`) but for its batches: where 64 streams fill those of
 one seed in three of CartPole ended at 146; with the paper's segments for Atari games, 20 steps, one stayed at 119."""
 
 
+def _usual(name: Any, network: Any) -> dict[str, Any]:
+    """Defaults of a policy whose algorithm and `network` are given so."""
+    usual = _USUAL.get(name, {}) if isinstance(name, str) else {}
+    return {**usual, "segment_length": 32} if name in ("dqn", "vdn", "qmix") and has_core(network) else usual
+
+
 class PolicyConfig(Trainable):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
@@ -123,9 +129,7 @@ class PolicyConfig(Trainable):
                 data["algorithm"] = {"name": "ppo", **data["algorithm"]}
                 if (name := data["algorithm"]["name"]) in FIXED:
                     raise ConfigurationError("fixed_policy_in_common", algorithm=name, key="algorithm")
-                usual = _USUAL.get(name, {}) if isinstance(name, str) else {}
-                if name in ("dqn", "vdn", "qmix") and has_core(data.get("network")):
-                    usual = {**usual, "segment_length": 32}
+                usual = _usual(name, data.get("network"))
                 data = {**usual, **data}
                 if "network" in usual and isinstance(data["network"], Mapping):
                     data["network"] = {**usual["network"], **data["network"]}
@@ -368,15 +372,18 @@ class Run(ConfigModel):
         except ConfigurationError as fault:
             raise fault.within(f"policies.{name}", key=f"policies.{name}.{fault.key}", policy=name) from None
         base = self.policy.model_dump()
-        for key, value in override.items():
-            if key in ("algorithm", "network") and isinstance(value, Mapping):
+        usual = {**PolicyConfig().model_dump(), **_usual(base["algorithm"]["name"], base["network"])}
+        parts: dict[str, Any] = {key: override[key] for key in ("algorithm", "network") if key in override}
+        for key, value in {**parts, **override}.items():  # others last, as these drop what was given by default
+            if key in parts and isinstance(value, Mapping):
                 other = key == "algorithm" and value.get("name", base[key]["name"]) != base[key]["name"]
                 if key == "algorithm" and value.get("entry", base[key].get("entry")) != base[key].get("entry"):
                     base[key] = self.policy.algorithm.model_dump(exclude=set(self.policy.algorithm.model_extra or ()))
                 if other:
-                    usual = {**PolicyConfig().model_dump(), **_USUAL.get(base[key]["name"], {})}
                     base = {name: told for name, told in base.items() if told != usual[name]}
-                base[key] = dict(value) if other else {**base[key], **value}
+                elif key == "network" and base.get("segment_length") == usual["segment_length"]:
+                    del base["segment_length"]  # which may be another one for who remembers, or does not
+                base[key] = dict(value) if other else {**base.get(key, {}), **value}
             else:
                 base[key] = value
         config = PolicyConfig.model_validate(base)

@@ -296,6 +296,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "observation_part_not_supported": "{where} has the part {part!r} in its observation, {space}, which cannot be taken ({reason}); leave it out by environment.observe: {{drop: [{part}]}}, or encode it in a function of your own",
         "observation_part_taken": "{key} adds a part {entry!r} to each observation, but that of {agent!r} in {environment} has one already; rename it, or remove the key",
         "observation_too_small_for_actions": "{count} actions need an observation of {expected} numbers at least, one for each and {spare} more, but it has {value}; raise observation or lower actions",
+        "observe_adds_twice": "{key} names {value!r} twice; remove one",
         "observe_not_here": "{environment} says itself what its agents see; remove {fields} from {key}",
         "observe_not_one": "environment.observe takes either what to drop or what to keep, and what to add; give one of the two, or add",
         "observed_part_unknown": "no agent of {environment} observes a part {value!r}; the parts are {choices}",

@@ -25,11 +25,11 @@ def expected_updates(plan: TrainingPlan, rows: float) -> float:
     """Optimiser steps that so many rows of the policy make, where none is lost."""
     algorithm = plan.config.algorithm
     if isinstance(algorithm, Replayed) and not plan.static:
-        waits = max(algorithm.learning_starts, algorithm.batch_size)
-        return max(0.0, rows - waits) * algorithm.replay_ratio / algorithm.batch_size
+        waits = max(algorithm.learning_starts, plan.batch_rows)
+        return max(0.0, rows - waits) * algorithm.replay_ratio / plan.batch_rows
     if isinstance(algorithm, OnStream):
         return rows / (plan.batch_segments * plan.layout.length) * algorithm.epochs * plan.minibatches
-    return rows / algorithm.batch_size if isinstance(algorithm, Replayed | BC) else 0.0
+    return rows / plan.batch_rows if isinstance(algorithm, Replayed | BC) else 0.0
 
 
 def expected_passes(plan: TrainingPlan, rows: float) -> float:
@@ -37,7 +37,7 @@ def expected_passes(plan: TrainingPlan, rows: float) -> float:
     algorithm = plan.config.algorithm
     if isinstance(algorithm, OnStream):
         return algorithm.epochs
-    return expected_updates(plan, rows) * algorithm.batch_size / rows if isinstance(algorithm, Replayed | BC) else 1.0
+    return expected_updates(plan, rows) * plan.batch_rows / rows if isinstance(algorithm, Replayed | BC) else 1.0
 
 
 def expected_lag(plan: TrainingPlan, rows: float) -> float:
@@ -47,7 +47,7 @@ def expected_lag(plan: TrainingPlan, rows: float) -> float:
     if not plan.actors or plan.static:
         return 0.0
     if isinstance(algorithm, Replayed):
-        made = min(plan.kept_rows, rows) * algorithm.replay_ratio / algorithm.batch_size
+        made = min(plan.kept_rows, rows) * algorithm.replay_ratio / plan.batch_rows
         return made / plan.config.publish_interval
     steps = algorithm.epochs * plan.minibatches if isinstance(algorithm, OnStream) else 1
     batches = (plan.open_blocks + plan.credit_blocks) * plan.block * plan.actors / max(1, plan.batch_segments)

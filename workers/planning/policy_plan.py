@@ -23,6 +23,7 @@ from protocol.config.run import (
     PolicyConfig,
     Replayed,
     Run,
+    Sampled,
     Streamed,
 )
 from protocol.errors import ConfigurationError
@@ -142,9 +143,17 @@ class TrainingPlan:
         """What paces replay."""
         algorithm = self.config.algorithm
         assert isinstance(algorithm, Replayed)
-        start = max(algorithm.learning_starts, algorithm.batch_size)  # or both sides could wait for the first batch
+        start = max(algorithm.learning_starts, self.batch_rows)  # or both sides could wait for the first batch
         insertion = self.block * self.layout.length
-        return RateLimiter(algorithm.replay_ratio, start, algorithm.batch_size, insertion, algorithm.error_buffer)
+        return RateLimiter(algorithm.replay_ratio, start, self.batch_rows, insertion, algorithm.error_buffer)
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows of a batch that is sampled: of who remembers those of whole segments, one at least."""
+        algorithm, length = self.config.algorithm, self.layout.length
+        assert isinstance(algorithm, Sampled)
+        whole = isinstance(self.config, PolicyConfig) and self.config.network.core is not None
+        return max(1, algorithm.batch_size // length) * length if whole else algorithm.batch_size
 
     @property
     def dataset(self) -> Dataset | None:
@@ -301,7 +310,7 @@ def _check_sources(plan: PolicyPlan) -> None:
         raise ConfigurationError("no_source_of_experience", policy=plan.name, key="policy.dataset")
     stacks = isinstance(config.algorithm, OnStream) and config.algorithm.frames > 1
     if config.compile and (plan.modular or stacks):
-        found = "frames of a stream" if stacks else "an encoder, or a core that is a torch module"
+        found = "frames of a stream" if stacks else "an encoder, or a core that torch alone computes"
         raise ConfigurationError("compile_not_possible", policy=plan.name, found=found, key="policy.compile")
     if plan.common is not None and (config.record or config.dataset is not None):
         raise ConfigurationError("dataset_with_common_observations", policy=plan.name, key="policy.dataset")

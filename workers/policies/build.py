@@ -62,8 +62,9 @@ def published_weights(policy: Policy | RNDNetworks) -> FlatWeights:
 
 def state_size(policy: nn.Module) -> int:
     """Numbers that `policy` remembers of each stream, of all members of a team."""
-    members = len(policy.sizes) if isinstance(policy, TeamQPolicy) else 1
-    return members * next((one.state_size for one in policy.modules() if isinstance(one, Core)), 0)
+    if isinstance(policy, TeamQPolicy):
+        return sum(policy.online.states)
+    return next((one.state_size for one in policy.modules() if isinstance(one, Core)), 0)
 
 
 def _network(interface: Interface, config: PolicyConfig) -> Policy:

@@ -162,6 +162,11 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ({"policy": {"algorithm": {"mine": 3}}}, "policy.algorithm.mine", "unknown_key mine"),
     ({"policy": {"algorithm": {"name": "bc", "entry": "mine:Mine"}}}, "policy.algorithm.entry", "unknown_key dqn"),
     ({"policy": {"compile": True, "ranks": 2}}, "policy.compile", "compile_conflict ranks"),
+    (
+        {"environment": {"observe": {"add": ["agent", "last_action", "agent"]}}},
+        "environment.observe.add",
+        "observe_adds_twice 'agent'",
+    ),
     ({"policy": {"compile": True, "record": True}}, "policy.compile", "compile_conflict record"),
 ]
 """Keys, the one at fault, and the kind with a word that must be in its sentence."""
@@ -179,6 +184,7 @@ def test_F1_every_fault_is_one_sentence_with_place_and_remedy(data: dict[str, An
     assert "validation error" not in told
 
 
+REMEMBERING: dict[str, Any] = {"network": {"core": "gru"}}
 OVERRIDES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"learning_rate": 0.5}),
     ({}, {"train_interval": 4}),
@@ -255,6 +261,13 @@ def test_an_override_keeps_what_it_does_not_name() -> None:
         ({"algorithm": {"name": "dqn"}, "sync_interval": 3}, {"algorithm": {"name": "ppo"}}, (64, 3)),
         ({"algorithm": {"name": "dqn"}}, {"segment_length": 5}, (5, 8)),
         ({"algorithm": {"name": "dqn"}}, {"algorithm": {"name": "impala"}}, (50, 50)),
+        ({"algorithm": {"name": "dqn"}, "network": {"core": {"name": "none"}}}, {}, (8, 8)),
+        ({"algorithm": {"name": "dqn"}, **REMEMBERING}, {}, (32, 8)),
+        ({"algorithm": {"name": "dqn"}, **REMEMBERING}, {"network": {"core": None}}, (8, 8)),
+        ({"algorithm": {"name": "dqn"}}, REMEMBERING, (32, 8)),
+        ({"algorithm": {"name": "dqn"}}, {"segment_length": 8, **REMEMBERING}, (8, 8)),
+        ({}, {"algorithm": {"name": "dqn"}, **REMEMBERING}, (32, 8)),
+        ({}, {"segment_length": 64, "algorithm": {"name": "dqn"}}, (64, 8)),
     ],
 )
 def test_segments_are_short_and_weights_new_by_default_on_replay_alone(

@@ -66,6 +66,15 @@ def test_updates_follow_from_rows(algorithm: dict[str, Any], rows: int, updates:
     assert expected_updates(plan_policies(run, describe(run.environment))["agent_0"], rows) == updates
 
 
+@pytest.mark.parametrize(("size", "core", "rows"), [(50, "gru", 48), (5, "gru", 8), (50, None, 50)])
+def test_a_batch_of_who_remembers_is_whole_segments(size: int, core: str | None, rows: int) -> None:
+    policy = {"algorithm": {**DQN, "batch_size": size}, "segment_length": 8, "network": {"core": core}}
+    run = run_of({}, policy=policy)
+    plan = plan_policies(run, describe(run.environment))["agent_0"]
+    assert plan.batch_rows == rows
+    assert expected_updates(plan, 5_000) == 4_000 * 5 / rows
+
+
 @pytest.mark.parametrize(
     ("algorithm", "keys", "passes", "lag"),
     [

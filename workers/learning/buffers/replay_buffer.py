@@ -211,7 +211,7 @@ class ReplayBuffer(Generic[Drawn]):
             batch = self._copy(*places)
             if batch is not None:
                 if self._rate_limiter is not None:
-                    self._rate_limiter.sampled += size
+                    self._rate_limiter.sampled += self._rows_at(places[0])
                 return batch
             self._evict()
         return None  # the actor is overwriting faster than can be copied; `torn` says so
@@ -342,6 +342,10 @@ class ReplayBuffer(Generic[Drawn]):
             return self._choose(size)
         self._drawn = self._draw(self._priorities, size, progress)
         return None if self._drawn is None else (self._drawn.record - self._all.evicted_offset, self._drawn.row)
+
+    def _rows_at(self, index: NDArray[np.int64]) -> int:
+        """Rows of a batch of the records `index` [b]."""
+        return len(index)
 
     def _follow(self) -> PrioritizedSampler:
         """The priorities, of the records that there are now."""

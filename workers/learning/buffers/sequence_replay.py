@@ -26,6 +26,9 @@ class SequenceReplay(ReplayBuffer[SequenceBatch]):
         found = self._choose(max(1, size // self._layout.length))
         return None if found is None else (found[0], np.zeros_like(found[1]))
 
+    def _rows_at(self, index: NDArray[np.int64]) -> int:
+        return int(self._all.records["valid"][index].sum())
+
     def _gather(
         self, ring: Ring, records: Records, row: NDArray[np.int64], common: SharedObs | None
     ) -> tuple[dict[str, NDArray], NDArray[np.bool_]]:

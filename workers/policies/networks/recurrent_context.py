@@ -33,6 +33,6 @@ class RecurrentContext(NamedTuple):
         state = self.state.view(len(self.state) * members, -1)
         return RecurrentContext(state, self.ended.repeat_interleave(members, 1), place.flatten())
 
-    def of_one(self, member: int, members: int) -> RecurrentContext:
-        """What one of them remembers."""
-        return self._replace(state=self.state.chunk(members, 1)[member])
+    def of_each(self, states: list[int]) -> list[RecurrentContext]:
+        """What each of them remembers, whose states are so long."""
+        return [self._replace(state=own) for own in self.state.split(states, 1)]

@@ -107,7 +107,11 @@ class MemberTower(QNetwork):
             for member in (sight.members[:1] if shared else sight.members)
         ]
         self.networks = nn.ModuleList(towers)
-        self._numbers = [tower.numbers for tower in towers] * (len(sight.members) if shared else 1)
+        times = len(sight.members) if shared else 1
+        self._numbers = [tower.numbers for tower in towers] * times
+        cores = [tower.perceptron.core for tower in towers] * times
+        self.states = [0 if core is None else core.state_size for core in cores]
+        """Numbers that each member remembers, which are as many as it sees where a core keeps what was seen."""
         self.mixer = None if mixing is None else MonotonicMixer(sight.frames * sight.width, len(sight.members), mixing)
 
     @property
@@ -135,7 +139,7 @@ class MemberTower(QNetwork):
         seen = [self.sight.of(x, member) for member in self.sight.members]
         count = len(seen)
         parts = [None] * count if noise is None else noise.split(self._numbers, 1)
-        own = [None if recall is None else recall.of_one(member, count) for member in range(count)]
+        own = [None] * count if recall is None else recall.of_each(self.states)
         return torch.cat([net(*one) for net, *one in zip(self.networks, seen, parts, own, strict=True)], 1)
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -146,8 +150,7 @@ class MemberTower(QNetwork):
             values, after = cast(ValueTower, self.networks[0]).step(rows, state.reshape(rows.shape[0], -1))
             return values.view(-1, self.sight.choices), after.reshape(x.shape[0], -1)
         members = self.sight.members
-        states = state.chunk(len(members), 1)
-        given = zip(self.networks, members, states, strict=True)
+        given = zip(self.networks, members, state.split(self.states, 1), strict=True)
         told = [cast(ValueTower, network).step(self.sight.of(x, member), own) for network, member, own in given]
         return torch.cat([values for values, _ in told], 1), torch.cat([after for _, after in told], 1)
 

@@ -194,3 +194,23 @@ def test_each_member_of_a_team_remembers_for_itself(kind: type[VDN | QMIX], shar
     assert len(value) == len(expected)
     for row, (_, pair) in enumerate(sorted(expected.items())):
         assert (float(value[row]), float(target[row])) == pytest.approx(pair, rel=1e-5, abs=1e-5)
+
+
+@torch.no_grad()
+def test_members_who_see_unequally_much_remember_as_much_as_each_sees() -> None:
+    """`attention` keeps what was seen: all rows at once against row after row."""
+    network = {"core": {"name": "attention", "size": 4, "heads": 2, "window": 3}, "hidden": [8]}
+    seen = Dict(spaces={"a": Box(shape=(1,)), "b": Box(shape=(2,))})
+    team = Agent(name="t", observation=seen, action=Dict(spaces=dict.fromkeys("ab", Discrete(n=2))))
+    config = PolicyConfig(algorithm=VDN(shared=False), model_config=Network.model_validate(network), segment_length=T)
+    policy = build(Interface.of(team), config, 0)
+    assert isinstance(policy, TeamQPolicy)
+    first, second = policy.online.states
+    assert first < second
+    batch = sequences(state_size(policy))
+    rows = sequences_of(batch, VDN())
+    values = policy.online.values(policy.inputs(rows.observation), None, rows.recall)
+    for i in range(B):
+        expected, _ = told(policy.online, batch, i)
+        for t, one in enumerate(expected):
+            torch.testing.assert_close(values[t * B + i], one, rtol=1e-5, atol=1e-5)

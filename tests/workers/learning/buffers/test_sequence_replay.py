@@ -100,3 +100,15 @@ def test_as_many_segments_are_drawn_as_make_a_batch_where_they_are_full() -> Non
         assert drawn is not None
         assert len(drawn.valid) == expected
         assert 1 <= counters["trained.one"] <= expected
+
+
+def test_what_paces_replay_counts_the_rows_that_are_drawn() -> None:
+    """Not those of `batch_size`, whether segments are longer or have fewer."""
+    replay, _ = replay_of(1)
+    drawn, short = 0, False
+    for _ in range(20):
+        batch = replay.next_batch(NOW)
+        assert batch is not None
+        drawn, short = drawn + batch.rows, short or batch.rows == 2
+        assert replay.state(0)["governor"][1] == drawn
+    assert short
