@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import uuid
@@ -39,8 +40,10 @@ _imported = 0
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before any test is imported: a mark on every process of this run."""
+    """Before any test is imported: a mark on every process of this run, which hear of a hang-up also under nohup."""
     mark_descendants(_RUN)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import pytest
 
 from launch import run_dir
-from launch.run_dir import on_this_machine, write_config
+from launch.run_dir import folder_for, make_folder, on_this_machine, write_config
 from protocol.config.run import parse_run
+from protocol.errors import ConfigurationError
+from tests.faults import raises
 
 
 def test_a_run_that_goes_on_elsewhere_keeps_its_learners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +25,20 @@ def test_a_run_that_goes_on_elsewhere_keeps_its_learners(tmp_path: Path, monkeyp
     monkeypatch.setattr(run_dir, "available_cores", lambda: 64.0)
     for gpu in (False, True):
         assert write_config(on_this_machine(given, tmp_path, gpu), tmp_path)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_the_folder_of_a_living_run_is_in_use_whoever_wants_it(tmp_path: Path, alone: bool) -> None:
+    """Of one that was stopped, one process alone is told that workers must go on with it."""
+    (tmp_path / "state.json").touch()
+    with (tmp_path / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert folder_for("cartpole", tmp_path, alone) == tmp_path
+        with raises(ConfigurationError, "folder_in_use"):
+            make_folder(tmp_path)
+    assert not make_folder(tmp_path)
+    if alone:
+        with raises(ConfigurationError, "run_of_workers_stopped"):
+            folder_for("cartpole", tmp_path, alone)
+    else:
+        assert folder_for("cartpole", tmp_path) == tmp_path

@@ -8,7 +8,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from protocol.config.run import parse_run
+from workers.environments.registry import describe
 from workers.metrics.run_findings import RunFindings
+from workers.planning.policy_plan import plan_policies
 
 CHANCE = {"a": {"random": 20.0, "random_stderr": 1.0, "random_episodes": 100}}
 """Of the one agent of a world."""
@@ -112,3 +115,13 @@ def test_a_policy_that_earns_less_because_another_learns_is_well() -> None:
     chance = agents(20.0, 5.0)
     judge.look(0.1, {"p": 90.0, "q": 5.0}, chance, {})
     assert judge.look(0.9, {"p": 12.0, "q": 80.0}, chance, {}) == {"p": {}, "q": {}}
+
+
+def test_a_player_of_a_league_that_no_agent_names_is_judged_by_an_agent_that_it_plays() -> None:
+    players = {"main": {"opponents": ["main"]}, "exploiter": {"agents": ["agent_1"], "opponents": ["main"]}}
+    run = parse_run(
+        {"agents": {"agent_0": "main", "agent_1": "main"}, "league": {"snapshot_every": 100, "players": players}}
+    )
+    world = describe(run.environment)
+    judge = RunFindings.of(plan_policies(run, world), run, world)
+    assert judge.agents == {"main": "agent_0", "exploiter": "agent_1"}
