@@ -120,7 +120,11 @@ def test_a_policy_that_earns_less_because_another_learns_is_well() -> None:
 def test_a_player_of_a_league_that_no_agent_names_is_judged_by_an_agent_that_it_plays() -> None:
     players = {"main": {"opponents": ["main"]}, "exploiter": {"agents": ["agent_1"], "opponents": ["main"]}}
     run = parse_run(
-        {"agents": {"agent_0": "main", "agent_1": "main"}, "league": {"snapshot_every": 100, "players": players}}
+        {
+            "agents": {"agent_0": "main", "agent_1": "main"},
+            "steps": 24_000,
+            "league": {"snapshot_every": 2_000, "players": players},
+        }
     )
     world = describe(run.environment)
     judge = RunFindings.of(plan_policies(run, world), run, world)
