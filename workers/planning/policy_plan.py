@@ -272,6 +272,8 @@ def _state_size(interface: Interface, config: PolicyConfig) -> int:
     if core is None or isinstance(core, CellCore):
         members = len(members_of(interface)) if isinstance(config.algorithm, VDN | QMIX) else 1
         return 0 if core is None else members * core.state
+    if incompatibility(config.algorithm, interface) is not None:
+        return 0  # and it is refused for that, once there is a plan of it
     from workers.policies.build import build, state_size
 
     return state_size(build(interface, config, 0))

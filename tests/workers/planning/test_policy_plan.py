@@ -177,6 +177,15 @@ def test_actions_that_an_algorithm_cannot_learn_are_refused_with_those_that_can(
     assert words & {*ALGORITHMS, "environment.teams", "bounds"} == {algorithm, *remedy}
 
 
+@pytest.mark.parametrize("algorithm", ["dqn", "vdn"])
+def test_what_an_algorithm_cannot_learn_is_refused_before_a_network_of_it_is_built(algorithm: str) -> None:
+    """By which it is found out how much a core remembers that torch alone computes."""
+    action = MultiDiscrete(nvec=(2, 2)) if algorithm == "dqn" else Discrete(n=3)
+    world = World(id="w", agents=(Agent(name="a", observation=SMALL, action=action),))
+    with raises(ConfigurationError, "agent_not_learnable", policy="a", agent="a"):
+        plans({"policy": {"algorithm": {"name": algorithm}, "network": {"core": "attention"}}}, world)
+
+
 def team(**parts: tuple[Any, Any]) -> World:
     """One agent made of parts: what each sees and does."""
     seen, done = ({name: part[i] for name, part in parts.items()} for i in range(2))

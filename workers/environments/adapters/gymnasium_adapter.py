@@ -141,7 +141,7 @@ def from_id(id: str, copies: int, settings: Mapping[str, Any], observe: Observed
     with gymnasium_errors(id, name, settings) as gymnasium:
         spec = gymnasium.spec(name) if ":" not in name else None
         entry = spec.vector_entry_point if spec else None
-        if entry == "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv":
+        if entry == "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv" and observe is None:
             return CartPole(id, gymnasium.make_vec(name, num_envs=copies, **settings))
         if spec and spec.entry_point is None and entry is not None:
             return GymnasiumVector(id, gymnasium.make_vec(name, num_envs=copies, **settings), observe)

@@ -28,9 +28,8 @@ def pick_spaces(
     known = list(dict.fromkeys(path for space in observations.values() for path, _, _ in _paths(space, "")))
     for path in (*observe.drop, *observe.keep):
         if path not in known:
-            raise ConfigurationError(
-                "observed_part_unknown", environment=id, value=path, choices=known, key="environment.observe"
-            )
+            facts = {"environment": id, "value": path, "choices": known or "none"}
+            raise ConfigurationError("observed_part_unknown", **facts, key="environment.observe")
     picked = {agent: _pick_space(space, "", observe) for agent, space in observations.items()}
     return {agent: space for agent, (space, _) in picked.items()}, {agent: plan for agent, (_, plan) in picked.items()}
 

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from protocol.config.environment import ObservedParts
+from protocol.config.environment import EnvironmentConfig, ObservedParts
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
+from workers.environments.registry import make
 from workers.environments.wrappers.observed_parts import pick, pick_spaces
 
 MISSION = spaces.Sequence(spaces.Discrete(9))
@@ -164,6 +165,12 @@ def test_a_path_that_nobody_has_is_refused_with_those_there_are(path: str) -> No
     with raises(ConfigurationError, "observed_part_unknown", value=path, key="environment.observe") as caught:
         pick_spaces("seeing", {"agent": SIGHT}, parts(drop=("mission", path)))
     assert {"mission", "radar.blips", "pair.1"} <= {*caught.value.choices}  # type: ignore[attr-defined]
+
+
+def test_what_has_no_parts_is_told_of_that_in_each_form_of_a_world() -> None:
+    for id in ("gymnasium:CartPole-v1", "gymnasium:Acrobot-v1"):
+        with raises(ConfigurationError, "observed_part_unknown", value="foo", choices="none"):
+            make(EnvironmentConfig(id=id, copies=2, observe=parts(drop=("foo",))))
 
 
 def test_what_is_not_as_its_space_says_is_left_to_whoever_encodes_it() -> None:
