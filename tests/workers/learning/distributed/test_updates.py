@@ -86,10 +86,11 @@ def train(update: PPOUpdate, case: str, rounds: int) -> dict[str, torch.Tensor]:
     return state_of(update, metrics)
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(300, marks=pytest.mark.slow)])
-def test_ranks_make_the_updates_of_one_process_with_the_joined_batch(rounds: int) -> None:
-    """Weights, statistics, moments and metrics to within 1e-6, of all ranks to the bit: with normalised advantages,
-    clipped gradients, several epochs and minibatches, memory, and parts of which a rank has nothing."""
+@pytest.mark.parametrize(("rounds", "apart"), [(4, 1e-6), pytest.param(300, 1e-5, marks=pytest.mark.slow)])
+def test_ranks_make_the_updates_of_one_process_with_the_joined_batch(rounds: int, apart: float) -> None:
+    """Weights, statistics, moments and metrics to within `apart`, to which the rounding of sums in another order grows,
+    of all ranks to the bit: with normalised advantages, clipped gradients, several epochs and minibatches, memory, and
+    parts of which a rank has nothing."""
     store = dist.HashStore()
     store.set_timeout(timedelta(seconds=PATIENCE))  # where one rank fails, the other does not wait for ever
     with ThreadPoolExecutor(SIZE) as pool:
@@ -101,4 +102,4 @@ def test_ranks_make_the_updates_of_one_process_with_the_joined_batch(rounds: int
             first, second = pool.map(lambda update: train(update, case, rounds), both)  # noqa: B023 # done by then
             for name, there in train(update_of(case), case, rounds).items():
                 assert torch.equal(first[name], second[name]), (case, name)
-                assert float((there.double() - first[name].double()).abs().max()) <= 1e-6, (case, name)
+                assert float((there.double() - first[name].double()).abs().max()) <= apart, (case, name)

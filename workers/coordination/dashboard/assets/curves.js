@@ -203,6 +203,7 @@ const Curves = (() => {
     document.getElementById("no-curves").hidden = Boolean(window.Plotly);
     for (const panel of PANELS) {
       const figure = document.getElementById("curves").appendChild(document.createElement("figure"));
+      figure.hidden = true; // until there is something to draw
       const caption = figure.appendChild(document.createElement("figcaption"));
       panel.caption = caption.appendChild(document.createElement("span"));
       caption.append(button("PNG", () => Plotly.downloadImage(panel.place,
