@@ -36,6 +36,7 @@ from protocol.config.network import (
     EntitiesEncoder,
     EntryCore,
     EntryEncoder,
+    EntryNetwork,
     MLPEncoder,
     Network,
     ResidualEncoder,
@@ -65,6 +66,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
         (f"policy.network.encoder, name: {one.model_fields['name'].default}", one)
         for one in (MLPEncoder, CNNEncoder, ResidualEncoder, TokensEncoder, EntitiesEncoder)
     ),
+    ("policy.network, of your own", EntryNetwork),
     ("policy.network.encoder, of your own", EntryEncoder),
     ("policy.network.core, name: lstm or gru", CellCore),
     ("policy.network.core, name: attention", AttentionCore),

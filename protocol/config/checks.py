@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from protocol.config.run import PolicyConfig, Run
 
 
+_OWN = ("ppo", "impala", "bc", "dqn", "c51")
+"""Algorithms whose whole network may be the user's own."""
+
+
 def check_compiled(config: PolicyConfig) -> None:
     """ValueError unless its steps can be made in memory that never moves, by one process."""
     algorithm = config.algorithm
@@ -73,6 +77,16 @@ def check_memory(config: PolicyConfig) -> None:
     if algorithm.burn_in >= config.segment_length:
         limit = config.segment_length
         raise ConfigurationError("burn_in_too_long", value=algorithm.burn_in, limit=limit, key="algorithm.burn_in")
+
+
+def check_own_network(algorithm: Any) -> None:
+    """ValueError unless `algorithm` takes the outputs of a network that is the user's own as a whole."""
+    if algorithm.name not in _OWN:
+        choices = ", ".join(_OWN)
+        raise ConfigurationError("own_network_refused", value=algorithm.name, choices=choices, key="network.entry")
+    for key in ("central_critic", "dueling", "noisy"):
+        if getattr(algorithm, key, False):
+            raise ConfigurationError("own_network_conflict", key=f"algorithm.{key}")
 
 
 def round_before(turn: int, length: int) -> int | None:

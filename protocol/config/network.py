@@ -7,7 +7,7 @@ In flow: names and sections. Out flow: sections with their keys.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -223,7 +223,47 @@ class Network(ConfigModel):
     """Let the value be told from the policy's hidden layers, which then cost half as much; false: it has its own."""
 
     @property
+    def parts(self) -> tuple[Encoder | Core | EntryNetwork | None, ...]:
+        """What of it may be the user's own code."""
+        return (self.encoder, self.core)
+
+    @property
     def entries(self) -> set[str]:
         """The user's own code that it names."""
         given = self.encoder.values() if isinstance(self.encoder, Mapping) else (self.encoder,)
         return {one.entry for one in (*given, self.core) if isinstance(one, OwnModule)}
+
+
+class EntryNetwork(OwnModule):
+    """A whole network of the user's own, which has none of the parts of ours."""
+
+    encoder: ClassVar[None] = None
+    core: ClassVar[None] = None
+    hidden: ClassVar[tuple[int, ...]] = ()
+    activation: ClassVar[Literal["tanh"]] = "tanh"
+    share_layers: ClassVar[bool] = False
+
+    entry: _Entry
+    """`module:Class`, found as `environment.id` is. It is built with an `ObservationSpec`, an `ActionSpec` and the
+    shapes of the outputs that the algorithm needs, and has `forward(observation) -> {name: [N, *shape]}`."""
+
+    @property
+    def parts(self) -> tuple[Encoder | Core | EntryNetwork | None, ...]:
+        """What of it may be the user's own code."""
+        return (self,)
+
+    @property
+    def entries(self) -> set[str]:
+        """The user's own code that it names."""
+        return {self.entry}
+
+
+def _network_kind(given: Any) -> str:
+    own = "entry" in given if isinstance(given, Mapping) else isinstance(given, EntryNetwork)
+    return "own" if own else "parts"
+
+
+AnyNetwork = Annotated[
+    Annotated[Network, Tag("parts")] | Annotated[EntryNetwork, Tag("own")], Discriminator(_network_kind)
+]
+"""Encoder, core and perceptron, or `{entry: module:Class, ...}`, a torch module of the user's own that is all of it."""

@@ -16,11 +16,11 @@ from pydantic import Field, ValidationError, model_validator
 
 from protocol.config.auxiliary import RND, AuxiliaryConfig
 from protocol.config.base import AgentName, ConfigModel, Name, Settings, complaint
-from protocol.config.checks import check_compiled, check_lockstep, check_memory, has_core
+from protocol.config.checks import check_compiled, check_lockstep, check_memory, check_own_network, has_core
 from protocol.config.environment import EnvironmentConfig
 from protocol.config.fixed_policy import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
 from protocol.config.league import LeagueConfig, check_league
-from protocol.config.network import Network
+from protocol.config.network import AnyNetwork, EntryNetwork, Network
 from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed, ValueBased
 from protocol.config.offline import BC, Dataset
 from protocol.config.on_policy import IMPALA, PPO, OnStream, Streamed
@@ -97,7 +97,7 @@ class PolicyConfig(Trainable):
         default_factory=PPO
     )
     """How it learns."""
-    network: Network = Field(default_factory=Network, alias="model_config")
+    network: AnyNetwork = Field(default_factory=Network, alias="model_config")
     """What it computes with; `model_config` is the same key. By default `activation: relu` with `hidden: [120, 84]` for
     `iqn`, `dqn` and `c51` (CleanRL's dqn.py), with `hidden: [256, 256]` for `sac` (Stable-Baselines3)."""
     segment_length: int = Field(default=64, ge=1, le=65_535)
@@ -131,7 +131,7 @@ class PolicyConfig(Trainable):
                     raise ConfigurationError("fixed_policy_in_common", algorithm=name, key="algorithm")
                 usual = _usual(name, data.get("network"))
                 data = {**usual, **data}
-                if "network" in usual and isinstance(data["network"], Mapping):
+                if "network" in usual and isinstance(data["network"], Mapping) and "entry" not in data["network"]:
                     data["network"] = {**usual["network"], **data["network"]}
         return data
 
@@ -141,6 +141,8 @@ class PolicyConfig(Trainable):
         self._static()
         if self.compile:
             check_compiled(self)
+        if isinstance(self.network, EntryNetwork):
+            check_own_network(algorithm)
         if not isinstance(algorithm, Streamed):
             check_memory(self)
         if self.network.share_layers and (not isinstance(algorithm, Streamed) or algorithm.central_critic):
@@ -379,6 +381,8 @@ class Run(ConfigModel):
                 other = key == "algorithm" and value.get("name", base[key]["name"]) != base[key]["name"]
                 if key == "algorithm" and value.get("entry", base[key].get("entry")) != base[key].get("entry"):
                     base[key] = self.policy.algorithm.model_dump(exclude=set(self.policy.algorithm.model_extra or ()))
+                if key == "network" and "entry" in value and value["entry"] != base[key].get("entry"):
+                    base[key] = {}
                 if other:
                     base = {name: told for name, told in base.items() if told != usual[name]}
                 elif key == "network" and base.get("segment_length") == usual["segment_length"]:

@@ -10,7 +10,7 @@ import torch
 from pettingzoo import ParallelEnv
 from torch import Tensor, nn
 
-__all__ = ["Dots", "Pair", "Reader", "Trace", "make", "make_pair"]
+__all__ = ["Corners", "Dots", "Pair", "Reader", "Trace", "make", "make_corners", "make_pair"]
 
 
 class Dots(gymnasium.Env[dict[str, Any], int]):
@@ -42,6 +42,31 @@ class Dots(gymnasium.Env[dict[str, Any], int]):
         picture = np.zeros((8, 8, 1), np.uint8)
         picture[row, column] = 255
         return {"picture": picture, "before": np.array([self.turn / 10, earned], np.float32)}
+
+
+class Corners(gymnasium.Env[Any, Any]):
+    """Ten times: in which corner of the picture is the dot? Two right choices earn 1."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (8, 8), np.uint8)
+    action_space: Any = gymnasium.spaces.MultiDiscrete([2, 2])
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Draws from the seed, where one is given."""
+        super().reset(seed=seed)
+        self.turn = 0
+        return self._look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """The answer, and the next picture."""
+        earned = float((self.place // 4 == action).all())
+        self.turn += 1
+        return self._look(), earned, False, self.turn == 10, {}
+
+    def _look(self) -> Any:
+        self.place = self.np_random.integers(0, 8, 2)
+        picture = np.zeros((8, 8), np.uint8)
+        picture[tuple(self.place)] = 255
+        return picture
 
 
 class Reader(nn.Module):
@@ -109,6 +134,11 @@ class Pair(ParallelEnv[str, Any, int]):
         told = {name: one.step(actions[name]) for name, one in self.dots.items()}
         self.agents = [name for name, one in told.items() if not one[3]]
         return tuple({name: one[at] for name, one in told.items()} for at in range(5))
+
+
+def make_corners() -> Corners:
+    """For `environment.id`."""
+    return Corners()
 
 
 def make() -> Dots:

@@ -23,9 +23,17 @@ __all__ = ["as_a_worker"]
 
 WORLD = {"id": "tests.flows.dots:make", "copies": 16}
 PAIR = {"id": "tests.flows.dots:make_pair", "teams": {"both": "all"}}
+CORNERS = {"id": "tests.flows.dots:make_corners"}
 REPLAY = {"batch_size": 16, "buffer_capacity": 2_000, "learning_starts": 200, "replay_ratio": 0.5}
 CODE, CORE = "tests.flows.dots:Reader", "tests.flows.dots:Trace"
 OWN = {"encoder": {"entry": CODE, "width": 8}, "hidden": [8]}
+
+
+def written(name: str, folder: Path) -> None:
+    """The documents' module `name` is in the folder."""
+    (code,) = [one.text for one in blocks((ROOT / "workers" / "README.md").read_text()) if f"# {name}\n" in one.text]
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(code)
 
 
 @pytest.mark.usefixtures("as_a_worker")
@@ -34,16 +42,25 @@ OWN = {"encoder": {"entry": CODE, "width": 8}, "hidden": [8]}
     [
         ({**runs.PPO, "normalize_observation": True}, {**OWN, "core": {"name": "lstm", "size": 4}}),
         (runs.PPO, {"core": {"entry": CORE, "rate": 0.25}, "hidden": [8]}),
+        (runs.PPO, {"entry": "aim:Aim", "width": 8}),
         ({**runs.PPO, "frames": 2}, {"encoder": "cnn"}),
         ({**REPLAY, "name": "dqn", "frames": 2}, {"encoder": {"name": "impala", "channels": [4, 8]}}),
         pytest.param({**REPLAY, "name": "qmix", "frames": 2}, {"encoder": "cnn"}, marks=pytest.mark.slow),
     ],
-    ids=["own module", "own core", "frames of a stream", "ours on frames", "a team's"],
+    ids=["own module", "own core", "own network", "frames of a stream", "ours on frames", "a team's"],
 )
 def test_workers_give_the_bits_of_the_sequential_reference(
-    algorithm: dict[str, Any], network: dict[str, Any], tmp_path: Path, memory_dir: Path
+    algorithm: dict[str, Any],
+    network: dict[str, Any],
+    tmp_path: Path,
+    memory_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = {**WORLD, **PAIR} if algorithm["name"] == "qmix" else WORLD
+    if "entry" in network:
+        world = {**WORLD, **CORNERS}
+        written("aim.py", tmp_path / "workers")  # where they are started
+        monkeypatch.syspath_prepend(tmp_path / "workers")
     data = in_step(algorithm, steps=800, environment=world, policy={"network": network}, lockstep_checkpoint_rounds=0)
     reference = here(data, tmp_path / "sequential")
     assert bits({**data, "actors": 2}, tmp_path / "workers") == reference
@@ -80,14 +97,17 @@ def test_no_checkpoint_names_code_that_is_imported(tmp_path: Path, memory_dir: P
         manifest.write_text(json.dumps(changed))
         with raises(ConfigurationError, "file_names_code", value=f"nowhere:One, {kept}"):
             from_checkpoint.read(newest)
+    changed["config"]["network"] = {"entry": CODE}
+    manifest.write_text(json.dumps(changed))
+    with raises(ConfigurationError, "file_names_code", value=CODE):  # which the run names as an encoder
+        from_checkpoint.read(newest)
 
 
 def test_the_documents_core_remembers_in_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_dir: Path
 ) -> None:
     """It is tried, and goes on from a checkpoint."""
-    (code,) = [one.text for one in blocks((ROOT / "workers" / "README.md").read_text()) if "traces.py" in one.text]
-    (tmp_path / "traces.py").write_text(code)
+    written("traces.py", tmp_path)
     monkeypatch.chdir(tmp_path)
     core = {"core": {"entry": "traces:Traces", "size": 8}}
     (tmp_path / "run").mkdir()

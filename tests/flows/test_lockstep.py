@@ -26,7 +26,7 @@ def in_step(algorithm: dict[str, Any] = runs.PPO, steps: int = 3_200, **keys: An
 
 def bits(data: dict[str, Any], folder: Path, *arguments: str, seconds: float = runs.PATIENCE) -> dict[str, bytes]:
     """Every round's data, losses, returns and weights, and the last checkpoint of every policy."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     result = runs.train(data, folder, *arguments, seconds=seconds)
     assert result.returncode == 0, result.stderr
     return found_in(folder)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from protocol.config.run import parse_run
+from tests.flows.test_encoders import written
 from tests.learning.test_recurrent import learn
 from tests.trial import Trial
 
@@ -32,6 +33,22 @@ def test_the_side_of_a_dot_is_learned(policy: dict[str, Any], steps: int, tmp_pa
         "environment": {"id": "tests.flows.dots:make", "copies": 32},
         "policy": {"learning_rate": 1e-3, **policy},
         "steps": trial.steps(steps),
+        "seed": trial.seed,
+    }
+    trial.reaches(learn(parse_run(data), tmp_path), RIGHT)
+
+
+@pytest.mark.slow
+def test_a_corner_is_two_choices_of_a_distribution_of_ones_own(
+    tmp_path: Path, trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the network of the documents, of which the second choice knows the first; by chance 2.5 are right."""
+    written("aim.py", tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    data = {
+        "environment": {"id": "tests.flows.dots:make_corners", "copies": 32},
+        "policy": {"network": {"entry": "aim:Aim"}, "learning_rate": 1e-3, "segment_length": 16},
+        "steps": trial.steps(150_000),
         "seed": trial.seed,
     }
     trial.reaches(learn(parse_run(data), tmp_path), RIGHT)

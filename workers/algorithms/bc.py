@@ -16,7 +16,7 @@ from protocol.config.run import BC
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.common.loss import Loss
 from workers.algorithms.off_policy import ReplayAlgorithm
-from workers.policies.distributions import log_prob_and_entropy
+from workers.policies.distributions import OwnHeads, log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 
 
@@ -43,6 +43,9 @@ def _agreement(policy: ActorCritic, outputs: Tensor, batch: TransitionBatch) -> 
     sizes = policy.heads.sizes
     if not sizes:
         return outputs.new_ones(())
+    if isinstance(policy.heads, OwnHeads):
+        choices, _ = policy.heads.distribution(outputs, batch.legal).mode()
+        return (choices == batch.action.view(choices.shape)).float().mean()
     logits = outputs[: sum(sizes)]
     if batch.legal is not None:
         logits = logits.masked_fill(~batch.legal.T, -torch.inf)

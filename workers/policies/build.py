@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import overload
 
 import torch
 from torch import nn
 
-from protocol.config.network import MLPEncoder
-from protocol.config.run import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, Network, PolicyConfig, Streamed
+from protocol.config.network import AnyNetwork, EntryNetwork, MLPEncoder
+from protocol.config.run import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, PolicyConfig, Streamed
 from workers.policies.cores.entry import build_core
-from workers.policies.distributions import Heads
+from workers.policies.distributions import Heads, OwnHeads
+from workers.policies.encoders.own_network import ActionSpec, OwnNetwork, build_network
 from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.encoders.team_encoder import TeamEncoder
 from workers.policies.interface import Interface
-from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.actor_critic import ActorCritic, OwnActorCritic
 from workers.policies.networks.categorical_network import C51Policy
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.networks.q_network import DQNPolicy
@@ -85,8 +87,10 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
     if isinstance(algorithm, VDN | QMIX):
         return _decomposed(interface, algorithm, network)
     how = algorithm.frames, algorithm.dueling, algorithm.noisy
-    encoder, epsilon = _encoders(interface, activation, algorithm.frames), algorithm.epsilon
-    spec = QNetworkSpec(shape, actions.head_sizes[0], hidden, activation, *how, encoder, _cores(network))
+    choices, epsilon, whole = actions.head_sizes[0], algorithm.epsilon, isinstance(network, EntryNetwork)
+    wanted = {"atoms": (algorithm.atoms, choices)} if isinstance(algorithm, C51) else {"q": (choices,)}
+    encoder = _encoders(interface, activation, algorithm.frames, wanted=wanted)
+    spec = QNetworkSpec(shape, choices, hidden, activation, *how, encoder, _cores(network), whole)
     if isinstance(algorithm, IQN):
         return IQNPolicy(spec, epsilon, cosines=algorithm.cosines, acting_quantiles=algorithm.acting_quantiles)
     if isinstance(algorithm, C51):
@@ -101,29 +105,44 @@ def _auxiliary(interface: Interface, config: AuxiliaryConfig) -> RNDNetworks:
 
 
 def _encoders(
-    interface: Interface, activation: Activation, frames: int = 1, normalize: bool = False
+    interface: Interface,
+    activation: Activation,
+    frames: int = 1,
+    *,
+    normalize: bool = False,
+    wanted: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Callable[[], PolicyEncoder] | None:
-    """Makes the encoder anew, for each network that has one of its own; None where nothing reads what is seen first."""
-    if interface.encoder is None:
+    """Makes the encoder anew, for each network that has one of its own; None where nothing reads what is seen first.
+    `wanted`: shapes of the outputs that a whole network has to give."""
+    shown, actions, reader = interface.observation_encoding, interface.action_encoding, interface.encoder
+    if reader is None:
         return None
-    shown = interface.observation_encoding
-    return partial(PolicyEncoder, interface.encoder, shown, activation, frames=frames, normalize=normalize)
+    made = partial(PolicyEncoder, encoding=shown, activation=activation, frames=frames, normalize=normalize)
+    if isinstance(reader, EntryNetwork):
+        action = ActionSpec(actions.head_sizes, actions.continuous, actions.masked)
+        return partial(made, partial(build_network, reader, action, wanted))
+    return partial(made, reader)
 
 
-def _cores(network: Network) -> Callable[[int], Core] | None:
+def _cores(network: AnyNetwork) -> Callable[[int], Core] | None:
     """Makes what remembers so many features anew, for each network that has one of its own."""
     return None if network.core is None else partial(build_core, network.core)
 
 
-def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network) -> ActorCritic | CentralActorCritic:
+def _with_value(
+    interface: Interface, algorithm: Streamed | BC, network: AnyNetwork
+) -> ActorCritic | CentralActorCritic:
     """A policy that learns from streams, or clones. What is deployed knows nothing that only learners see: there the
     critic is never asked."""
     heads = Heads(interface.action_encoding.head_sizes, interface.action_encoding.continuous)
     frames, shape, activation = algorithm.frames, interface.observation_encoding.shape, network.activation
     shape, hidden = (shape if frames == 1 else (frames, *shape)), network.hidden
-    normalize = algorithm.normalize_observation
-    new = _encoders(interface, activation, frames, normalize=normalize)
+    normalize, wanted = algorithm.normalize_observation, {"policy": (heads.outputs,), "value": ()}
+    new = _encoders(interface, activation, frames, normalize=normalize, wanted=wanted)
     encoder = None if new is None else new()
+    if encoder is not None and isinstance(own := encoder.network, OwnNetwork):
+        heads = OwnHeads(heads.sizes, heads.continuous, own) if own.distributes else heads
+        return OwnActorCritic(shape, heads, encoder)
     inputs = math.prod(shape) if encoder is None else encoder.features
     core = None if network.core is None else build_core(network.core, inputs)
     if isinstance(algorithm, BC) or not algorithm.central_critic:
@@ -144,14 +163,14 @@ def _with_value(interface: Interface, algorithm: Streamed | BC, network: Network
     )
 
 
-def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: Network) -> TeamQPolicy:
+def _decomposed(interface: Interface, algorithm: VDN | QMIX, network: AnyNetwork) -> TeamQPolicy:
     members, shown, frames = members_of(interface), interface.observation_encoding, algorithm.frames
     how, core = (1, algorithm.dueling, algorithm.noisy), _cores(network)
     spec = QNetworkSpec((), 0, network.hidden, network.activation, *how, core=core)
 
     def tower() -> MemberTower:
         sight, encoder = TeamLayout(members, common_of(interface), frames), None
-        if interface.encoder is not None:
+        if interface.encoder is not None and not isinstance(interface.encoder, EntryNetwork):
             read = partial(TeamEncoder, interface.encoder, shown, tuple(one.name for one in members))
             encoder = read(network.activation, frames=frames, shared=algorithm.shared)
             sight = TeamLayout.of_features(members, encoder.widths)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log, pi
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from torch import Tensor
 
 _IMPOSSIBLE = -1e9
 """Logit of what is not legal: its probability is 0, and 0 times its logarithm is 0 as well."""
+_LEAST = np.float32(2**-25)
+"""Half of the least uniform number above 0, in the place of 0."""
 
 
 class Noise(Protocol):
@@ -52,6 +54,67 @@ class Heads:
         return len(self.sizes) == 1 and not self.continuous
 
 
+class Distribution(Protocol):
+    """What actions a network of the user's own may choose for n rows, and how likely: choices [n, K] int64, and amounts
+    [n, D] float32."""
+
+    def sample(self, uniform: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Choices and amounts by numbers [n, K + D] that are uniform in (0, 1), and by no others."""
+
+    def mode(self) -> tuple[Tensor, Tensor]:
+        """What is done without exploring."""
+
+    def log_prob(self, choices: Tensor, amounts: Tensor, /) -> Tensor:
+        """[n]: the logarithm of how likely they are together."""
+
+    def entropy(self) -> Tensor:
+        """[n]"""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnHeads(Heads):
+    """Actions as `network`, the user's own (encoders/own_network.py), has them by its method `distribution`."""
+
+    network: Any = None
+
+    @property
+    def outputs(self) -> int:
+        """A: all that it gives but the value, which is last."""
+        width: int = self.network.features
+        return width - 1
+
+    def distribution(self, outputs: Tensor, legal: Tensor | None) -> Distribution:
+        """Of rows of outputs [A, n]."""
+        found: Distribution = self.network.distribution(outputs.T, legal)
+        return found
+
+    def log_prob_and_entropy(
+        self, outputs: Tensor, action: Tensor, amount: Tensor | None, legal: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """As the function of this name."""
+        rows = outputs.shape[1]
+        amounts = outputs.new_zeros(rows, 0) if amount is None else amount
+        found = self.distribution(outputs, legal)
+        return found.log_prob(action.reshape(rows, len(self.sizes)), amounts), found.entropy()
+
+    @torch.no_grad()
+    def sample(self, outputs: Tensor, noise: Noise | None, legal: Tensor | None) -> dict[str, NDArray]:
+        """As the function of this name; takes n float32 numbers for each choice and each amount. ConfigurationError for
+        an action that is not legal."""
+        found = self.distribution(outputs, legal)
+        if noise is None:
+            choices, amounts = found.mode()
+        else:
+            numbers = range(len(self.sizes) + self.continuous)
+            uniform = np.stack([noise.random(outputs.shape[1], np.float32) for _ in numbers], 1)
+            choices, amounts = found.sample(torch.from_numpy(np.maximum(uniform, _LEAST)).to(outputs.device))
+        self.network.check_legal(choices, legal)
+        drawn = {"action": choices[:, 0] if self.single else choices}
+        drawn["log_probability"] = found.log_prob(choices, amounts)
+        drawn |= {"amount": amounts} if self.continuous else {}
+        return {name: column.cpu().numpy() for name, column in drawn.items()}
+
+
 def log_prob_and_entropy(
     outputs: Tensor,
     heads: Heads,
@@ -64,6 +127,8 @@ def log_prob_and_entropy(
 
     `log_std` [D], or [D, n]; `legal` [n, C]: where False, a value has no probability.
     """
+    if isinstance(heads, OwnHeads):
+        return heads.log_prob_and_entropy(outputs, action, amount, legal)
     chances, entropy = [], []
     at = 0
     for head, size in enumerate(heads.sizes):
@@ -96,6 +161,10 @@ def sample(
 ) -> dict[str, NDArray]:
     """`action`, `log_probability` and, where there are amounts, `amount` from `outputs` [A, n]; the likeliest without
     `noise`. Takes n float32 numbers for each head, then [n, D] normal ones."""
+    if isinstance(heads, OwnHeads):
+        device = heads.network.device
+        among = None if legal is None else torch.from_numpy(legal).to(device)
+        return heads.sample(torch.from_numpy(outputs).to(device), noise, among)
     actions, chance = [], np.zeros(outputs.shape[1], np.float32)
     at = 0
     for size in heads.sizes:

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from protocol.config.network import CNNEncoder, MLPEncoder, OneEncoder
+from protocol.config.network import CNNEncoder, EntryNetwork, MLPEncoder, OneEncoder
 from protocol.config.run import PolicyConfig
 from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, Place, World
 from workers.policies.action_encoding import ActionEncoding
 from workers.policies.observation_encoding import ObservationEncoding, holds_pixels
+
+Reader = OneEncoder | Mapping[str, OneEncoder] | EntryNetwork
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,8 @@ class Interface:
     place: Place
     observation_encoding: ObservationEncoding
     action_encoding: ActionEncoding
-    encoder: OneEncoder | Mapping[str, OneEncoder] | None = None
-    """What reads what it sees; None: a perceptron, all of it as numbers."""
+    encoder: Reader | None = None
+    """What reads what it sees, perhaps the whole network; None: a perceptron, all of it as numbers."""
 
     @classmethod
     def at(cls, world: World, place: Place, config: PolicyConfig | None = None) -> Interface:
@@ -45,8 +47,10 @@ class Interface:
         return ObservationEncoding(self.place, privileged=True) if hidden else None
 
 
-def _encoder(place: Place, common: Box | None, config: PolicyConfig) -> OneEncoder | Mapping[str, OneEncoder] | None:
+def _encoder(place: Place, common: Box | None, config: PolicyConfig) -> Reader | None:
     """The one that is configured, or what an image needs."""
+    if isinstance(config.network, EntryNetwork):
+        return config.network
     told = config.network.encoder
     if isinstance(told, MLPEncoder) and not told.hidden:
         return None

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
     from workers.algorithms.stream import StreamAlgorithm
     from workers.environments.base import Environment
     from workers.policies.encoders.observation_spec import ObservationSpec
+    from workers.policies.encoders.own_network import ActionSpec
 
-__all__ = ["Environment", "Loss", "ObservationSpec", "ReplayAlgorithm", "Run", "Simulator", "StreamAlgorithm"]
-__all__ += ["load", "serve", "train"]
+__all__ = ["ActionSpec", "Environment", "Loss", "ObservationSpec", "ReplayAlgorithm", "Run", "Simulator"]
+__all__ += ["StreamAlgorithm", "load", "serve", "train"]
 
 _PLACES = {
+    "ActionSpec": ("workers.policies.encoders.own_network", "ActionSpec"),
     "Environment": ("workers.environments.base", "Environment"),
     "Loss": ("workers.algorithms.common.loss", "Loss"),
     "ObservationSpec": ("workers.policies.encoders.observation_spec", "ObservationSpec"),

@@ -105,6 +105,7 @@ def test_iqn_targets_are_of_legal_actions_as_well(double: bool) -> None:
 
     before = target(legal)
     for tower in (policy.online, policy.target):
+        assert tower.head is not None
         tower.head.bias.data[3] += 100
     assert torch.equal(target(legal), before)
     alive = batch.discount > 0
@@ -117,6 +118,7 @@ def test_exploration_and_choice_keep_to_what_is_legal(algorithm: DQN | IQN) -> N
     config = PolicyConfig(algorithm=algorithm, model_config=Network(hidden=(16,)))
     policy = build(Interface.of(AGENT), config, 0)
     assert isinstance(policy, IQNPolicy | DQNPolicy)
+    assert policy.online.head is not None
     policy.online.head.bias.data[3] = 100
     n = 6_000
     legal = np.tile([[True, False, True, False], [False, True, False, False]], (n, 1))

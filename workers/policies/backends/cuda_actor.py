@@ -19,7 +19,6 @@ from torch import Tensor
 from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.distributions import Noise, sample
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.actor_critic_mlp import evaluate
 from workers.policies.tensors.flat_weights import flatten_
 from workers.policies.tensors.scratch import ScratchBuffers
 
@@ -76,8 +75,7 @@ class CudaActor:
             features, after = policy.core.step(x, held.state)
             x = torch.cat([x, features], 1)
             held.after_here.copy_(after, non_blocking=True)
-        weights = [tensor.detach() for tensor in policy.tower_parameters()]
-        logits, values, _ = evaluate(x, weights, policy.activation, held.scratch)
+        logits, values = policy.answers(x, held.scratch)
         held.said_here.copy_(torch.cat([logits, policy.denormalize(values)[None]]), non_blocking=True)
 
 

@@ -6,6 +6,7 @@ In flow: `module:Class` and its keyword arguments. Out flow: the module, or a Co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,24 +25,30 @@ NEAR = 1e-3
 def build_entry(config: EntryEncoder, observation: ObservationSpec, key: str) -> nn.Module:
     """The module for `observation`, tried on two rows."""
     module = build_module(config, observation, observation, key)
-    _try(module, observation, key, config.entry)
+    try_module(module, observation, key, config.entry)
+    return module
+
+
+def make_module(config: OwnModule, made_for: tuple[object, ...], given: object, key: str) -> nn.Module:
+    """What `config` names, called with `made_for`, which is said to be `given`."""
+    kind, facts = import_entry_point(config.entry, f"{key}.entry", _FORMS), {"key": key, "value": config.entry}
+    with calling(config.entry, lambda **at: ConfigurationError("network_not_built", given=given, **facts, **at)):
+        module: Any = kind(*made_for, **config.settings)
+    if not isinstance(module, nn.Module):
+        raise ConfigurationError("network_not_a_module", **facts, found=type(module).__name__)
     return module
 
 
 def build_module(config: OwnModule, made_for: object, given: object, key: str) -> nn.Module:
-    """What `config` names, called with `made_for`, which is said to be `given`: a module that has features."""
-    kind, facts = import_entry_point(config.entry, f"{key}.entry", _FORMS), {"key": key, "value": config.entry}
-    with calling(config.entry, lambda **at: ConfigurationError("network_not_built", given=given, **facts, **at)):
-        module: Any = kind(made_for, **config.settings)
-    if not isinstance(module, nn.Module):
-        raise ConfigurationError("network_not_a_module", **facts, found=type(module).__name__)
+    """The same, which has features."""
+    module, facts = make_module(config, (made_for,), given, key), {"key": key, "value": config.entry}
     if type(features := getattr(module, "features", None)) is not int or features < 1:
         raise ConfigurationError("network_features_missing", **facts)
     return module
 
 
 def check_parameters(module: nn.Module, found: Tensor, key: str, entry: str) -> None:
-    """ConfigurationError unless all parameters are float32, and get a gradient from `found`, which is finite."""
+    """ConfigurationError unless all parameters are float32, and get a gradient from the sum of `found`."""
     facts = {"key": key, "value": entry}
     wrong = [f"{name} {one.dtype}" for name, one in module.named_parameters() if one.dtype != torch.float32]
     if wrong:
@@ -54,9 +61,15 @@ def check_parameters(module: nn.Module, found: Tensor, key: str, entry: str) -> 
     module.zero_grad()
 
 
-def _try(module: nn.Module, observation: ObservationSpec, key: str, entry: str) -> None:
+def try_module(
+    module: nn.Module,
+    observation: ObservationSpec,
+    key: str,
+    entry: str,
+    learned: Callable[[Tensor], Tensor] = lambda found: found,
+) -> None:
     """ConfigurationError for what would go wrong later: of two rows of zeros, by which lazy layers are made, and of
-    rows that may be seen."""
+    rows that may be seen. `learned`: of what is given, all that gradients come from."""
 
     def told(*rows: int) -> Tensor:
         leaves = {path: leaf[rows[0] : rows[-1] + 1] for path, leaf in seen.items()}
@@ -82,7 +95,7 @@ def _try(module: nn.Module, observation: ObservationSpec, key: str, entry: str) 
         raise ConfigurationError("network_modifies_input", key=key, value=entry)
     if not bool(found.isfinite().all()):
         raise ConfigurationError("network_not_finite", key=key, value=entry, found=observation)
-    check_parameters(module, found, key, entry)
+    check_parameters(module, learned(found), key, entry)
     with torch.no_grad():
         among, again, apart = told(0, 1, 2), told(0, 1, 2), told(2)
     if not torch.equal(among, again):

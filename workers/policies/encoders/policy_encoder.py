@@ -5,7 +5,7 @@ In flow: rows [N, (F,) *shown]. Out flow: features [N, features] float32, with g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 
 import torch
@@ -19,6 +19,7 @@ from workers.policies.encoders.entities import Entities
 from workers.policies.encoders.entry import build_entry
 from workers.policies.encoders.mlp import MLP
 from workers.policies.encoders.observation_spec import LeafSpec, ObservationSpec
+from workers.policies.encoders.own_network import OwnNetwork
 from workers.policies.encoders.residual import Residual
 from workers.policies.encoders.row_splitter import RowSplitter
 from workers.policies.encoders.tokens import Tokens, token_range
@@ -38,12 +39,13 @@ _WHAT = {
 
 
 class PolicyEncoder(RowEncoder):
-    """The encoder `config` of a policy that is shown rows in `encoding`, of which it stacks `frames`. With `normalize`
-    leaves of floats, but for sets of entities, are read in units of their running deviation."""
+    """The encoder `config`, or what that makes, of a policy that is shown rows in `encoding`, of which it stacks
+    `frames`. With `normalize` leaves of floats, but for sets of entities, are read in units of their running
+    deviation."""
 
     def __init__(
         self,
-        config: OneEncoder | Mapping[str, OneEncoder],
+        config: OneEncoder | Mapping[str, OneEncoder] | Callable[[ObservationSpec], nn.Module],
         encoding: ObservationEncoding,
         activation: Activation,
         *,
@@ -53,7 +55,7 @@ class PolicyEncoder(RowEncoder):
         super().__init__()
         self._splitter = RowSplitter(encoding, frames)
         self.spec = self._splitter.spec
-        self.network = _built(config, self.spec, activation)
+        self.network = config(self.spec) if callable(config) else _built(config, self.spec, activation)
         floats = [path for path, leaf in self.spec.items() if normalize and leaf.dtype.is_floating_point]
         # in a set no place is like another, and zeros are nobody
         self._normalized = [path for path in floats if not isinstance(self._reading(path), Entities)]
@@ -77,6 +79,8 @@ class PolicyEncoder(RowEncoder):
     def reader(self, path: str) -> str:
         """What reads the leaf `path`, in a word or two."""
         network = self._reading(path)
+        if isinstance(network, OwnNetwork):
+            return f"{type(network.module).__name__}, {network.features} outputs"
         return f"{type(network).__name__}, {network.features} features"
 
     def flattens(self, path: str) -> bool:

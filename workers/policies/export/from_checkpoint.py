@@ -48,8 +48,8 @@ def read(path: Path) -> tuple[ExportManifest, Policy]:
         raise ConfigurationError("checkpoint_manifest_incomplete", file=path, reason=_first(fault)) from None
     run = path.resolve().parents[2]
     whole = read_run(run / "config.yaml")
-    code, parts = own.network.entries, (own.network.encoder, own.network.core)
-    if code and parts not in [(one.network.encoder, one.network.core) for one in whole.learning]:
+    code = own.network.entries
+    if code and own.network.parts not in [one.network.parts for one in whole.learning]:
         raise ConfigurationError("file_names_code", file=path, value=", ".join(sorted(code)))
     where = whole.environment
     world = World(

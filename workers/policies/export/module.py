@@ -83,8 +83,9 @@ class ExportedModule(nn.Module):
         """The same by name."""
         given = {port.name: column for port, column in zip(self.inputs, columns, strict=True)}
         shown = self._shown(given) if self.interface.encoder is None else self._leaves_of(given)
-        said = evaluate(self.policy, shown, given.get(STATE))
-        told = {**self._chosen(said, self._legal(given)), **self._amounts(said)}
+        legal = self._legal(given)
+        said = evaluate(self.policy, shown, given.get(STATE), legal)
+        told = {**self._chosen(said, legal), **self._amounts(said)}
         found = {name: told.pop(name) for name in self._held} | told  # the action as its space has it, then the rest
         if said.value is not None:
             found["value"] = said.value
@@ -127,15 +128,18 @@ class ExportedModule(nn.Module):
 
     def _chosen(self, said: NetworkOutput, legal: Tensor | None) -> dict[str, Tensor]:
         """The best of each choice, and what the network says of all."""
-        if said.scores is None:
-            return {}
-        scores = said.scores if legal is None else said.scores.masked_fill(~legal, -1e9)
-        heads = list(scores.split([size for choice in self._choices.values() for size in choice.sizes], 1))
-        best = torch.stack([head.argmax(1) for head in heads], 1)
-        found, at = {}, 0
+        best, heads = said.choices, list[Tensor]()
+        if said.scores is not None:
+            scores = said.scores if legal is None else said.scores.masked_fill(~legal, -1e9)
+            heads = list(scores.split([size for choice in self._choices.values() for size in choice.sizes], 1))
+            best = torch.stack([head.argmax(1) for head in heads], 1)
+        found, at = dict[str, Tensor](), 0
         for name, choice in self._choices.items():
+            assert best is not None
             found[name] = self._as(name, best[:, at : at + len(choice.sizes)] + choice.start)
             at += len(choice.sizes)
+        if said.scores is None:
+            return found
         if said.chances:
             return {**found, "log_probabilities": torch.cat([head.log_softmax(1) for head in heads], 1)}
         return {**found, "action_values": scores}

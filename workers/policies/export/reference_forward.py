@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from workers.policies.build import Policy
+from workers.policies.distributions import OwnHeads
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.actor_critic_mlp import two_towers
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.networks.normalization import RunningMoments
 from workers.policies.networks.recurrent import Core, RecurrentCore, gru_cell, lstm_cell
@@ -31,6 +31,8 @@ class NetworkOutput:
 
     scores: Tensor | None = None
     """[n, C]; the greatest of a head is done."""
+    choices: Tensor | None = None
+    """[n, K]: what is done, where that is not told by scores."""
     chances: bool = False
     """Whether scores are logits of probabilities, and not values of actions."""
     amount: Tensor | None = None
@@ -43,11 +45,11 @@ class NetworkOutput:
     """[n, S]: the next one."""
 
 
-def evaluate(policy: Policy, x: Any, state: Tensor | None) -> NetworkOutput:
+def evaluate(policy: Policy, x: Any, state: Tensor | None, legal: Tensor | None = None) -> NetworkOutput:
     """What `policy` says of x [n, I] float32, or of the leaves that its encoder reads, in `state` [n, S] where it
-    remembers."""
+    remembers; values `legal` [n, C] matter only for choices of a distribution that is the user's own."""
     if isinstance(policy, ActorCritic):
-        return _actor_critic(policy, x, state)
+        return _actor_critic(policy, x, state, legal)
     if isinstance(policy, CentralActorCritic):
         return _central(policy, x, state)
     if isinstance(policy, SoftActorCritic):
@@ -58,11 +60,15 @@ def evaluate(policy: Policy, x: Any, state: Tensor | None) -> NetworkOutput:
     return NetworkOutput(scores=policy.means(x))
 
 
-def _actor_critic(policy: ActorCritic, x: Any, state: Tensor | None) -> NetworkOutput:
+def _actor_critic(policy: ActorCritic, x: Any, state: Tensor | None, legal: Tensor | None) -> NetworkOutput:
     x = x if policy.encoder is None else policy.encoder(x)
     x, state = _remembered(x, policy.observations, policy.core, state)
-    outputs, values = two_towers(x, policy.tower_parameters(), policy.activation)
-    return _chances(outputs.T, policy, policy.denormalize(values), state)
+    outputs, values = policy.definition(x)
+    value = policy.denormalize(values)
+    if isinstance(policy.heads, OwnHeads):
+        choices, amounts = policy.heads.distribution(outputs, legal).mode()
+        return NetworkOutput(choices=choices, amount=amounts if policy.heads.continuous else None, value=value)
+    return _chances(outputs.T, policy, value, state)
 
 
 def _central(policy: CentralActorCritic, x: Any, state: Tensor | None) -> NetworkOutput:

@@ -22,8 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.distributions import Heads, Noise, sample
-from workers.policies.networks.actor_critic_mlp import actor_critic_mlp, evaluate
+from workers.policies.distributions import Heads, Noise, OwnHeads, sample
+from workers.policies.networks.actor_critic_mlp import actor_critic_mlp, evaluate, two_towers
 from workers.policies.networks.layers import HIDDEN_GAIN, RowEncoder, flatten_inputs, orthogonal
 from workers.policies.networks.normalization import CLIP, PopArtValue, RunningMoments, return_moments
 from workers.policies.networks.recurrent import Core, RecurrentCore
@@ -54,24 +54,28 @@ class ActorCritic(PopArtValue):
         super().__init__()
         self.shape, self.heads, self.activation, self.share_layers = tuple(shape), heads, activation, share_layers
         self.features, self.scratch = prod(shape) if encoder is None else encoder.features, ScratchBuffers()
-        towers = 1 if share_layers else 2
-        sizes = [self.features + (core.size if core is not None else 0), *hidden]
-        for index, (inputs, units) in enumerate(pairwise(sizes)):
-            stack = orthogonal((towers, inputs, units), HIDDEN_GAIN)
-            if index == 0:
-                self._add("layer_0", torch.cat(tuple(stack), 1), torch.zeros(towers * units))
-            else:
-                self._add(f"layer_{index}", stack, torch.zeros(towers, 1, units))
-        self._add("policy", orthogonal((sizes[-1], heads.outputs), 0.01), torch.zeros(heads.outputs))
-        self._add("value", orthogonal((sizes[-1], 1), 1.0), torch.zeros(1))
+        self._begin([self.features + (core.size if core is not None else 0), *hidden])
         # the same everywhere, and 1 at first: half the range of a bounded action
-        self.log_std = nn.Parameter(torch.zeros(heads.continuous)) if heads.continuous else None
+        spread = heads.continuous and not isinstance(heads, OwnHeads)
+        self.log_std = nn.Parameter(torch.zeros(heads.continuous)) if spread else None
         self.observations = RunningMoments(self.features) if normalize_observation and encoder is None else None
         self.encoder = encoder
         self.modular = encoder is not None or not (core is None or isinstance(core, RecurrentCore))
         """Whether it has parts that torch alone computes: it is not stacked then, nor acts without torch."""
         self.returns = return_moments()
         self.core = core
+
+    def _begin(self, sizes: Sequence[int]) -> None:
+        """Makes the perceptrons, whose layers have so many inputs."""
+        towers = 1 if self.share_layers else 2
+        for index, (inputs, units) in enumerate(pairwise(sizes)):
+            stack = orthogonal((towers, inputs, units), HIDDEN_GAIN)
+            if index == 0:
+                self._add("layer_0", torch.cat(tuple(stack), 1), torch.zeros(towers * units))
+            else:
+                self._add(f"layer_{index}", stack, torch.zeros(towers, 1, units))
+        self._add("policy", orthogonal((sizes[-1], self.heads.outputs), 0.01), torch.zeros(self.heads.outputs))
+        self._add("value", orthogonal((sizes[-1], 1), 1.0), torch.zeros(1))
 
     def _add(self, name: str, weight: Tensor, bias: Tensor) -> None:
         self.register_parameter(f"{name}_weight", nn.Parameter(weight))
@@ -116,7 +120,20 @@ class ActorCritic(PopArtValue):
         if self.core is not None:
             assert recall is not None
             x = torch.cat([x, self.core.unroll(x, recall)], 1)
+        return self.towers(x)
+
+    def towers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What encoder and core give [N, I] -> outputs [A, N] and normalised values [N], with gradients."""
         return actor_critic_mlp(x, self.tower_parameters(), self.activation, self.scratch)
+
+    def answers(self, x: Tensor, scratch: ScratchBuffers) -> tuple[Tensor, Tensor]:
+        """The same without gradients."""
+        weights = [tensor.detach() for tensor in self.tower_parameters()]
+        return evaluate(x, weights, self.activation, scratch)[:2]
+
+    def definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The same by torch's own operations, which other programs can repeat."""
+        return two_towers(x, self.tower_parameters(), self.activation)
 
     @torch.inference_mode()
     def act(
@@ -136,7 +153,6 @@ class ActorCritic(PopArtValue):
         policy is recurrent, the `state` float32 [B, S] after it.
         Takes numbers from `noise` as `sample` says, or none when `greedy` (then the likeliest action is chosen).
         """
-        weights = [tensor.detach() for tensor in self.tower_parameters()]
         x, after = self.inputs(observation), {}
         if self.encoder is not None:
             x = self.encoder(x)
@@ -144,9 +160,32 @@ class ActorCritic(PopArtValue):
             assert state is not None
             features, next_state = self.core.step(x, torch.from_numpy(state).to(x.device))
             x, after = torch.cat([x, features], 1), {"state": next_state.cpu().numpy()}
-        logits, values, _ = evaluate(x, weights, self.activation, self.scratch)
+        logits, values = self.answers(x, self.scratch)
         mean, std = self.returns.scalars()
         value = values.mul_(std).add_(mean).cpu().numpy()
         log_std = None if self.log_std is None else self.log_std.detach().cpu().numpy()
         drawn = sample(logits.cpu().numpy(), self.heads, log_std, None if greedy else noise, legal)
         return {**drawn, "value": value, **after}
+
+
+class OwnActorCritic(ActorCritic):
+    """The policy of PPO whose network is the user's own as a whole: `encoder` gives outputs and, last, a value. That is
+    scaled and moved by two parameters, the head that is rescaled as returns change."""
+
+    def __init__(self, shape: Sequence[int], heads: Heads, encoder: RowEncoder) -> None:
+        super().__init__(shape, heads, (), "tanh", encoder=encoder)
+
+    def _begin(self, sizes: Sequence[int]) -> None:
+        self._add("value", torch.ones(1, 1), torch.zeros(1))
+
+    def towers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, A + 1] -> outputs [A, N] and normalised values [N]."""
+        return x[:, :-1].T, (x[:, -1:] @ self.value_weight + self.value_bias)[:, 0]
+
+    def answers(self, x: Tensor, scratch: ScratchBuffers) -> tuple[Tensor, Tensor]:
+        """The same."""
+        return self.towers(x)
+
+    def definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The same."""
+        return self.towers(x)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from workers.policies.networks.layers import apply_head, dueling, head_of
+from workers.policies.networks.layers import apply_head, dueling
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
 
 
@@ -22,7 +22,7 @@ class CategoricalTower(QNetwork):
         super().__init__()
         self.atoms, self.dueling = atoms, spec.dueling
         self.perceptron = spec.perceptron()
-        self.head = head_of(self.perceptron.outputs, atoms * (spec.actions + spec.dueling), spec.noisy)
+        self.head = spec.head(self.perceptron.outputs, atoms * (spec.actions + spec.dueling))
 
     def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, I] float32 -> logarithms of the chances of each atom [B, Z, A]. `noise`: normal numbers for a noisy head,

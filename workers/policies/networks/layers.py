@@ -147,15 +147,17 @@ class NoisyLinear(nn.Linear):
         return affine(x, self.weight, self.bias) + leaving * spread
 
 
-def apply_head(head: nn.Linear, x: Tensor, noise: Tensor | None) -> Tensor:
-    """What `head` gives, with `noise` where there is some."""
+def apply_head(head: nn.Linear | None, x: Tensor, noise: Tensor | None) -> Tensor:
+    """What `head` gives, with `noise` where there is some; `x` where there is no head."""
+    if head is None:
+        return x
     if noise is None:
         return to_float32(affine(x, head.weight, head.bias))
     assert isinstance(head, NoisyLinear)
     return to_float32(head.noisy(x, noise))
 
 
-def noise_size(head: nn.Linear) -> int:
+def noise_size(head: nn.Linear | None) -> int:
     """Normal numbers that `head` takes for a row: I + O, or none."""
     return head.in_features + head.out_features if isinstance(head, NoisyLinear) else 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from workers.policies.networks.layers import apply_head, dueling, head_of
+from workers.policies.networks.layers import apply_head, dueling
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
 from workers.policies.networks.recurrent_context import RecurrentContext
 
@@ -20,7 +20,7 @@ class ValueTower(QNetwork):
         super().__init__()
         self.dueling = spec.dueling
         self.perceptron = spec.perceptron()
-        self.head = head_of(self.perceptron.outputs, spec.actions + spec.dueling, spec.noisy)
+        self.head = spec.head(self.perceptron.outputs, spec.actions + spec.dueling)
 
     def forward(self, x: Tensor, noise: Tensor | None = None, recall: RecurrentContext | None = None) -> Tensor:
         """[B, I] float32 -> mean returns [B, A]. `noise`: normal numbers for a noisy head, which is taken at its means

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workers.policies.distributions import Noise
-from workers.policies.networks.layers import Perceptron, RowEncoder, noise_size
+from workers.policies.networks.layers import Perceptron, RowEncoder, head_of, noise_size
 from workers.policies.networks.recurrent import Core
 from workers.policies.tensors.kernels import Activation
 
@@ -37,12 +37,18 @@ class QNetworkSpec(NamedTuple):
     """What reads the stacked frames, made anew for each network"""
     core: Callable[[int], Core] | None = None
     """What remembers rows of so many features, made anew for each network"""
+    whole: bool = False
+    """Whether the encoder gives what a head would"""
 
     def perceptron(self) -> Perceptron:
         """Of F * I inputs, or of what an encoder gives, and of what a core remembers of them."""
         encoder = None if self.encoder is None else self.encoder()
         core = None if self.core is None else self.core(self.inputs if encoder is None else encoder.features)
         return Perceptron(self.inputs, self.hidden, self.activation, encoder, core)
+
+    def head(self, inputs: int, outputs: int) -> nn.Linear | None:
+        """The last layer."""
+        return None if self.whole else head_of(inputs, outputs, self.noisy)
 
     @property
     def inputs(self) -> int:
@@ -96,9 +102,9 @@ def _any(rows: int, actions: int, legal: NDArray[np.bool_] | None, noise: Noise)
 
 
 class QNetwork(nn.Module):
-    """A network whose last layer is `head`."""
+    """A network whose last layer is `head`; None: it has none, as an encoder is all of it."""
 
-    head: nn.Linear
+    head: nn.Linear | None
 
     @property
     def numbers(self) -> int:

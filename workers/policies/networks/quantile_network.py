@@ -33,6 +33,8 @@ from workers.policies.tensors.kernels import to_float32
 class QuantileTower(QNetwork):
     """One network (online or target)."""
 
+    head: nn.Linear
+
     def __init__(self, spec: QNetworkSpec, cosines: int) -> None:
         super().__init__()
         self.cosines, self.dueling = cosines, spec.dueling

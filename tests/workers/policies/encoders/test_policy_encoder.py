@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from protocol.config.network import EntryNetwork
 from protocol.config.run import DQN, IQN, PPO, SAC, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Dict, Discrete, MultiDiscrete, Text
@@ -61,6 +62,7 @@ def configured(encoder: Any = None, algorithm: Any = None, **network: Any) -> Po
 def encoder_of(one: Interface, **more: Any) -> PolicyEncoder:
     """What is built of it."""
     assert one.encoder is not None
+    assert not isinstance(one.encoder, EntryNetwork)
     return PolicyEncoder(one.encoder, one.observation_encoding, "relu", **more)
 
 

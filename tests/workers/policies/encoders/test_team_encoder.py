@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from protocol.config.network import EntryNetwork
 from protocol.config.run import QMIX, VDN
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, World
@@ -69,6 +70,7 @@ def test_a_member_is_read_as_an_agent_that_sees_the_same(shared: bool, seen: Any
     world = World(id="w", population=DictPopulation(agents=(agent,), common=common))
     alone = Interface.at(world, world.places[0], config)
     assert alone.encoder is not None
+    assert not isinstance(alone.encoder, EntryNetwork)
     own = PolicyEncoder(alone.encoder, alone.observation_encoding, "tanh", frames=frames)
     columns = interface.observation_encoding.leaves(rows.numpy())
     for number in (0, 1):
