@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protocol.errors import SharedMemoryError
 from protocol.memory.shared_file import reserve
@@ -26,30 +27,43 @@ class Counters:
     room is reserved at once: SharedMemoryError where there is none."""
 
     def __init__(self, path: Path | None, names: Sequence[str], seconds: Sequence[str] = ()) -> None:
-        self._index = {name: i for i, name in enumerate((*names, *seconds))}
-        self._whole = len(names)
+        self._path, self._index, self._whole = path, dict[str, int](), len(names)
+        self._int = np.empty(0, np.int64)
+        self._take(names, seconds)
+
+    def extend(self, names: Sequence[str]) -> None:
+        """More of those that are no whole numbers, from 0, for the thread that adds: in a page that takes the old one's
+        place when it has all that is in that. As at first, SharedMemoryError where there is no room."""
+        every = [*self._index]
+        if names:
+            self._take(every[: self._whole], [*every[self._whole :], *names])
+
+    def _take(self, names: Sequence[str], seconds: Sequence[str]) -> None:
+        path, index = self._path, {name: i for i, name in enumerate((*names, *seconds))}
         head = json.dumps({"counters": list(names), "seconds": list(seconds)}).encode() + b"\n"
         offset = -(-len(head) // _PAGE) * _PAGE
-        size = offset + 8 * len(self._index)
+        size = offset + 8 * len(index)
         if path is None:
-            self._map = mmap.mmap(-1, size)
+            taken = mmap.mmap(-1, size)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             aside = path.with_name(f".{path.name}")
             descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
                 reserve(descriptor, aside, size, "free some or give another --run-dir")
-                self._map = mmap.mmap(descriptor, size)
+                taken = mmap.mmap(descriptor, size)
             except BaseException:
                 aside.unlink()
                 raise
             finally:
                 os.close(descriptor)
-        self._map[: len(head)] = head
+        taken[: len(head)] = head
+        numbers: NDArray[np.int64] = np.ndarray((len(index),), np.int64, buffer=taken, offset=offset)
+        numbers[: len(self._int)] = self._int
         if path is not None:
             aside.rename(path)  # whoever finds the page finds a whole one
-        self._int = np.ndarray((len(self._index),), np.int64, buffer=self._map, offset=offset)
-        self._float = self._int.view(np.float64)
+        self._int, self._float = numbers, numbers.view(np.float64)
+        self._index = index  # last: who tells of them meanwhile finds every number where it was
 
     def add(self, name: str, value: float = 1) -> None:
         """Adds to a counter."""
@@ -66,6 +80,11 @@ class Counters:
             self._int[index] = int(value)
         else:
             self._float[index] = value
+
+    @property
+    def names(self) -> Collection[str]:
+        """Of all of them."""
+        return self._index.keys()
 
     def __getitem__(self, name: str) -> float:
         index = self._index[name]

@@ -51,6 +51,25 @@ def test_B2_whole_numbers_are_exact_beyond_32_and_53_bits(tmp_path: Path, to_fil
         counters.add("other")
 
 
+@pytest.mark.parametrize("to_file", [True, False])
+def test_more_names_come_behind_those_there_are_and_no_number_is_lost(tmp_path: Path, to_file: bool) -> None:
+    """Whoever reads the page sees at no time less than was counted."""
+    path = tmp_path / "c" if to_file else None
+    counters = Counters(path, ["n"], ["s"])
+    counters.set("n", 2**62)
+    counters.add("s", 0.5)
+    for number in range(300):  # more than a page of names
+        counters.extend([f"{number}{'x' * 60}"])
+        counters.add(f"{number}{'x' * 60}", -number)
+        if number % 100 == 0 and path is not None:
+            assert read_counters(path) == counters.snapshot()
+    counters.add("n")
+    told = {"n": 2**62 + 1, "s": 0.5, **{f"{number}{'x' * 60}": float(-number) for number in range(300)}}
+    assert counters.snapshot() == told
+    assert [*counters.names] == [*told]
+    assert path is None or read_counters(path) == told
+
+
 def test_many_names_take_more_than_a_page(tmp_path: Path) -> None:
     names = [f"{'x' * 60}.{i}" for i in range(500)]
     counters = Counters(tmp_path / "c", names, ["s"])
