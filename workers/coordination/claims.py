@@ -34,12 +34,13 @@ _MADE = ("agent_steps", "env_steps", "resumed_steps")
 _TOTALS = ("agent_steps", "env_steps", "fixed_steps", "unfinished_steps", "produced.", "dropped.")
 """Counters of actors that never fall."""
 _LEVELS = ("backlog.", "flight.", "waits.", "held.", *STAMPS, "first_going.", "first_ended.")
-_EVENTS = ("environment_restarts", "refused_acks", "refused_messages.", "episodes.", "league.games.", "league.points.")
+_EVENTS = ("environment_restarts", "refused_acks", "refused_messages.", "episodes.", "infos.")
+_LEAGUE = ("league.games.", "league.points.")
 _WORKERS = ("received.", "trained.", "duplicates.", "rejected.", "rows_", "resumed_steps", "health.", "outside_step.")
-_BOOKS = (*_TOTALS, *_LEVELS, *_EVENTS, *_WORKERS)
+_BOOKS = (*_TOTALS, *_LEVELS, *_EVENTS, *_LEAGUE, *_WORKERS)
 """Counters that the books are made of, none below 0; what others a world has is its own."""
-_SUMS = ("returns.", "first_returns.", "league.margin.")
-"""Those of what actors' steps earned."""
+_SUMS = ("returns.", "first_returns.", "info_sums.", "league.margin.")
+"""Those of what actors' steps earned, and of what their worlds told."""
 
 _waits = lru_cache(16)(lambda names: [name for name in names if name.startswith("waits.")])
 """Of the names on a page, those of waits: a thousand pages have the same."""

@@ -24,7 +24,16 @@ from protocol.spaces import World
 from workers.runtime.state_capture import State, capture, restore
 
 Episodes = dict[tuple[str, int], tuple[int, float]]
-"""(member of a collection, agent) -> (episodes of the agent that ended in it, sum of their returns)."""
+"""(member of a collection, agent) -> (episodes of the agent that ended in it, sum of their returns); (`info/NAME`,
+agent) -> (those of which the world told a number NAME, sum of what it told), without NAME those of which it told one
+that is not finite or beyond 1e12, which is left out."""
+INFO = "info/"
+_LARGEST = 1e12
+_NAMES = 100
+"""The most that an agent's episodes are told of by between two calls of `take_episodes`."""
+_NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
+_OURS = ("r", "l", "t")
+"""What Gymnasium's `RecordEpisodeStatistics` tells in `episode`, and is measured here for all worlds."""
 
 
 @dataclass(slots=True)
@@ -127,6 +136,26 @@ def with_rows(
     return replace(told, **changed)
 
 
+def add_episodes(to: Episodes, more: Episodes) -> None:
+    """Enters what else ended."""
+    for place, (count, total) in more.items():
+        before = to.get(place, (0, 0.0))
+        to[place] = before[0] + count, before[1] + total
+
+
+def _numbers_of(info: Any) -> dict[str, Any]:
+    found: dict[Any, Any] = {}
+    for whole in (info if isinstance(info, Mapping) else {}, _part(info, "final_info")):
+        episode = _part(whole, "episode")
+        found |= {**whole, **{name: told for name, told in episode.items() if name not in _OURS}}
+    return {name: told for name, told in found.items() if name and type(name) is str and isinstance(told, _NUMBERS)}
+
+
+def _part(info: Any, name: str) -> Mapping[Any, Any]:
+    part = info.get(name) if isinstance(info, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
+
+
 Player = Callable[[AgentTimeStep], NDArray]
 """Chooses actions, n rows of `Place.acted`, for one agent that is present."""
 
@@ -148,6 +177,7 @@ class Environment(ABC):
     has_state: bool = False
     """Whether `get_state` and `set_state` tell all, which a lock-step checkpoint needs. As they are here they do for a
     world whose memory is arrays, numbers and generators of random numbers, its own or that of its parts."""
+    _endings: Episodes | None = None
 
     @abstractmethod
     def reset(self, seed: int) -> Turn:
@@ -175,9 +205,22 @@ class Environment(ABC):
         told last there is its caller's to keep."""
         restore(self, state)
 
+    def tell(self, agent: int, info: Any) -> None:
+        """An episode of `agent` has ended, and `info` tells of it, in the manner of Gymnasium: each number and truth by
+        name, there and in its parts `episode` and `final_info`, becomes a curve `info/NAME` of the agent's policy.
+        What else it holds is passed over."""
+        told = self._endings = {} if self._endings is None else self._endings
+        for name, value in _numbers_of(info).items():
+            sound = bool(-_LARGEST <= value <= _LARGEST)
+            place = f"{INFO}{name if sound else ''}", agent
+            count, total = told.get(place, (0, 0.0))
+            if count or len(told) < _NAMES * len(self.world.agents):
+                told[place] = count + 1, total + (float(value) if sound else 0.0)
+
     def take_episodes(self) -> Episodes:
-        """Of a collection: what ended since the last call."""
-        return {}
+        """What ended since the last call, in members of a collection and as far as the world tells of its episodes."""
+        taken, self._endings = self._endings or {}, None
+        return taken
 
     def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """What whoever decides for all actors of a run says of the members of a collection; nothing to others."""

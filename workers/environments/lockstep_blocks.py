@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from protocol.config.checks import dealt
 from protocol.config.run import Run
-from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Player, Turn, add_episodes
 from workers.environments.checks.closing import close_all
 from workers.environments.registry import make
 from workers.runtime.seeds import seed_of
@@ -88,9 +88,7 @@ class LockstepBlocks(Environment):
         """What ended since the last call in all blocks."""
         taken: Episodes = {}
         for block in self._blocks:
-            for key, (count, returns) in block.take_episodes().items():
-                before = taken.get(key, (0, 0.0))
-                taken[key] = before[0] + count, before[1] + returns
+            add_episodes(taken, block.take_episodes())
         return taken
 
     def scripted(self) -> Player | None:

@@ -17,7 +17,11 @@ Excess = tuple[float, float]
 """A number and the limit that it is beyond."""
 LAYERS = ("data", "sharing", "shape", "computation", "gradient", "update", "learning")
 OUTSIDE = "observation_outside"
-"""The one finding of actors."""
+INFOS_CUT, INFOS_NOT_FINITE = "infos_cut", "infos_not_finite"
+OF_ACTORS = (OUTSIDE, INFOS_CUT, INFOS_NOT_FINITE)
+"""The findings of actors; all others are of learners or of the run."""
+CUT = 10
+"""Names of numbers left out that are told of a policy at most."""
 LOOKED_AT = "batches_checked"
 """Counter of the batches of a policy that were looked at."""
 
@@ -80,6 +84,14 @@ _FOUND: dict[tuple[str, Literal["note", "fault"]], dict[str, tuple[str, str]]] =
             "an observation lies outside the space that the world declares",
             "correct the bounds, or scale or clip what is seen; the actor's log names field and bounds "
             "(event=observation_outside)",
+        ),
+        INFOS_CUT: (
+            "the world tells more numbers of its episodes (info) than there are curves, or by names that are too long",
+            "tell only those that you want to see: the first 30 of a policy, in names of at most 48 characters, stay",
+        ),
+        INFOS_NOT_FINITE: (
+            "numbers that the world tells of its episodes (info) are not finite, or beyond 1e12, and were left out",
+            "look at what the world's step puts into info when an episode ends",
         ),
         "picture_as_vector": (
             "an observation holds an image, and the network takes each of its pixels for an input of its own: it sees "
@@ -215,7 +227,8 @@ def counter(name: str, policy: str) -> str:
 
 def counters(policy: str) -> list[str]:
     """All counters of a policy's health."""
-    return [f"{LOOKED_AT}.{policy}", *(counter(name, policy) for name in FINDINGS if name not in (OUTSIDE, *OF_RUNS))]
+    others = {*OF_ACTORS, *OF_RUNS}
+    return [f"{LOOKED_AT}.{policy}", *(counter(name, policy) for name in FINDINGS if name not in others)]
 
 
 def bound_counters(name: str, policy: str) -> tuple[str, str]:
@@ -228,14 +241,21 @@ def outside_counters(policy: str, agent: str) -> tuple[str, str]:
     return f"outside_value.{policy}/{agent}", f"outside_step.{policy}/{agent}"
 
 
+def cut_counter(policy: str, name: str) -> str:
+    """Of an actor: it says only that a world tells a number of this name, which is left out."""
+    return f"{INFOS_CUT}.{policy}/{ascii(name)[1:-1][:48]}"
+
+
 def describe(policy: str, finding: Diagnostic, told: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """As views and summaries have it, with what is `told` besides: `agent`, `value` and `step` of a number outside its
-    space, `value` and `bound` of what is measured."""
+    space, `value` and `bound` of what is measured, `names` of what is left out."""
     says = finding.says
     if "bound" in told:
         says += f": {told['value']:.4g}, where {told['bound']:.4g} is the limit"
     elif "step" in told:
         says += f": {told['value']:g} (agent {told['agent']}, step {told['step']})"
+    elif told.get("names"):
+        says += f": {', '.join(told['names'])}"
     return {
         "policy": policy,
         "layer": finding.layer,
@@ -271,10 +291,14 @@ def findings_of(
                 value, bound = of_run[policy][name]
                 found.append(describe(policy, one, {"value": value, "bound": bound}))
             having = [
-                page for page in (actors if name == OUTSIDE else learners).values() if page.get(counter(name, policy))
+                page for page in (actors if name in OF_ACTORS else learners).values() if page.get(counter(name, policy))
             ]
             if having and name == OUTSIDE:
                 found.append(describe(policy, one, _outside(policy, actors)))
+            elif having and name == INFOS_CUT:
+                begin = cut_counter(policy, "")
+                names = {place.removeprefix(begin) for page in having for place in page if place.startswith(begin)}
+                found.append(describe(policy, one, {"names": sorted(filter(str.isprintable, names))[:CUT]}))
             elif having and name in BOUNDED:
                 keys = zip(("value", "bound"), bound_counters(name, policy), strict=True)
                 found.append(describe(policy, one, {key: having[-1][place] for key, place in keys}))

@@ -28,6 +28,7 @@ from workers.metrics.bottleneck import bottleneck
 from workers.metrics.diagnostics import FINDINGS, Excess, batches_checked, findings_of
 from workers.metrics.episode_returns import RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History
+from workers.metrics.infos import InfoCurves
 from workers.metrics.processors import ProcessorUse
 from workers.metrics.run_findings import Random, RunFindings
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters, summed
@@ -74,6 +75,7 @@ class RunMetrics:
         self._recent = dict.fromkeys(self._played, (0, 0.0, 0))
         """Since the last look: episodes, the sum of their returns, and of their lengths."""
         self._newest = {policy: RecentReturns() for policy in self._played}
+        self._infos = InfoCurves(self._played)
         self._members = list(run.environment.members or ())
         self._seen: dict[str, tuple[float, float]] = {}
         """policy/member -> (episodes, sum of returns) at the last look."""
@@ -86,7 +88,7 @@ class RunMetrics:
         self.seconds = 0.0
         """Wall-clock seconds from the first to the newest step; without actors, from the first to the newest update."""
         self._told_of: tuple[Any, ...] = ()
-        """What was made, trained and evaluated when measurements were written last."""
+        """What was made, trained, evaluated and told of episodes when measurements were written last."""
         self._began = self._looked_at = time.time()
         self._watched: list[tuple[float, float]] = []
         """(from, to) of steps as looks saw them, for those who do not tell: one of each coordinator there was."""
@@ -147,6 +149,7 @@ class RunMetrics:
         trained = sum_counters(learners.values(), *(f"rows_trained.{p}" for p in self._policies))
         made = agent_steps if self._run.actors else trained
         self._look(made)
+        self._infos.look(of_actors)
         self.settle(made, actors)
         self._measure(actors if self._run.actors else learners)
         env_rate, rate = self._rates(now, env_steps, made)
@@ -188,7 +191,8 @@ class RunMetrics:
 
     def _write_down(self, view: dict[str, Any], rates: Mapping[str, float], measured: Mapping[str, float]) -> None:
         """A point of the history, where there is something new to tell: of a run that pauses there is not."""
-        told_of = view["made"], [one["train_steps"] for one in view["policies"].values()], view["evaluations"]
+        trained = [one["train_steps"] for one in view["policies"].values()]
+        told_of = view["made"], trained, view["evaluations"], self._infos.told
         if self.steps_done and told_of != self._told_of:
             self._told_of = told_of
             learned = {**view["policies"], **view["auxiliaries"]}
@@ -225,10 +229,8 @@ class RunMetrics:
         """What `summary.json` says; `baselines`: its parts that tell of them. A run is `complete` that has reached its
         end, and trained some policy if there are any to be trained."""
         self._measure(actors if self._run.actors else learners)
-        env_steps, agent_steps = (
-            sum_counters(actors.values(), "env_steps"),
-            sum_counters(actors.values(), "agent_steps"),
-        )
+        env_steps, agent_steps = (sum_counters(actors.values(), name) for name in ("env_steps", "agent_steps"))
+        self._infos.look(summed(actors.values()))
         pages = learners.values()
         rows_read = sum_counters(pages, *(f"rows_read.{p}" for p in self._policies))
         untrained = [p for p in self._policies if not sum_counters(pages, f"steps_made.{p}")]
@@ -253,6 +255,7 @@ class RunMetrics:
             "returns": {policy: curve.summary(first_cohort(policy, actors)) for policy, curve in self._returns.items()},
             "episode_length": {policy: curve.length for policy, curve in self._returns.items()},
             "environments": environment_books(self._played, self._members, actors),
+            "infos": self._infos.whole(),
             **baselines,
             "segments": segment_balance(self._learned, actors, learners, self._ledgers(), clean, gave_up),
             "rows_trained_per_row_made": sum_counters(pages, *(f"rows_trained.{p}" for p in self._policies))
@@ -408,6 +411,7 @@ class RunMetrics:
             **(_learned(policy, learners) if learns else {"version": None, "train_steps": None}),
             "lag": _lag(learners.values(), [policy])["mean"] if learns and self._run.actors else None,
             **self._by_environment(policy, actors),
+            **self._infos.newest[policy],
         }
 
     def _evaluations(self, measured: Mapping[str, float]) -> dict[str, dict[str, float]]:

@@ -8,15 +8,17 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from protocol.control.heartbeat import Report
+from protocol.errors import SharedMemoryError
 from protocol.memory.counters import Counters
 from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.messages.core import Episodes, State
 from protocol.spaces import World
 from protocol.weights.publisher import WeightSubscriber
-from workers.environments.base import Environment, Turn
+from workers.environments.base import INFO, Environment, Turn
 from workers.environments.checks.bounds_check import BoundsCheck
 from workers.metrics.diagnostics import OUTSIDE, counter, outside_counters
 from workers.metrics.episode_returns import FIRST, PARTS, WINDOWS
+from workers.metrics.infos import infos_counted
 from workers.metrics.step_time import STAMPS, StepClock
 from workers.planning.policy_plan import TrainingPlan
 from workers.rollout.acting_policy import ActingPolicy
@@ -213,14 +215,31 @@ def tell_first_episodes(counters: Counters, seats: _Seats) -> None:
 def update_environment_counters(
     counters: Counters, environment: Environment, policy_of: Mapping[int, str]
 ) -> dict[str, float]:
-    """Brings an actor's counters up to date: restarts, what ended in which member of a collection, and what the world
-    counts itself. What it measures besides. `policy_of`: by number of the agent."""
+    """Brings an actor's counters up to date: restarts, what ended in which member of a collection, what the world tells
+    of its episodes, and what it counts itself. What it measures besides. `policy_of`: by number of the agent."""
     figures = environment.metrics()
     for name in environment.counters:
         counters.set(name, figures.pop(name, 0.0))
     counters.set("environment_restarts", environment.restarts)
+    infos = []
     for (member, agent), (episodes, returns) in environment.take_episodes().items():
         policy = policy_of[agent]
-        counters.add(f"episodes.{policy}/{member}", episodes)
-        counters.add(f"returns.{policy}/{member}", returns)
+        if member.startswith(INFO):
+            infos.append((policy, member.removeprefix(INFO), episodes, returns))
+        else:
+            counters.add(f"episodes.{policy}/{member}", episodes)
+            counters.add(f"returns.{policy}/{member}", returns)
+    if infos:
+        _add(counters, infos_counted(counters.names, infos))
     return figures
+
+
+def _add(counters: Counters, told: Mapping[str, float]) -> None:
+    """With counters that may be new; for which a full disk may have no room."""
+    try:
+        counters.extend([name for name in told if name not in counters.names])
+    except (SharedMemoryError, OSError) as fault:
+        log.warning("event=infos_not_counted error=%r", str(fault))
+        return
+    for name, value in told.items():
+        counters.add(name, value)

@@ -36,6 +36,8 @@ def actor() -> WorkerRecord:
         ({"league.games.a:b": 1.7e308}, "counter_impossible"),
         ({"first_returns.a": -1.7e308}, "return_too_large"),
         ({"returns.a/easy": 1e300}, "return_too_large"),
+        ({"infos.a/won": -1.0}, "counter_impossible"),
+        ({"info_sums.a/far": -1e300}, "return_too_large"),
         ({"agent_steps": 1e15}, "steps_beyond_quota"),
         ({"env_steps": 2.0**53}, "steps_beyond_quota"),
         ({"agent_steps": 49.0}, "counter_fell"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 from contextlib import closing
@@ -18,6 +19,8 @@ from protocol.memory.counters import Counters, read_counters
 from protocol.messages.core import Heartbeat
 from tests.faults import raises
 from workers.environments.base import Environment, Episodes
+from workers.metrics.diagnostics import cut_counter, findings_of
+from workers.metrics.infos import LONGEST, info_counters
 from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.segment_accounting import environment_books
 from workers.metrics.tensorboard import TensorBoardWriter
@@ -68,11 +71,113 @@ def test_episodes_of_all_agents_of_a_policy_are_counted_by_environment_I9(run_di
     assert environment_books(["a"], [], {("actor-0", 1): first}) == {}
 
 
+def told(path: Path, *infos: Episodes) -> dict[str, float]:
+    """What an actor with the policies `a.b` (agents 0 and 2) and `a` leaves behind, without the counters of all."""
+    found = page(path, *infos)
+    return {name: found[name] for name in found if "info" in name}
+
+
+def test_what_worlds_tell_of_their_episodes_is_counted_by_policy_and_name(run_dir: Path) -> None:
+    first = {
+        ("info/won", 0): (2, 1.0),
+        ("info/won", 2): (1, 1.0),
+        ("info/won", 1): (4, 0.0),
+        ("info/far", 1): (4, -9.5),
+    }
+    assert told(run_dir / "actor-0.1", first, {("info/won", 0): (1, 0.0)}, {}) == {
+        "infos.a.b/won": 4,
+        "info_sums.a.b/won": 2.0,
+        "infos.a/won": 4,
+        "info_sums.a/won": 0.0,
+        "infos.a/far": 4,
+        "info_sums.a/far": -9.5,
+    }
+    assert told(run_dir / "actor-0.2", {("small", 0): (1, 1.0)}) == {}, "of a world that tells nothing"
+
+
+def test_no_more_names_of_a_policy_are_drawn_than_thirty_and_a_finding_names_the_others(run_dir: Path) -> None:
+    names = [f"n{number:02}" for number in range(35)]
+    pages = {
+        ("actor-0", 1): page(
+            run_dir / "actor-0.1",
+            {(f"info/{name}", 0): (1, 1.0) for name in names[:29]},
+            {(f"info/{name}", 0): (1, 1.0) for name in (*names, "x" * 49, "two\nlines")},
+            {("info/n34", 0): (2, 1.0), ("info/n00", 0): (1, 1.0)},
+        )
+    }
+    (counted,) = pages.values()
+    assert [name for name in counted if name.startswith("infos.")] == [f"infos.a.b/{name}" for name in names[:30]]
+    assert counted["infos.a.b/n00"] == 3
+    (found,) = findings_of(["a.b", "a"], {}, pages)
+    assert (found["policy"], found["finding"], found["level"]) == ("a.b", "infos_cut", "note")
+    assert found["names"] == [*names[30:], "two\\nlines", "x" * 48]
+    assert found["says"].endswith("n30, n31, n32, n33, n34, two\\nlines, " + "x" * 48)
+
+
+def test_no_more_of_those_left_out_are_named_than_ten(run_dir: Path) -> None:
+    pages = {("actor-0", 1): page(run_dir / "actor-0.1", {(f"info/{n:03}", 1): (1, 1.0) for n in range(90)})}
+    (found,) = findings_of(["a"], {}, pages)
+    assert found["names"] == [f"{n:03}" for n in range(30, 40)]
+
+
+def test_numbers_that_are_none_are_counted_and_found(run_dir: Path) -> None:
+    pages = {("actor-0", 1): page(run_dir / "actor-0.1", {("info/far", 1): (3, 6.0), ("info/", 1): (2, 0.0)})}
+    (found,) = findings_of(["a.b", "a"], {}, pages)
+    assert (found["policy"], found["finding"]) == ("a", "infos_not_finite")
+    assert pages["actor-0", 1]["health.infos_not_finite.a"] == 2
+
+
+def test_a_full_disk_costs_curves_and_not_the_actor(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    counters = Counters(run_dir / "actor-0.1", *ActorReport.names(["a"]))
+    before = counters.snapshot()
+    monkeypatch.setattr("protocol.memory.counters.reserve", full)
+    update_environment_counters(counters, cast("Environment", Told({("info/far", 1): (3, 6.0)})), {1: "a"})
+    assert "event=infos_not_counted" in caplog.text
+    assert read_counters(run_dir / "actor-0.1") == counters.snapshot() == {**before, "environment_restarts": 2}
+    assert [path.name for path in run_dir.iterdir()] == ["actor-0.1"]
+
+
+def test_means_are_of_what_ended_since_the_last_look_and_of_the_whole_run(run_dir: Path) -> None:
+    run = parse_run({"environment": {"id": "tag"}})
+    one, two = ("actor-0", 1), ("actor-1", 1)
+    with closing(RunMetrics(run, ["p", "q"], run_dir)) as books:
+        pages: list[dict[tuple[str, int], dict[str, float]]] = [
+            {one: {"agent_steps": 10, "infos.p/won": 4, "info_sums.p/won": 1.0}},
+            {one: {"agent_steps": 10, "infos.p/won": 4, "info_sums.p/won": 1.0}, two: {"infos.p/won": 2}},
+            {one: {"agent_steps": 30, "infos.p/won": 6, "info_sums.p/won": -3.0}, two: {"infos.p/won": 2}},
+            {one: {"agent_steps": 40, "infos.p/won": 6, "info_sums.p/won": -3.0, "infos.nobody/x": 1}},
+        ]
+        for each in pages:
+            books.observe(each, {}, [], {})
+        summary = books.summary(pages[2], {}, set(), {}, {}, True)
+        assert books.history.curves("info/won") == {"p": ([10, 10, 30, 40], [0.25, 0.0, -2.0, -2.0])}
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [row["p"]["info/won"] for row in rows] == [0.25, 0.0, -2.0, -2.0]
+    assert "info/won" not in rows[-1]["q"]
+    assert summary["infos"] == {"p": {"won": {"episodes": 8, "mean": -3.0 / 8}}, "q": {}}
+
+
+def test_the_books_keep_no_more_names_of_a_policy_than_an_actor_has_nor_such_as_cannot_be_shown(run_dir: Path) -> None:
+    with closing(RunMetrics(parse_run({"environment": {"id": "tag"}}), ["p"], run_dir)) as books:
+        for number in range(3):
+            names = [*(f"{number}.{n}" for n in range(20)), "two\nlines"]
+            books.observe({("actor-0", 1): {"agent_steps": 1, **{f"infos.p/{n}": 1.0 for n in names}}}, {}, [], {})
+        told = [name for name in books.view["policies"]["p"] if name.startswith("info/")]
+    assert len(told) == 30
+    assert all(map(str.isprintable, told))
+
+
 def test_the_longest_names_fit_into_a_heartbeat() -> None:
     """Of a policy and of a member, as long as a configuration allows them to be."""
     policy, member = "p" * 64, "m" * 48
     whole, real = ActorReport.names([policy], [member])
-    counters = dict.fromkeys([*whole, *real], 1.0)
+    infos = [*info_counters(policy, "x" * LONGEST), cut_counter(policy, "x" * LONGEST)]
+    counters = dict.fromkeys([*whole, *real, *infos], 1.0)
     assert Heartbeat(name="actor-0", token="t", incarnation=1, state="acting", counters=counters).counters == counters
     config = {"environment": {"members": {member: {"id": "tag"}}}, "policies": {policy: {}}}
     assert [*(parse_run(config).environment.members or ())] == [member]

@@ -94,6 +94,8 @@ class GymnasiumEnvironment(Environment):
             self._terminated[i] = terminated
             self._truncated[i] = truncated and not terminated
             if terminated or truncated:
+                if info:
+                    self.tell(0, info)
                 if not terminated:
                     finals.append(deepcopy(seen))  # environments may use what they showed again
                 seen, info = self._begin(env)

@@ -77,12 +77,13 @@ class TupleMultiAgent:
         told = self._env.step(tuple(actions.values()))
         if not isinstance(told, tuple | list) or len(told) != 5:
             raise malformed(self._id, "step", STEP, told)
-        seen, reward, terminated, truncated, _ = told
+        seen, reward, terminated, truncated, info = told
         ends = [self._all(told) for told in (terminated, truncated)]
         if any(ends):
             self.agents = []
+        infos = {} if self.agents else dict.fromkeys(self.possible_agents, info)
         terminations, truncations = (dict.fromkeys(self.possible_agents, end) for end in ends)
-        return self._each("observation", seen), self._each("reward", reward), terminations, truncations, {}
+        return self._each("observation", seen), self._each("reward", reward), terminations, truncations, infos
 
     def close(self) -> None:
         """Closes it."""

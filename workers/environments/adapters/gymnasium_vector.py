@@ -81,6 +81,7 @@ class GymnasiumVector(Environment):
         if self._mode == "NEXT_STEP":
             return self._step_next_step_autoreset(actions[0])
         present, info = self._advance(self._all.act(actions[0]))
+        self._tell_ends(present, info.get("final_info") if self._mode == "SAME_STEP" else info)
         if self._mode == "DISABLED":
             self._keep_finals(present, present.observation[present.truncated])
             ended = present.terminated | present.truncated
@@ -97,7 +98,8 @@ class GymnasiumVector(Environment):
         restarted = self._ended
         chosen = first_legal(self._place.acted, self.copies)
         chosen[~restarted] = actions
-        present, _ = self._advance(self._all.act(chosen))
+        present, info = self._advance(self._all.act(chosen))
+        self._tell_ends(present, info)
         ended = present.terminated | present.truncated
         steps = self.copies - int(restarted.sum())
         if (ended & restarted).any():
@@ -151,6 +153,12 @@ class GymnasiumVector(Environment):
         present.action_mask = mask
         return present, info
 
+    def _tell_ends(self, present: AgentTimeStep, info: Any) -> None:
+        """What `info` tells of the episodes that ended, each in its row."""
+        if info:
+            for copy in np.flatnonzero(present.terminated | present.truncated).tolist():
+                self.tell(0, _row_of(info, copy, self.copies))
+
     def _keep_finals(self, present: AgentTimeStep, finals: NDArray[Any]) -> None:
         if len(finals):
             present.final_index = np.flatnonzero(present.truncated)
@@ -196,6 +204,20 @@ def _array(told: Any) -> NDArray[Any]:
         return np.asarray(told)
     except ValueError:
         return np.asarray(told, object)
+
+
+def _row_of(info: Any, copy: int, copies: int) -> dict[str, Any]:
+    """What arrays of `copies` rows tell of one copy, which they do where the one that is called `_NAME` says so."""
+    found: dict[str, Any] = {}
+    for name, told in info.items() if isinstance(info, Mapping) else ():
+        there = info.get(f"_{name}")
+        if str(name)[:1] == "_" or (np.shape(there) == (copies,) and not there[copy]):
+            continue
+        if isinstance(told, Mapping):
+            found[name] = _row_of(told, copy, copies)
+        elif isinstance(told, np.ndarray) and told.shape == (copies,):
+            found[name] = told[copy]
+    return found
 
 
 def _mode(id: str, vector: Any) -> str:

@@ -75,7 +75,8 @@ class PettingZooAEC(PettingZooWorld):
                     self._acted[copy].clear()
                     complete = True
                 return complete
-            board.end(agent, copy, terminated, truncated, seen)
+            if board.end(agent, copy, terminated, truncated, seen):
+                self.tell(agent, info)
             env.step(None)
         raise EnvironmentFault("dead_agents_selected", environment=self.world.id, copy=copy)
 

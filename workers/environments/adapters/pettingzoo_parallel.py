@@ -118,6 +118,7 @@ class PettingZooEnvironment(PettingZooWorld):
             if terminated or truncated:
                 ended.add(key)
                 board.end(k, copy, terminated, truncated, seen.get(key))
+                self.tell(k, infos.get(key))
             elif key not in alive:
                 raise self._fault(key, f"copy {copy}", "terminated or truncated, as it left env.agents", "neither")
         self._cast.check_known(rewards)

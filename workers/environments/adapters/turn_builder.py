@@ -105,20 +105,22 @@ class TurnBuilder:
         where = self._where[agent]
         return has_ended(where, "terminated", terminated), has_ended(where, "truncated", truncated)
 
-    def end(self, agent: int, copy: int, terminated: bool, truncated: bool, final: Any) -> None:
-        """The agent's episode ended; it counts as terminated alone where it was both. `final` is what it saw last."""
+    def end(self, agent: int, copy: int, terminated: bool, truncated: bool, final: Any) -> bool:
+        """The agent's episode ended; it counts as terminated alone where it was both. `final` is what it saw last.
+        Whether there was one: who never acted has none."""
         if not self._open[agent, copy] or (agent, copy) in self._last:
             self._forget(agent, copy)
-            return
+            return False
         self._last[agent, copy] = self.pending_reward[agent, copy]
         self.pending_reward[agent, copy] = 0
         self._terminated[agent, copy] = terminated
         self._truncated[agent, copy] = not terminated
         if terminated:
-            return
+            return True
         if not truncated or final is None:
             raise EnvironmentFault("last_observation_unexpected", where=self._where[agent], value=final)
         self._finals[agent, copy] = deepcopy(final)  # environments may use what they showed again
+        return True
 
     def waits(self, copy: int) -> NDArray[np.int64]:
         """Agents whose last action in this copy has brought neither another turn nor an end so far."""

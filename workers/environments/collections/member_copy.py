@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
-from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Turn, add_episodes
 
 
 class MemberCopy:
@@ -70,6 +70,8 @@ class MemberCopy:
             ended |= self._enter(told)
         if ended and self._open.any():
             turn = self._conclude(turn)
+        if ended:
+            add_episodes(self._episodes, self.environment.take_episodes())
         self.turn = turn
         self.over = ended and not self._open.any()
         if self.over:

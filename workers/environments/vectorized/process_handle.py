@@ -24,7 +24,7 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import EnvironmentFault, RookeryError
 from protocol.errors.origin import Crash, Told
 from protocol.spaces import World, parse_world
-from workers.environments.base import Episodes
+from workers.environments.base import Episodes, add_episodes
 from workers.environments.vectorized.deadline import Deadline
 from workers.runtime.last_words import noted_crash
 
@@ -136,9 +136,8 @@ class ProcessHandle:
         while group in self.pending:
             _, number, text = self._receive(deadline)
             self.pending.discard(number)
-            for (member, agent), (count, total) in json.loads(text) if text else ():
-                before = self._episodes.get((member, agent), (0, 0.0))
-                self._episodes[member, agent] = (before[0] + count, before[1] + total)
+            if text:
+                add_episodes(self._episodes, {tuple(place): told for place, told in json.loads(text)})
 
     def kill(self) -> None:
         """At once, with whatever it has started."""

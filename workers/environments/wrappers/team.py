@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from protocol.config.environment import Mates
 from workers.environments.base import (
+    INFO,
     AgentOutcome,
     AgentTimeStep,
     Environment,
@@ -65,7 +66,8 @@ class TeamEnvironment(WrappedEnvironment):
         return self._outcomes(self._inner.flush_ends())
 
     def take_episodes(self) -> Episodes:
-        """As the environment's; a team's are those of its first member, with what all of them earned."""
+        """As the environment's; a team's are those of its first member, with what all of them earned, and all that the
+        world tells of any of them."""
         taken: Episodes = {}
         for (name, agent), (count, total) in self._inner.take_episodes().items():
             team = self._team_of.get(agent)
@@ -73,8 +75,8 @@ class TeamEnvironment(WrappedEnvironment):
                 taken[name, self._own[agent]] = count, total
             else:
                 before = taken.get((name, team.agent), (0, 0.0))
-                first = agent == team.members[0]
-                taken[name, team.agent] = before[0] + count * first, before[1] + team.worth * total
+                first, worth = (True, 1) if name.startswith(INFO) else (agent == team.members[0], team.worth)
+                taken[name, team.agent] = before[0] + count * first, before[1] + worth * total
         return taken
 
     def scripted(self) -> Player | None:
