@@ -32,8 +32,9 @@ class Counters:
         self._take(names, seconds)
 
     def extend(self, names: Sequence[str]) -> None:
-        """More of those that are no whole numbers, from 0, for the thread that adds: in a page that takes the old one's
-        place when it has all that is in that. As at first, SharedMemoryError where there is no room."""
+        """More of those that are no whole numbers, from 0, in a page that takes the old one's place when it has all
+        that is in that; for the thread that counts, as what another one adds at that moment may be lost. As at first,
+        SharedMemoryError where there is no room."""
         every = [*self._index]
         if names:
             self._take(every[: self._whole], [*every[self._whole :], *names])

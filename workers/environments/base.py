@@ -143,16 +143,16 @@ def add_episodes(to: Episodes, more: Episodes) -> None:
         to[place] = before[0] + count, before[1] + total
 
 
-def _numbers_of(info: Any) -> dict[str, Any]:
+def _numbers_of(info: Mapping[Any, Any]) -> dict[str, Any]:
     found: dict[Any, Any] = {}
-    for whole in (info if isinstance(info, Mapping) else {}, _part(info, "final_info")):
+    for whole in (info, _part(info, "final_info")):
         episode = _part(whole, "episode")
         found |= {**whole, **{name: told for name, told in episode.items() if name not in _OURS}}
     return {name: told for name, told in found.items() if name and type(name) is str and isinstance(told, _NUMBERS)}
 
 
-def _part(info: Any, name: str) -> Mapping[Any, Any]:
-    part = info.get(name) if isinstance(info, Mapping) else None
+def _part(info: Mapping[Any, Any], name: str) -> Mapping[Any, Any]:
+    part = info.get(name)
     return part if isinstance(part, Mapping) else {}
 
 
@@ -209,6 +209,8 @@ class Environment(ABC):
         """An episode of `agent` has ended, and `info` tells of it, in the manner of Gymnasium: each number and truth by
         name, there and in its parts `episode` and `final_info`, becomes a curve `info/NAME` of the agent's policy.
         What else it holds is passed over."""
+        if not isinstance(info, Mapping) or not info:
+            return
         told = self._endings = {} if self._endings is None else self._endings
         for name, value in _numbers_of(info).items():
             sound = bool(-_LARGEST <= value <= _LARGEST)

@@ -87,7 +87,7 @@ _FOUND: dict[tuple[str, Literal["note", "fault"]], dict[str, tuple[str, str]]] =
         ),
         INFOS_CUT: (
             "the world tells more numbers of its episodes (info) than there are curves, or by names that are too long",
-            "tell only those that you want to see: the first 30 of a policy, in names of at most 48 characters, stay",
+            "tell only those that you want to see: 30 of a policy are drawn, 600 of all, with names of 48 letters",
         ),
         INFOS_NOT_FINITE: (
             "numbers that the world tells of its episodes (info) are not finite, or beyond 1e12, and were left out",

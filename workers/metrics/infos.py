@@ -11,8 +11,9 @@ from workers.metrics.segment_accounting import Page
 
 log = logging.getLogger(__name__)
 
-MOST, LONGEST = 30, 48
-"""Names of a policy that there are curves of, the first that are told; characters of such a name."""
+MOST, ALL, LONGEST = 30, 600, 48
+"""Names of a policy that there are curves of, the first that are told; of all policies, as they must fit into a
+heartbeat; characters of such a name."""
 
 
 def info_counters(policy: str, name: str) -> tuple[str, str]:
@@ -20,19 +21,23 @@ def info_counters(policy: str, name: str) -> tuple[str, str]:
     return f"infos.{policy}/{name}", f"info_sums.{policy}/{name}"
 
 
-def infos_counted(known: Collection[str], infos: Iterable[tuple[str, str, int, float]]) -> dict[str, float]:
+def infos_counted(
+    known: Collection[str], infos: Iterable[tuple[str, str, int, float]], policies: int
+) -> dict[str, float]:
     """What is to be added to which counters, of which there are the `known`: of (policy, name, episodes, sum), where
-    the name is empty of numbers that are none. Of names beyond `MOST` it is said that they are left out."""
+    the name is empty of numbers that are none. Of names that are too many for one of so many `policies` it is said that
+    they are left out."""
+    most = max(1, min(MOST, ALL // policies))
     added, there = dict[str, float](), {*known}
     kinds = Counter(map(_kind, there))
     for policy, name, count, total in infos:
         places, cut = info_counters(policy, name), cut_counter(policy, name)
-        fits = len(name) <= LONGEST and name.isprintable() and kinds[_kind(places[0])] < MOST
+        fits = len(name) <= LONGEST and name.isprintable() and kinds[_kind(places[0])] < most
         found: dict[str, float] = {counter(INFOS_CUT if name else INFOS_NOT_FINITE, policy): count}
         if name and (fits or places[0] in there):
             found = dict(zip(places, (count, total), strict=True))
         elif name and cut not in there and kinds[_kind(cut)] < CUT:
-            log.warning("event=%s policy=%s name=%a most=%d", INFOS_CUT, policy, name, MOST)
+            log.warning("event=%s policy=%s name=%a most=%d", INFOS_CUT, policy, name, most)
             found[cut] = 0
         kinds.update(map(_kind, found.keys() - there))
         there |= found.keys()

@@ -230,7 +230,7 @@ def update_environment_counters(
             counters.add(f"episodes.{policy}/{member}", episodes)
             counters.add(f"returns.{policy}/{member}", returns)
     if infos:
-        _add(counters, infos_counted(counters.names, infos))
+        _add(counters, infos_counted(counters.names, infos, len({*policy_of.values()})))
     return figures
 
 

@@ -14,13 +14,15 @@ from rich.console import Console
 
 from launch.cli.display import environments_table
 from protocol.config.run import parse_run
+from protocol.control.heartbeat import MAX_REQUEST
 from protocol.errors import ConfigurationError
 from protocol.memory.counters import Counters, read_counters
+from protocol.messages.codec import encode
 from protocol.messages.core import Heartbeat
 from tests.faults import raises
 from workers.environments.base import Environment, Episodes
 from workers.metrics.diagnostics import cut_counter, findings_of
-from workers.metrics.infos import LONGEST, info_counters
+from workers.metrics.infos import LONGEST, info_counters, infos_counted
 from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.segment_accounting import environment_books
 from workers.metrics.tensorboard import TensorBoardWriter
@@ -112,6 +114,19 @@ def test_no_more_names_of_a_policy_are_drawn_than_thirty_and_a_finding_names_the
     assert (found["policy"], found["finding"], found["level"]) == ("a.b", "infos_cut", "note")
     assert found["names"] == [*names[30:], "two\\nlines", "x" * 48]
     assert found["says"].endswith("n30, n31, n32, n33, n34, two\\nlines, " + "x" * 48)
+
+
+def test_what_a_hundred_policies_tell_fits_into_a_heartbeat() -> None:
+    """With the longest names, and as many of those that are left out."""
+    policies = [f"{'p' * 61}{number:03}" for number in range(100)]
+    names = [f"{'x' * 46}{number:02}" for number in range(40)]
+    infos = [(policy, name, 1, 1.0) for policy in policies for name in names]
+    counters = dict.fromkeys(infos_counted([], infos, 100), 1 / 3)
+    assert sum(name.startswith("infos.") for name in counters) == 600
+    whole, real = ActorReport.names(policies)
+    told = {**dict.fromkeys([*whole, *real], 1 / 3), **counters}
+    beat = Heartbeat(name="actor-0", token="t", incarnation=1, state="acting", counters=told)
+    assert len(encode(beat)) < MAX_REQUEST - 100_000, "with room for what episodes earned"
 
 
 def test_no_more_of_those_left_out_are_named_than_ten(run_dir: Path) -> None:
