@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from protocol.config.fixed_policy import ScriptedPolicy
-from protocol.config.off_policy import DQN, IQN, Remembering
+from protocol.config.off_policy import DQN, IQN, ValueBased
 from protocol.config.on_policy import PPO, Streamed
 from protocol.errors import ConfigurationError
 
@@ -59,10 +59,10 @@ def check_memory(config: PolicyConfig) -> None:
     """ValueError unless what `config` remembers, if it does, can be learned from segments that are sampled."""
     algorithm = config.algorithm
     if config.network.core is None:
-        if isinstance(algorithm, Remembering) and algorithm.burn_in:
+        if isinstance(algorithm, ValueBased) and algorithm.burn_in:
             raise ConfigurationError("burn_in_without_core", key="algorithm.burn_in")
         return
-    if not isinstance(algorithm, Remembering):
+    if not isinstance(algorithm, ValueBased):
         raise ConfigurationError("algorithm_not_recurrent", algorithm=algorithm.name, key="network.core")
     given = {
         "algorithm.frames": algorithm.frames > 1,

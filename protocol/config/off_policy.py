@@ -90,6 +90,9 @@ class ValueBased(Replayed):
     """Let epsilon fall by this part of itself each `epsilon_decay_freq` train steps instead; None: along that line."""
     epsilon_decay_freq: int = Field(default=100, ge=1)
     """Train steps between two such decays."""
+    burn_in: int = Field(default=0, ge=0)
+    """With `network.core`: steps at the beginning of a segment that only bring the state up to date which it was stored
+    with, and are not trained on (Kapturowski et al. 2019); an episode that begins there needs none."""
 
 
 class IQN(ValueBased):
@@ -106,15 +109,7 @@ class IQN(ValueBased):
     """Error beyond which the loss is linear."""
 
 
-class Remembering(ValueBased):
-    """What algorithms have in common that may remember (`network.core`)."""
-
-    burn_in: int = Field(default=0, ge=0)
-    """With `network.core`: steps at the beginning of a segment that only bring the state up to date which it was stored
-    with, and are not trained on (Kapturowski et al. 2019); an episode that begins there needs none."""
-
-
-class DQN(Remembering):
+class DQN(ValueBased):
     """Deep Q-networks on replay: mean returns, n-step double Q, dueling on request, stacked frames."""
 
     name: Literal["dqn"] = "dqn"
@@ -140,7 +135,7 @@ class C51(ValueBased):
         return self
 
 
-class VDN(Remembering):
+class VDN(ValueBased):
     """Value decomposition networks, for teams: each agent has values of its own, and their sum is the team's."""
 
     name: Literal["vdn"] = "vdn"
@@ -150,7 +145,7 @@ class VDN(Remembering):
     """One network for all agents of the team, which is told whose values it is asked for; else one for each."""
 
 
-class QMIX(Remembering):
+class QMIX(ValueBased):
     """Monotonic value decomposition, for teams: a network mixes the agents' values by what the whole team sees."""
 
     name: Literal["qmix"] = "qmix"

@@ -84,10 +84,13 @@ are RLlib's (`IMPALAConfig`) but for its batches: where 64 streams fill those of
 one seed in three of CartPole ended at 146; with the paper's segments for Atari games, 20 steps, one stayed at 119."""
 
 
+_VALUED = ("iqn", "dqn", "c51", "vdn", "qmix")
+
+
 def _usual(name: Any, network: Any) -> dict[str, Any]:
     """Defaults of a policy whose algorithm and `network` are given so."""
     usual = _USUAL.get(name, {}) if isinstance(name, str) else {}
-    return {**usual, "segment_length": 32} if name in ("dqn", "vdn", "qmix") and has_core(network) else usual
+    return {**usual, "segment_length": 32} if name in _VALUED and has_core(network) else usual
 
 
 class PolicyConfig(Trainable):

@@ -32,7 +32,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "algorithm_failed": "{key} {value} failed: {reason}{at}; correct it",
         "algorithm_key_taken": "{key} is a key of {value}.Config and of {algorithm} as well; remove it there and read self.algorithm, or call it otherwise",
         "algorithm_not_built": "{key} {value} cannot be built: {reason}{at}; give it a method loss(policy, batch), and an __init__(policy, config, seed) that calls the base's, or none",
-        "algorithm_not_recurrent": "{algorithm} has no recurrent networks; leave network.core out, or use the algorithm ppo, impala, dqn, vdn or qmix",
+        "algorithm_not_recurrent": "{algorithm} has no recurrent networks; leave network.core out, or use the algorithm ppo, impala, dqn, c51, iqn, vdn or qmix",
         "algorithm_of_other_base": "{key} {value} is no rookery.{expected}, which the algorithm {algorithm} is; derive it from that{hint}",
         "algorithm_part_lost": "{key} {value} has {field} of its own, which {reason}; step an optimiser of yours in update, and have state and load_state keep both",
         "argument_not_a_path": "{key} is {value}, which is neither a name nor a path; give a text, as runs/mine",

@@ -88,6 +88,16 @@ def test_cartpole_without_velocities_is_played_by_values_that_remember(tmp_path:
 
 @pytest.mark.learning
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("algorithm", ["iqn", "c51, v_min: -1, v_max: 1, atoms: 51"])
+def test_a_cue_is_remembered_by_distributions_of_returns(tmp_path: Path, algorithm: str) -> None:
+    keys = [f"policy={{algorithm: {{name: {algorithm}}}, network: {{core: gru}}}}", "environment.copies=8"]
+    train("memory", tmp_path, steps=60_000, set=keys)
+    (found,) = greedy_returns(tmp_path).values()
+    assert found >= 0.9
+
+
+@pytest.mark.learning
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("algorithm", ["vdn", "qmix"])
 def test_each_member_of_a_team_remembers_a_cue_of_its_own(tmp_path: Path, algorithm: str) -> None:
     keys = [f"policy={{algorithm: {{name: {algorithm}}}, network: {{core: gru}}}}", "environment.copies=8"]

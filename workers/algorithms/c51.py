@@ -1,7 +1,7 @@
 """Distributional Q-learning with fixed atoms on replayed transitions (Bellemare et al. 2017), with double Q-learning
 and a target network.
 
-In flow: `TransitionBatch`. Out flow: the loss of the online network.
+In flow: `TransitionBatch`, or where the networks remember `SequenceBatch`. Out flow: the loss of the online network.
 
 Legend: `B` transitions, `A` actions, `Z` atoms.
 """
@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from protocol.config.run import C51
-from workers.algorithms.common.batches import TransitionBatch
+from workers.algorithms.common.action_values import Rows, both_ends
+from workers.algorithms.common.batches import Replay
 from workers.algorithms.common.loss import Loss
 from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.policies.networks.categorical_network import C51Policy
@@ -50,20 +51,17 @@ def divergence(log_chances: Tensor, target: Tensor) -> Tensor:
     return (torch.xlogy(target, target) - target * log_chances).sum(1)
 
 
-def estimates(policy: C51Policy, batch: TransitionBatch, *, double: bool) -> C51Estimates:
+def estimates(policy: C51Policy, rows: Rows, *, double: bool) -> C51Estimates:
     """The chances of the actions taken, and their targets: those of reward + discount * Z_target(next, a*), with a* the
     legal action of greatest mean return by the online network (`double`: van Hasselt et al. 2016) or else by the target
     network itself."""
-    now, after, choice = batch.noises
-    here = _of(batch.action, policy.online(policy.inputs(batch.observation), now))
+    seen = both_ends(policy, rows, policy.online, policy.target, double=double)
+    here = _of(rows.action, seen.here)
     with torch.no_grad():
-        following = policy.inputs(batch.next_observation)
-        future = policy.target(following, after)
-        chooser = policy.online(following, choice) if double else future
-        chosen = greedy_action(policy.mean(chooser), batch.next_legal)
-        chances, support = _of(chosen, future).exp(), policy.support
-        target = project_distribution(chances, batch.reward, batch.discount, support)
-        moved = batch.reward[:, None] + batch.discount[:, None] * support
+        chosen = greedy_action(policy.mean(seen.choice), rows.next_legal)
+        chances, support = _of(chosen, seen.future).exp(), policy.support
+        target = project_distribution(chances, rows.reward, rows.discount, support)
+        moved = rows.reward[:, None] + rows.discount[:, None] * support
         cut = (chances * (moved - moved.clamp(support[0], support[-1]))).sum(1).abs()
     return C51Estimates(here, target, cut)
 
@@ -78,8 +76,8 @@ class C51Update(ReplayAlgorithm[C51Policy, C51]):
 
     kinds = (C51,)
 
-    def loss(self, policy: C51Policy, batch: TransitionBatch) -> Loss:
-        found = estimates(policy, batch, double=self.algorithm.double)
+    def loss(self, policy: C51Policy, batch: Replay) -> Loss:
+        found = estimates(policy, self.rows(batch), double=self.algorithm.double)
         losses, support = divergence(found.log_chances, found.target), policy.support
         error = losses.detach().clamp(min=0)
         metrics = {

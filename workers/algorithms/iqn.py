@@ -1,6 +1,6 @@
 """Implicit quantile networks on replayed transitions, with double Q-learning and a target network.
 
-In flow: `TransitionBatch`. Out flow: the loss of the online network.
+In flow: `TransitionBatch`, or where the networks remember `SequenceBatch`. Out flow: the loss of the online network.
 
 Legend: `B` transitions, `N` quantile fractions of the estimate, `M` of the target (as many), `A` actions. With `K`
 policies of one kind in front, everything is of each of them.
@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from protocol.config.run import IQN
-from workers.algorithms.common.batches import TransitionBatch
+from workers.algorithms.common.action_values import Rows, both_ends
+from workers.algorithms.common.batches import Replay
 from workers.algorithms.common.loss import Loss
+from workers.algorithms.common.sequences import Sequences
 from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.policies.networks.q_policy import greedy_action
 from workers.policies.networks.quantile_network import IQNPolicy
@@ -43,7 +45,7 @@ def quantile_huber(quantiles: Tensor, target: Tensor, fractions: Tensor, kappa: 
 
 def estimates(
     policy: IQNPolicy,
-    batch: TransitionBatch,
+    rows: Rows,
     fractions: Tensor,
     target_fractions: Tensor,
     *,
@@ -55,16 +57,14 @@ def estimates(
     network (`double`: van Hasselt et al. 2016) or else by the target network itself.
     """
     online, target = policy.online, policy.target
-    now, after, choice = batch.noises
-    here = online.quantiles(online.perceptron(policy.inputs(batch.observation)), fractions, now)
-    taken = _of(batch.action, here)
+    seen = both_ends(policy, rows, online.features, target.features, double=double)
+    now, after, choice = (None, None, None) if isinstance(rows, Sequences) else rows.noises
+    taken = _of(rows.action, online.quantiles(seen.here, fractions, now))
     with torch.no_grad():
-        following = policy.inputs(batch.next_observation)
-        psi = target.perceptron(following)
-        chooser, chooser_psi = (online, online.perceptron(following)) if double else (target, psi)
-        chosen = greedy_action(chooser.means(chooser_psi, policy.midpoints, choice), batch.next_legal)
-        future = _of(chosen, target.quantiles(psi, target_fractions, after))
-        backed = batch.reward[..., None] + batch.discount[..., None] * future
+        chooser = online if double else target
+        chosen = greedy_action(chooser.means(seen.choice, policy.midpoints, choice), rows.next_legal)
+        future = _of(chosen, target.quantiles(seen.future, target_fractions, after))
+        backed = rows.reward[..., None] + rows.discount[..., None] * future
     return IQNEstimates(taken, backed)
 
 
@@ -78,10 +78,10 @@ class IQNUpdate(ReplayAlgorithm[IQNPolicy, IQN]):
 
     kinds = (IQN,)
 
-    def loss(self, policy: IQNPolicy, batch: TransitionBatch) -> Loss:
+    def loss(self, policy: IQNPolicy, batch: Replay) -> Loss:
         assert batch.fractions is not None
         here, there = batch.fractions.unbind(-2)
-        found = estimates(policy, batch, here, there, double=self.algorithm.double)
+        found = estimates(policy, self.rows(batch), here, there, double=self.algorithm.double)
         losses = quantile_huber(found.quantiles, found.target, here, self.algorithm.kappa)
         value, target = found.quantiles.detach().mean(-1), found.target.mean(-1)
         error = (target - value).abs()

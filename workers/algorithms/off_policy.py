@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from protocol.config.base import ConfigModel
 from protocol.config.off_policy import DQN, IQN, SAC, Replayed, ValueBased
 from protocol.config.run import PolicyConfig, Sampled
-from workers.algorithms.common.action_values import ActionValues, sequence_actions, value_actions
+from workers.algorithms.common.action_values import ActionValues, Rows, value_actions
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
-from workers.algorithms.common.batches import Replay, ReplayT, SequenceBatch, non_tensor_field
+from workers.algorithms.common.batches import Replay, ReplayT, TransitionBatch, non_tensor_field
 from workers.algorithms.common.loss import Loss, loss_of, parse_settings
 from workers.algorithms.common.sequences import sequences_of
 from workers.algorithms.common.update import Resumable
@@ -74,9 +74,7 @@ class ReplayAlgorithm(Resumable, ABC, Generic[PolicyT, AlgorithmT]):
         stays as likely as if drawn for each row, so the expected loss is the paper's, and the embedding is computed N
         times instead of B * N times.
         """
-        drawn: dict[str, Tensor] = {}
-        if isinstance(batch, SequenceBatch):
-            return batch
+        drawn: dict[str, Any] = {}
         if isinstance(self.algorithm, IQN):
             count = self.algorithm.quantiles
             drawn["fractions"] = (torch.rand(2, count, generator=self.generator) + torch.arange(count)) / count
@@ -95,9 +93,14 @@ class ReplayAlgorithm(Resumable, ABC, Generic[PolicyT, AlgorithmT]):
         segments, for who remembers, of the rows that are trained on."""
         if not isinstance(self.algorithm, DQN):
             raise TypeError(f"evaluate is for dqn; ask the networks of {self.algorithm.name} themselves")
-        if isinstance(batch, SequenceBatch):
-            return sequence_actions(policy, sequences_of(batch, self.algorithm), double=self.algorithm.double)
-        return value_actions(policy, batch, double=self.algorithm.double)
+        return value_actions(policy, self.rows(batch), double=self.algorithm.double)
+
+    def rows(self, batch: Replay) -> Rows:
+        """`batch`, or of segments, for who remembers, the rows that are trained on."""
+        if isinstance(batch, TransitionBatch):
+            return batch
+        assert isinstance(self.algorithm, ValueBased)
+        return sequences_of(batch, self.algorithm)
 
     def after_step(self, batch: Any, progress: float) -> dict[str, Tensor]:
         """Target networks and schedules after a train step on `batch`, at `progress` of the run; what there is to say

@@ -50,7 +50,7 @@ def team_sequences(policy: TeamQPolicy, rows: Sequences, *, double: bool) -> tup
     with torch.no_grad():
         seen = policy.target.see(x)
         future = policy.target.values(seen, None, rows.recall)[rows.following]
-        chosen = policy.best(values[rows.following] if double else future, rows.legal)
+        chosen = policy.best(values[rows.following] if double else future, rows.next_legal)
         mixed = policy.target.mix(policy.picked(future, chosen), seen[rows.following])
         target = rows.reward + rows.discount * mixed
     return value, target

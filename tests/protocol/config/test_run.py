@@ -115,7 +115,7 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
         "learning_starts_unreachable",
     ),
     (
-        {"policy": {"network": {"core": "lstm"}, **IQN_POLICY}},
+        {"policy": {"network": {"core": "lstm"}, "algorithm": {"name": "sac"}}},
         "policy.network.core",
         "algorithm_not_recurrent",
     ),

@@ -99,6 +99,7 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "iqn of frames": (alone(BITS.model_copy(update={"action": Discrete(n=3)})), IQN(frames=3, cosines=8), {}),
     "dqn": (alone(MASKED), DQN(dueling=True), {"activation": "relu"}),
     "dqn that remembers": (alone(MASKED), DQN(dueling=True), {"core": {"name": "gru", "size": 5}, "hidden": [8]}),
+    "iqn that remembers": (alone(PLAIN), IQN(cosines=8), {"core": {"name": "lstm", "size": 5}, "hidden": [8]}),
     "vdn": (alone(PAIR, Box(shape=(1,))), VDN(frames=2, dueling=True), {"hidden": [8]}),
     "qmix": (alone(PAIR), QMIX(shared=False, frames=3), {}),
     "members that remember": (alone(PAIR), VDN(), {"core": {"name": "lstm", "size": 5}, "hidden": [8]}),

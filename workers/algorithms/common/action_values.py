@@ -1,12 +1,13 @@
-"""Both sides of the temporal difference of `dqn`: what its networks say of transitions, and what they should say.
+"""Both sides of a temporal difference: what networks say of rows, and of what was seen when their returns end.
 
-In flow: `TransitionBatch`, or of who remembers `Sequences`. Out flow: `ActionValues`.
+In flow: `TransitionBatch`, or of who remembers `Sequences`. Out flow: `Ends`, and of `dqn` `ActionValues`.
 
 Legend: `B` transitions, or rows of sequences that are trained on; `A` actions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -15,7 +16,39 @@ from torch import Tensor
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.common.sequences import Sequences
 from workers.policies.networks.q_network import DQNPolicy
-from workers.policies.networks.q_policy import greedy_action
+from workers.policies.networks.q_policy import QPolicy, greedy_action
+from workers.policies.networks.recurrent_context import RecurrentContext
+
+Rows = TransitionBatch | Sequences
+Network = Callable[[Tensor, Tensor | None, RecurrentContext | None], Tensor]
+
+
+class Ends(NamedTuple):
+    """What networks say at both ends of returns."""
+
+    here: Tensor
+    """[B, ...] of the rows, by the online network, with gradient"""
+    future: Tensor
+    """[B, ...] of what was seen then, by the target network, detached"""
+    choice: Tensor
+    """[B, ...] of the same, by the network that chooses what is done then, detached"""
+
+
+def both_ends(policy: QPolicy, rows: Rows, online: Network, target: Network, *, double: bool) -> Ends:
+    """By parts `online` and `target` of `policy`'s networks. The online one chooses (`double`: van Hasselt et al.
+    2016), or else the target network itself. Of segments both begin each in the state that was stored with it."""
+    if isinstance(rows, Sequences):
+        x = policy.inputs(rows.observation)
+        every = online(x, None, rows.recall)
+        with torch.no_grad():
+            future = target(x, None, rows.recall)[rows.following]
+        return Ends(every[rows.row], future, every.detach()[rows.following] if double else future)
+    now, after, chance = rows.noises
+    here = online(policy.inputs(rows.observation), now, None)
+    with torch.no_grad():
+        following = policy.inputs(rows.next_observation)
+        future = target(following, after, None)
+        return Ends(here, future, online(following, chance, None) if double else future)
 
 
 class ActionValues(NamedTuple):
@@ -31,30 +64,14 @@ class ActionValues(NamedTuple):
     """[B, A] of what was seen then, by the target network, detached"""
 
 
-def value_actions(policy: DQNPolicy, batch: TransitionBatch, *, double: bool) -> ActionValues:
+def value_actions(policy: DQNPolicy, rows: Rows, *, double: bool) -> ActionValues:
     """Values of all actions and of those taken, and targets of these.
 
-    target = reward + discount * Q_target(next, a*) with a* the legal action of greatest value by the online network
-    (`double`: van Hasselt et al. 2016) or else by the target network itself.
+    target = reward + discount * Q_target(next, a*) with a* the legal action of greatest value by the network that
+    chooses.
     """
-    now, after, choice = batch.noises
-    here = policy.online(policy.inputs(batch.observation), now)
-    taken = here.gather(-1, batch.action[..., None])[..., 0]
-    with torch.no_grad():
-        following = policy.inputs(batch.next_observation)
-        future = policy.target(following, after)
-        chosen = greedy_action(policy.online(following, choice) if double else future, batch.next_legal)
-        target = batch.reward + batch.discount * future.gather(-1, chosen[..., None])[..., 0]
-    return ActionValues(here, taken, target, future)
-
-
-def sequence_actions(policy: DQNPolicy, rows: Sequences, *, double: bool) -> ActionValues:
-    """The same of rows of segments. Online and target network both begin each in the state that was stored with it."""
-    x = policy.inputs(rows.observation)
-    here = policy.online(x, recall=rows.recall)
-    values = here[rows.row]
-    with torch.no_grad():
-        future = policy.target(x, recall=rows.recall)[rows.following]
-        chosen = greedy_action(here.detach()[rows.following] if double else future, rows.legal)
-        target = rows.reward + rows.discount * future.gather(-1, chosen[:, None])[:, 0]
-    return ActionValues(values, values.gather(-1, rows.action[:, None])[:, 0], target, future)
+    seen = both_ends(policy, rows, policy.online, policy.target, double=double)
+    taken = seen.here.gather(-1, rows.action[..., None])[..., 0]
+    chosen = greedy_action(seen.choice, rows.next_legal)
+    target = rows.reward + rows.discount * seen.future.gather(-1, chosen[..., None])[..., 0]
+    return ActionValues(seen.here, taken, target, seen.future)

@@ -131,6 +131,8 @@ class SequenceBatch:
     """[B, S]: what was remembered before row 0"""
     legal: Tensor | None = None
     """[B, T + 1, C] bool, where not all values are legal always"""
+    fractions: Tensor | None = None
+    """[2, N]: as in `TransitionBatch`"""
 
     @property
     def rows(self) -> int:

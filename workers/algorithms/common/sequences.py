@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from protocol.config.off_policy import Remembering
+from protocol.config.off_policy import ValueBased
 from workers.algorithms.common.batches import SequenceBatch
 from workers.policies.networks.recurrent_context import RecurrentContext
 
@@ -37,11 +37,11 @@ class Sequences(NamedTuple):
     """[n]: the factor of its value; 0 after a termination"""
     following: Tensor
     """[n]: the place of what was seen then"""
-    legal: Tensor | None
+    next_legal: Tensor | None
     """[n, C]: what was legal then; nobody says what was at a true last observation: what was in the row before it"""
 
 
-def sequences_of(batch: SequenceBatch, algorithm: Remembering) -> Sequences:
+def sequences_of(batch: SequenceBatch, algorithm: ValueBased) -> Sequences:
     """Those of `batch`. A return ends early with the episode, or with the segment's last row."""
     segments, length = batch.reward.shape
     device = batch.reward.device

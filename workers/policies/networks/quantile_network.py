@@ -27,6 +27,7 @@ from workers.policies.networks.layers import (
     head_of,
 )
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import to_float32
 
 
@@ -41,6 +42,11 @@ class QuantileTower(QNetwork):
         self.perceptron = spec.perceptron()
         self.embedding = nn.Linear(cosines, self.perceptron.outputs)
         self.head = head_of(self.perceptron.outputs, spec.actions + spec.dueling, spec.noisy)
+
+    def features(self, x: Tensor, noise: Tensor | None = None, recall: RecurrentContext | None = None) -> Tensor:
+        """[B, I] float32 -> psi [B, H]; `recall`: how the rows hang together, for who remembers. `noise` is for the
+        head."""
+        return self.perceptron(x, recall)
 
     def embed(self, fractions: Tensor) -> Tensor:
         """Quantile fractions [N] in (0, 1) -> phi [N, H] (equation 4 of the paper)."""
@@ -87,6 +93,11 @@ class IQNPolicy(QPolicy):
         towers = [QuantileTower(spec, cosines) for _ in range(2)]
         super().__init__(spec.shape, spec.actions, spec.frames, epsilon, *towers)
         self.register_buffer("midpoints", (torch.arange(acting_quantiles) + 0.5) / acting_quantiles)
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, F * I] and states [B, S] -> mean returns [B, A] by the online network, and the states after it."""
+        psi, after = self.online.perceptron.step(x, state)
+        return self.online.means(psi, self.midpoints), after
 
     def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, F * I] -> mean returns [B, A] by the online network."""

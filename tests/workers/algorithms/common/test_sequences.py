@@ -10,15 +10,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from protocol.config.run import DQN, QMIX, VDN, Network, PolicyConfig
+from protocol.config.run import C51, DQN, IQN, QMIX, VDN, Network, PolicyConfig
 from protocol.spaces import Agent, Box, Dict, Discrete
-from workers.algorithms.common.batches import SequenceBatch
+from workers.algorithms.build import build_update
+from workers.algorithms.common.batches import SequenceBatch, TransitionBatch
 from workers.algorithms.common.sequences import sequences_of
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.value_decomposition import team_sequences
 from workers.policies.build import build, state_size
 from workers.policies.interface import Interface
+from workers.policies.networks.categorical_network import C51Policy
 from workers.policies.networks.q_network import DQNPolicy, ValueTower
+from workers.policies.networks.quantile_network import IQNPolicy
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.networks.team_q_network import MemberTower, TeamQPolicy
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))
@@ -122,6 +126,73 @@ def test_targets_are_the_formula_written_out_step_by_step(
     for row, (_, (value, target_value)) in enumerate(sorted(expected.items())):
         assert float(found.value[row]) == pytest.approx(value, abs=1e-5)
         assert float(found.target[row]) == pytest.approx(target_value, abs=1e-5)
+
+
+def distributional(kind: type[C51] | type[IQN], core: str | None) -> Any:
+    """An update by it, whose target network is another than the online one."""
+    network = {"core": core and {"name": core, "size": 8}, "hidden": [8]}
+    algorithm = IQN(n_step=2, gamma=0.9) if kind is IQN else C51(n_step=2, gamma=0.9, v_min=-3, v_max=3, atoms=7)
+    config = PolicyConfig(algorithm=algorithm, model_config=Network.model_validate(network), segment_length=T)
+    policy = build(Interface.of(AGENT), config, 0)
+    assert isinstance(policy, C51Policy | IQNPolicy)
+    with torch.no_grad():
+        for parameter in policy.target.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3)
+    return build_update(policy, config)
+
+
+@pytest.mark.parametrize("kind", [C51, IQN])
+@torch.no_grad()
+def test_distributions_of_who_remembers_are_those_of_transitions_where_nobody_heeds_it(
+    kind: type[C51] | type[IQN],
+) -> None:
+    """The loss of rows of segments is that of the same rows as transitions, of a network without a core."""
+    update, alone = distributional(kind, "lstm"), distributional(kind, None)
+    for network in ("online", "target"):
+        whole = {name: one.clone() for name, one in getattr(update.policy, network).state_dict().items()}
+        whole["perceptron.layers.0.weight"][:, 3:] = 0
+        getattr(update.policy, network).load_state_dict(whole)
+        kept = {name: one for name, one in whole.items() if ".core." not in name}
+        kept["perceptron.layers.0.weight"] = kept["perceptron.layers.0.weight"][:, :3]
+        getattr(alone.policy, network).load_state_dict(kept)
+    batch = update.draw(sequences(16, masked=True))
+    rows = update.rows(batch)
+    same = TransitionBatch(
+        observation=rows.observation[rows.row],
+        next_observation=rows.observation[rows.following],
+        action=rows.action,
+        reward=rows.reward,
+        discount=rows.discount,
+        next_legal=rows.next_legal,
+        fractions=batch.fractions,
+    )
+    found, expected = update.loss(update.policy, batch), alone.loss(alone.policy, same)
+    assert float(found.total) == pytest.approx(float(expected.total), rel=1e-5)
+    torch.testing.assert_close(found.priorities, expected.priorities, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [C51, IQN])
+@torch.no_grad()
+def test_distributions_are_acted_on_as_they_are_learned(kind: type[C51] | type[IQN]) -> None:
+    policy = distributional(kind, "gru").policy
+    x, state = torch.randn(T, 1, 3), torch.randn(1, 8)
+    recall = RecurrentContext(state, torch.zeros(T - 1, 1, dtype=torch.bool), torch.zeros(0, dtype=torch.int64))
+    online = policy.online
+    if kind is C51:
+        means = policy.mean(online(x[:, 0], None, recall))
+    else:
+        means = online.means(online.features(x[:, 0], None, recall), policy.midpoints)
+    for step in range(T):
+        acted, state = policy.step(x[step], state)
+        torch.testing.assert_close(acted[0], means[step], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [C51, IQN])
+def test_the_loss_of_a_distribution_reaches_what_remembers(kind: type[C51] | type[IQN]) -> None:
+    update = distributional(kind, "gru")
+    before = update.policy.online.perceptron.core.cell.weight_hh_l0.detach().clone()
+    assert np.isfinite(update.update(sequences(8))["loss"])
+    assert not torch.equal(update.policy.online.perceptron.core.cell.weight_hh_l0, before)
 
 
 def test_a_burn_in_that_leaves_nothing_to_train_on_is_not_kept_to() -> None:
