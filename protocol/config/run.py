@@ -93,6 +93,13 @@ def _usual(name: Any, network: Any) -> dict[str, Any]:
     return {**usual, "segment_length": 32} if name in _VALUED and has_core(network) else usual
 
 
+def _another(given: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether `given` is no change of the network `before`: another class of the user's own, or parts in its place."""
+    if given.get("entry", before.get("entry")) != before.get("entry"):
+        return True
+    return "entry" in before and "entry" not in given and not Network.model_fields.keys().isdisjoint(given)
+
+
 class PolicyConfig(Trainable):
     """One policy: its algorithm, network, optimiser, ring and publication."""
 
@@ -384,8 +391,9 @@ class Run(ConfigModel):
                 other = key == "algorithm" and value.get("name", base[key]["name"]) != base[key]["name"]
                 if key == "algorithm" and value.get("entry", base[key].get("entry")) != base[key].get("entry"):
                     base[key] = self.policy.algorithm.model_dump(exclude=set(self.policy.algorithm.model_extra or ()))
-                if key == "network" and "entry" in value and value["entry"] != base[key].get("entry"):
-                    base[key] = {}
+                if key == "network":
+                    base[key] = {} if _another(value, base[key]) else base[key]
+                    value = {name: one for name, one in value.items() if (name, one) != ("entry", None)}
                 if other:
                     base = {name: told for name, told in base.items() if told != usual[name]}
                 elif key == "network" and base.get("segment_length") == usual["segment_length"]:

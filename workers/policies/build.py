@@ -15,7 +15,8 @@ from protocol.config.network import AnyNetwork, EntryNetwork, MLPEncoder
 from protocol.config.run import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, PolicyConfig, Streamed
 from workers.policies.cores.entry import build_core
 from workers.policies.distributions import Heads, OwnHeads
-from workers.policies.encoders.own_network import ActionSpec, OwnNetwork, build_network
+from workers.policies.encoders.network_entry import build_network
+from workers.policies.encoders.own_network import ActionSpec, OwnNetwork
 from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.encoders.team_encoder import TeamEncoder
 from workers.policies.interface import Interface

@@ -94,25 +94,22 @@ class OwnHeads(Heads):
         """As the function of this name."""
         rows = outputs.shape[1]
         amounts = outputs.new_zeros(rows, 0) if amount is None else amount
-        found = self.distribution(outputs, legal)
-        return found.log_prob(action.reshape(rows, len(self.sizes)), amounts), found.entropy()
+        told: tuple[Tensor, Tensor] = self.network.judge(outputs.T, legal, action.reshape(rows, -1), amounts)
+        return told
 
     @torch.no_grad()
     def sample(self, outputs: Tensor, noise: Noise | None, legal: Tensor | None) -> dict[str, NDArray]:
         """As the function of this name; takes n float32 numbers for each choice and each amount. ConfigurationError for
-        an action that is not legal."""
-        found = self.distribution(outputs, legal)
-        if noise is None:
-            choices, amounts = found.mode()
-        else:
+        what no world can be given."""
+        uniform = None
+        if noise is not None:
             numbers = range(len(self.sizes) + self.continuous)
-            uniform = np.stack([noise.random(outputs.shape[1], np.float32) for _ in numbers], 1)
-            choices, amounts = found.sample(torch.from_numpy(np.maximum(uniform, _LEAST)).to(outputs.device))
-        self.network.check_legal(choices, legal)
-        drawn = {"action": choices[:, 0] if self.single else choices}
-        drawn["log_probability"] = found.log_prob(choices, amounts)
-        drawn |= {"amount": amounts} if self.continuous else {}
-        return {name: column.cpu().numpy() for name, column in drawn.items()}
+            drawn = np.stack([noise.random(outputs.shape[1], np.float32) for _ in numbers], 1)
+            uniform = torch.from_numpy(np.maximum(drawn, _LEAST)).to(outputs.device)
+        choices, amounts, chance = self.network.draw(outputs.T, legal, uniform)
+        found = {"action": choices[:, 0] if self.single else choices, "log_probability": chance}
+        found |= {"amount": amounts} if self.continuous else {}
+        return {name: column.cpu().numpy() for name, column in found.items()}
 
 
 def log_prob_and_entropy(

@@ -49,7 +49,8 @@ from workers.metrics.diagnostics import findings_of
 from workers.planning.auxiliary_plan import plan_learners
 from workers.planning.cohorts import kinds_of, learners_of
 from workers.planning.foreseen import expected_lag, expected_passes, expected_updates, foreseen
-from workers.planning.policy_plan import TrainingPlan
+from workers.planning.policy_plan import PolicyPlan, TrainingPlan
+from workers.policies.build import build
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.last_words import watch_user_code
 from workers.runtime.torch_setup import Precision
@@ -238,9 +239,12 @@ def disk(situation: RunContext) -> tuple[State, str]:
 
 
 def losses(situation: RunContext) -> tuple[State, str]:
-    """Algorithms of the user's own can be imported and built, and make an update."""
+    """Networks and algorithms of the user's own can be imported and built, and make an update."""
     run = situation.run
     where = Precision(run.precision), choose_device(run, 0)
+    for plan in situation.plans.values():
+        if isinstance(plan, PolicyPlan) and plan.config.network.entries:
+            build(plan.interface, plan.config, 0)
     tried = {
         name: try_algorithm(plan.interface, plan.config, *where, run.lockstep or plan.recorded)
         for name, plan in situation.plans.items()

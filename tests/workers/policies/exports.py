@@ -20,6 +20,7 @@ from protocol.spaces import (
     DictPopulation,
     Discrete,
     MultiBinary,
+    MultiDiscrete,
     Observation,
     Text,
     World,
@@ -77,6 +78,14 @@ NORMAL = PPO(normalize_observation=True)
 CENTRAL = PPO(normalize_observation=True, central_critic=True)
 
 
+BOTH = Agent(
+    name="a",
+    observation=Dict(spaces={"image": Box(shape=(6, 6, 1), dtype="uint8"), "speed": Box(shape=(2,))}),
+    action=MultiDiscrete(nvec=(2, 3)),
+    action_mask=True,
+)
+
+
 def alone(agent: Agent, common: Box | None = None) -> World:
     """A world of one agent."""
     return World(id=agent.name, population=DictPopulation(agents=(agent,), common=common))
@@ -115,6 +124,11 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
         alone(SENSES),
         NORMAL,
         {"encoder": READERS, "core": {"name": "lstm", "size": 5}},
+    ),
+    "a whole network with choices of its own": (
+        alone(BOTH),
+        NORMAL,
+        {"entry": "tests.workers.policies.encoders.test_own_network:Pair"},
     ),
     "a set": (alone(CROWD), C51(atoms=7), {"encoder": "entities"}),
     "sac": (alone(REACH), SAC(frames=2), {"hidden": [16, 16]}),

@@ -17,7 +17,7 @@ from protocol.errors import ConfigurationError
 from workers.policies.encoders.observation_spec import ObservationSpec
 from workers.runtime.entry_points import calling, import_entry_point
 
-_FORMS = "module:Class, a torch.nn.Module"
+FORMS = "module:Class, a torch.nn.Module"
 NEAR = 1e-3
 """How far a row may be from itself among others, of the size of what is given: sums are in another order there."""
 
@@ -31,7 +31,7 @@ def build_entry(config: EntryEncoder, observation: ObservationSpec, key: str) ->
 
 def make_module(config: OwnModule, made_for: tuple[object, ...], given: object, key: str) -> nn.Module:
     """What `config` names, called with `made_for`, which is said to be `given`."""
-    kind, facts = import_entry_point(config.entry, f"{key}.entry", _FORMS), {"key": key, "value": config.entry}
+    kind, facts = import_entry_point(config.entry, f"{key}.entry", FORMS), {"key": key, "value": config.entry}
     with calling(config.entry, lambda **at: ConfigurationError("network_not_built", given=given, **facts, **at)):
         module: Any = kind(*made_for, **config.settings)
     if not isinstance(module, nn.Module):

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from protocol.config.network import Network
 from protocol.config.run import PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Dict, Discrete, MultiDiscrete
@@ -22,7 +23,7 @@ from workers.policies.encoders.observation_spec import ObservationSpec
 from workers.policies.encoders.own_network import ActionSpec
 from workers.policies.export.module import ExportedModule
 from workers.policies.interface import Interface
-from workers.policies.networks.actor_critic import ActorCritic, OwnActorCritic
+from workers.policies.networks.actor_critic import ActorCritic
 
 SEEN = Dict(spaces={"image": Box(shape=(6, 6, 1), dtype="uint8"), "speed": Box(shape=(2,))})
 PAIR = MultiDiscrete(nvec=(2, 3))
@@ -64,7 +65,7 @@ class Chained:
 
     def __init__(self, module: Pair, outputs: dict[str, Tensor]) -> None:
         self.module, self.hidden = module, outputs["hidden"]
-        legal = outputs.get("legal", torch.ones(len(self.hidden), 5, dtype=torch.bool))
+        legal = outputs.get("legal", torch.ones(1, 5, dtype=torch.bool))
         self.first = self.log(outputs["first"], legal[:, :2])
         each = [module.second(self.hidden + module.known.weight[one]) for one in (0, 1)]
         self.both = self.first[:, :, None] + self.log(torch.stack(each, 1), legal[:, None, 2:])
@@ -81,7 +82,7 @@ class Chained:
 
     def mode(self) -> Any:
         best = self.both.flatten(1).argmax(1)
-        return torch.stack([best // 3, best % 3], 1), self.hidden.new_zeros(len(best), 0)
+        return torch.stack([best // 3, best % 3], 1), self.hidden[:, :0]
 
     def log_prob(self, choices: Tensor, amounts: Tensor) -> Any:
         return self.both[torch.arange(len(choices)), choices[:, 0], choices[:, 1]]
@@ -285,6 +286,12 @@ class Unbuilt(Net):
         super().__init__(observation, ActionSpec((), 0, False), {})
 
 
+class Counting(Pair):
+    def forward(self, seen: dict[str, Tensor]) -> Any:
+        found = super().forward(seen)
+        return found | {"number": torch.arange(len(found["value"]))}
+
+
 class Valueless(Pair):
     def forward(self, seen: dict[str, Tensor]) -> Any:
         found = super().forward(seen)
@@ -305,6 +312,7 @@ class Reserved(Pair):
         ("Long", "network_gives_wrong_shape"),
         ("Valueless", "network_gives_wrong_shape"),
         ("Reserved", "network_gives_wrong_shape"),
+        ("Counting", "network_gives_wrong_shape"),
         ("Idle", "network_parameters_without_gradient"),
         ("Centred", "network_rows_not_independent"),
         ("Failing", "network_failed"),
@@ -338,6 +346,28 @@ class Unequal(Chained):
         return super().log_prob(choices, amounts) + 0.1
 
 
+class Detached(Chained):
+    def log_prob(self, choices: Tensor, amounts: Tensor) -> Any:
+        return super().log_prob(choices, amounts).detach()
+
+
+class Crossed(Chained):
+    def entropy(self) -> Any:
+        return super().entropy() - self.hidden.mean()
+
+
+class Evenly(Chained):
+    def sample(self, uniform: Tensor) -> Any:
+        first, second = ((uniform[:, one] * (one + 2)).long() for one in (0, 1))
+        return torch.stack([first, second], 1), uniform.new_zeros(len(first), 0)
+
+
+class Overwriting(Chained):
+    def __init__(self, module: Pair, outputs: dict[str, Tensor]) -> None:
+        super().__init__(module, outputs)
+        outputs["first"].detach().add_(1)
+
+
 class Whole(Chained):
     def entropy(self) -> Any:
         return super().entropy().sum()
@@ -358,6 +388,10 @@ class Unmasked(Chained):
         return torch.ones_like(choices), amounts
 
 
+class Unheeding(Unmasked):
+    mode = Chained.mode
+
+
 @pytest.mark.parametrize(
     ("kind", "said", "part"),
     [
@@ -366,8 +400,13 @@ class Unmasked(Chained):
         (Beyond, "distribution_invalid", "mode"),
         (Unequal, "distribution_invalid", "log_prob"),
         (Whole, "distribution_invalid", "entropy"),
+        (Detached, "distribution_invalid", "log_prob"),
+        (Evenly, "distribution_invalid", "sample"),
+        (Crossed, "network_rows_not_independent", "distribution"),
+        (Overwriting, "network_modifies_input", None),
         (Broken, "network_failed", None),
         (Unmasked, "distribution_breaks_mask", None),
+        (Unheeding, "distribution_breaks_mask", None),
     ],
 )
 def test_a_distribution_is_tried_before_anything_is_learned(
@@ -375,7 +414,24 @@ def test_a_distribution_is_tried_before_anything_is_learned(
 ) -> None:
     monkeypatch.setattr(Pair, "KIND", kind)
     with raises(ConfigurationError, said, **({"part": part} if part else {})):
-        policy_of("Pair", {"name": "ppo"}, PAIR, masked=True)
+        policy_of("Pair", {"name": "ppo"}, PAIR, masked=kind is not Evenly)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "part"),
+    [
+        (lambda net: net.layer.bias.data.fill_(torch.nan), "network_not_finite", None),
+        (lambda net: setattr(net, "KIND", Unmasked), "distribution_breaks_mask", None),
+        (lambda net: setattr(net, "KIND", Beyond), "distribution_invalid", "mode"),
+        (lambda net: setattr(net, "KIND", Broken), "network_failed", None),
+    ],
+)
+def test_what_goes_wrong_in_a_run_is_told_before_a_world_is_given_it(spoil: Any, kind: str, part: str | None) -> None:
+    interface, _, policy = policy_of("Pair", {"name": "ppo"}, PAIR, masked=True)
+    spoil(next(one for one in policy.modules() if isinstance(one, Pair)))
+    legal = np.tile([[True, False, True, False, False]], (5, 1))
+    with raises(ConfigurationError, kind, **({"part": part} if part else {})):
+        policy.act(rows(interface, 5), np.random.default_rng(0), greedy=True, legal=legal)
 
 
 @pytest.mark.parametrize(
@@ -395,14 +451,26 @@ def test_what_makes_other_networks_is_refused(algorithm: Any, kind: str, key: st
         PolicyConfig.model_validate({"algorithm": algorithm, "network": {"entry": "a:B"}})
 
 
+def run_with(common: dict[str, Any], own: dict[str, Any]) -> Any:
+    """The network of a policy that has one of its `own`."""
+    policy = {"algorithm": {"name": "dqn"}, "network": common}
+    run = parse_run({"environment": {"id": "rendezvous"}, "policy": policy, "policies": {"agent_0": {"network": own}}})
+    return run.policy_config("agent_0").network
+
+
 def test_a_policy_of_its_own_has_a_whole_network_or_parts_and_not_both() -> None:
-    run = parse_run(
-        {
-            "environment": {"id": "rendezvous"},
-            "policy": {"algorithm": {"name": "dqn"}, "network": {"hidden": [8]}},
-            "policies": {"whole": {"network": {"entry": "a:B", "size": 3}}, "parts": {"learning_rate": 0.1}},
-        }
-    )
-    assert run.policy_config("whole").network.model_dump() == {"entry": "a:B", "size": 3}
-    assert run.policy_config("parts").network.hidden == (8,)
-    assert isinstance(policy_of("Net", {"name": "ppo"}, PAIR)[2], OwnActorCritic)
+    assert run_with({"hidden": [8]}, {"entry": "a:B", "size": 3}).model_dump() == {"entry": "a:B", "size": 3}
+    assert run_with({"entry": "a:B", "size": 3}, {"size": 4}).model_dump() == {"entry": "a:B", "size": 4}
+    assert run_with({"entry": "a:B", "size": 3}, {"entry": "a:C"}).model_dump() == {"entry": "a:C"}
+    for own in ({"hidden": [9]}, {"entry": None, "hidden": [9]}):
+        found = run_with({"entry": "a:B", "size": 3}, own)
+        assert (type(found), found.hidden) == (Network, (9,))
+    assert run_with({"hidden": [8], "core": "lstm"}, {"core": None}).core is None
+
+
+def test_keys_of_parts_beside_an_entry_that_does_not_take_them_are_told() -> None:
+    network = {"entry": f"{__name__}:Net", "hidden": [8], "width": 3}
+    config = PolicyConfig.model_validate({"network": network})
+    interface = Interface.of(Agent(name="a", observation=SEEN, action=PAIR), config)
+    with raises(ConfigurationError, "own_network_with_parts", found="hidden"):
+        build(interface, config, 0)

@@ -30,7 +30,7 @@ Run = Callable[[dict[str, NDArray]], dict[str, NDArray]]
 
 def by_file(one: Case, folder: Path) -> Run:
     safetensors.save_policy(folder / "p.safetensors", one.manifest, one.policy)
-    return ExportedPolicy.load(folder / "p.safetensors").act
+    return ExportedPolicy.load(folder / "p.safetensors", one.config.network.entries).act
 
 
 def by_module(one: Case, folder: Path) -> Run:
