@@ -158,7 +158,7 @@ class QMIX(ValueBased):
 
 
 class SAC(Replayed):
-    """Soft actor-critic on replay, for actions that are numbers within bounds."""
+    """Soft actor-critic on replay, for actions that are numbers within bounds, or one choice."""
 
     name: Literal["sac"] = "sac"
     batch_size: int = Field(default=256, ge=1)
@@ -172,4 +172,5 @@ class SAC(Replayed):
     learn_temperature: bool = True
     """Learn the temperature, or leave it as it is."""
     target_entropy: float | None = None
-    """Entropy that the learned temperature keeps, of actions in (-1, 1); None: minus their number."""
+    """Entropy that the learned temperature keeps, of actions in (-1, 1); None: minus their number. Of a choice it is a
+    part of what drawing evenly has; None: 0.89 (CleanRL's sac_atari.py)."""

@@ -25,9 +25,8 @@ def incompatibility(algorithm: Streamed | Sampled, interface: Interface) -> str 
         if members_of(interface):
             remedy = "use vdn, qmix or ppo"
         return f"does more than choose one of a number of values, which {algorithm.name} cannot learn; {remedy} for it"
-    if isinstance(algorithm, SAC) and actions.head_sizes:
-        remedy = "use iqn, dqn or ppo" if actions.single else "use ppo"
-        return f"chooses among values, and sac learns numbers only; {remedy} for it"
+    if isinstance(algorithm, SAC) and actions.head_sizes and not actions.single:
+        return "makes several choices, or one beside numbers, and sac learns one, or numbers; use ppo for it"
     if isinstance(algorithm, SAC) and not actions.bounded:
         return "acts in a box without bounds, to which sac cannot scale; give its space bounds, or use ppo for it"
     return None

@@ -81,6 +81,7 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
             actions.continuous,
             hidden,
             activation,
+            choices=actions.head_sizes[0] if actions.head_sizes else None,
             frames=algorithm.frames,
             temperature=algorithm.temperature,
             encoder=_encoders(interface, activation, algorithm.frames),

@@ -21,7 +21,7 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
     cell = network.core if isinstance(network.core, CellCore) else None
     if interface.encoder is not None or network.core is not (cell if isinstance(algorithm, Streamed) else None):
         return {"kind": "module", "actions": common["actions"], "outputs": common["outputs"]}
-    if isinstance(algorithm, SAC):
+    if isinstance(algorithm, SAC) and not interface.action_encoding.head_sizes:
         return {"kind": "squashed", **common, "frames": algorithm.frames}
     if isinstance(algorithm, ValueBased):
         facts = {**common, "frames": algorithm.frames, "dueling": algorithm.dueling, "noisy": algorithm.noisy}
@@ -32,10 +32,11 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
         if isinstance(algorithm, VDN | QMIX):
             return {"kind": "members", **facts, "shared": algorithm.shared, **_members(interface)}
         return {"kind": "value", **facts}
+    alone = isinstance(algorithm, SAC) or (isinstance(algorithm, Streamed) and algorithm.central_critic)
     return {
-        "kind": "actor" if isinstance(algorithm, Streamed) and algorithm.central_critic else "actor_critic",
+        "kind": "actor" if alone else "actor_critic",
         **common,
-        "normalize_observation": algorithm.normalize_observation,
+        "normalize_observation": not isinstance(algorithm, SAC) and algorithm.normalize_observation,
         "share_layers": network.share_layers,
         "recurrent": None if cell is None else cell.name,
         "recurrent_size": CellCore().size if cell is None else cell.size,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from protocol.config.run import SAC, Network, PolicyConfig
-from protocol.spaces import Agent, Box
+from protocol.spaces import Agent, Box, Discrete
 from tests.trial import Trial
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.common.loss import Loss
@@ -214,3 +214,109 @@ def test_e10_sac_learns_to_say_what_it_sees(trial: Trial) -> None:
     seen = np.linspace(-0.8, 0.8, 9, dtype=np.float32).reshape(9, 1, 1)
     said = update.policy.act(torch.from_numpy(seen), rng, greedy=True)["amount"]
     trial.errs_less(np.abs(said[:, 0] - seen[:, 0, 0]).mean(), 0.15)
+
+
+CHOOSER = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4), action_mask=True)
+
+
+def choices(masked: bool, rows: int = B) -> TransitionBatch:
+    """Of `CHOOSER`; the action of each row is legal."""
+    g = torch.Generator().manual_seed(4)
+    action = torch.randint(0, 4, (rows,), generator=g)
+    legal, following = torch.rand(2, rows, 4, generator=g) < 0.5
+    legal[torch.arange(rows), action] = following[:, 2] = True
+    masks = {"legal": legal, "next_legal": following} if masked else {}
+    return replace(transitions(rows), action=action, amount=None, **masks)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_each_loss_of_choices_is_the_formula_written_out(masked: bool) -> None:
+    """Christodoulou 2019, equations 10 to 12, row by row in float64."""
+    update = updater(CHOOSER, temperature=0.3, target_entropy=0.5)
+    policy, batch = update.policy, choices(masked)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
+    found = update.loss(policy, batch)
+    w = {name: tensor.double().numpy() for name, tensor in policy.state_dict().items()}
+    temperature, actor, adapt, errors = exp(w["log_temperature"]), [], [], []
+    for i in range(B):
+        sides = []
+        for part, seen, legal in (
+            ("critics", batch.observation, batch.legal),
+            ("targets", batch.next_observation, batch.next_legal),
+        ):
+            x = seen[i].flatten().double().numpy()
+            may = np.ones(4, bool) if legal is None else legal[i].numpy()
+            logits = np.where(may, _logits(w, x), -np.inf)
+            chances = np.exp(logits - logits.max())
+            chances /= chances.sum()
+            with np.errstate(divide="ignore"):
+                surprise = np.where(may, np.log(chances), 0.0)
+            sides.append((_twins(w, part, x), chances, surprise, may.sum()))
+        (values, chances, surprise, count), (future, later, unseen, _) = sides
+        target = float(batch.reward[i]) + float(batch.discount[i]) * float(
+            (later * (future.min(0) - temperature * unseen)).sum()
+        )
+        errors.append(values[:, int(batch.action[i])] - target)
+        actor.append((chances * (temperature * surprise - values.min(0))).sum())
+        adapt.append(-temperature * ((chances * surprise).sum() + 0.5 * log(count)))
+    assert found.metrics["critic_loss"].item() == pytest.approx(0.5 * np.square(errors).sum(1).mean(), abs=1e-5)
+    assert found.metrics["actor_loss"].item() == pytest.approx(np.mean(actor), abs=1e-5)
+    assert part_of(found, "temperature").item() == pytest.approx(np.mean(adapt), abs=1e-5)
+
+
+def _logits(w: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    for i in range(2):
+        x = np.tanh(w[f"actor.perceptron.layers.{i}.weight"] @ x + w[f"actor.perceptron.layers.{i}.bias"])
+    found: np.ndarray = w["actor.head.weight"] @ x + w["actor.head.bias"]
+    return found
+
+
+def _twins(w: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
+    found = []
+    for twin in range(2):
+        y = x
+        for i in range(3):
+            y = y @ w[f"{name}.weights.{i}"][twin] + w[f"{name}.biases.{i}"][twin, 0]
+            y = np.tanh(y) if i < 2 else y
+        found.append(y)
+    return np.stack(found)
+
+
+@pytest.mark.parametrize("part", ["critics", "actor", "temperature"])
+def test_each_loss_of_choices_moves_its_own_parameters_alone(part: str) -> None:
+    update = updater(CHOOSER)
+    part_of(update.loss(update.policy, choices(masked=True)), part).backward()
+    mine = {"temperature": "log_temperature"}.get(part, part)
+    for name, parameter in update.policy.named_parameters():
+        moved = parameter.grad is not None and bool(parameter.grad.any())
+        assert moved == name.startswith(mine), name
+
+
+def test_choices_come_as_often_as_their_chances_say_and_are_legal() -> None:
+    policy = updater(CHOOSER).policy
+    policy.actor.head.bias.data[:] = torch.tensor([0.0, 5.0, 1.0, -1.0])
+    seen, legal = torch.randn(1, F, 3).expand(8_000, F, 3), np.tile([True, False, True, True], (8_000, 1))
+    acted = policy.act(seen, np.random.default_rng(0), legal=legal)
+    assert acted.keys() == {"action"}
+    logits = policy.actor.logits(policy.inputs(seen[:1]))[0].detach().numpy()[[0, 2, 3]]
+    chances = np.exp(logits) / np.exp(logits).sum()
+    np.testing.assert_allclose([(acted["action"] == one).mean() for one in (0, 2, 3)], chances, atol=0.03)
+    assert set(policy.act(seen[:3], np.random.default_rng(0), greedy=True, legal=legal[:3])["action"]) == {2}
+
+
+def test_choices_learn_which_of_two_sides_it_sees() -> None:
+    agent = Agent(name="a", observation=Box(shape=(1,)), action=Discrete(n=2))
+    update = updater(agent, 1, 0.01, target_entropy=0.1)
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        seen = rng.uniform(-1, 1, (64, 1, 1)).astype(np.float32)
+        action = rng.integers(0, 2, 64)
+        reward = (action == (seen[:, 0, 0] > 0)).astype(np.float32)
+        columns = (torch.from_numpy(one) for one in (seen, action, reward))
+        seen_, action_, reward_ = columns
+        update.update(TransitionBatch(seen_, action_, reward_, torch.zeros(64), seen_))
+    seen = np.linspace(-1, 1, 20, dtype=np.float32).reshape(20, 1, 1)
+    said = update.policy.act(torch.from_numpy(seen), rng, greedy=True)["action"]
+    assert ((said == 1) == (seen[:, 0, 0] > 0)).mean() >= 0.9

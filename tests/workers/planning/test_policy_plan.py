@@ -160,7 +160,7 @@ ALGORITHMS = {"ppo", "impala", "iqn", "dqn", "c51", "sac", "vdn", "qmix", "bc"}
         ("iqn", BOUNDED, {"sac", "ppo"}),
         ("dqn", FREE, {"ppo"}),
         ("dqn", MultiDiscrete(nvec=(2, 2)), {"ppo"}),
-        ("sac", Discrete(n=3), {"iqn", "dqn", "ppo"}),
+        ("sac", MultiDiscrete(nvec=(2, 3)), {"ppo"}),
         ("sac", Dict(spaces={"a": BOUNDED, "b": Discrete(n=3)}), {"ppo"}),
         ("vdn", MultiDiscrete(nvec=(2, 2)), {"environment.teams", "ppo"}),
         ("vdn", Discrete(n=3), {"environment.teams", "dqn", "iqn", "ppo"}),

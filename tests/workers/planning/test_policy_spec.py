@@ -470,6 +470,20 @@ def test_the_documents_arithmetic_is_that_of_sac(hidden: list[int], activation: 
             at += count
 
 
+def test_choices_of_sac_are_those_of_an_actor_without_a_value() -> None:
+    """What clients know already: from the actor's part alone."""
+    world = World(id="w", agents=(Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4)),))
+    policy_of = {"algorithm": {"name": "sac"}, "network": {"hidden": [8]}}
+    plan = plan_policies(Run.model_validate({"environment": {"copies": 4}, "policy": policy_of}), world)["a"]
+    policy, weights, facts = told(plan)
+    assert facts["kind"] == "actor"
+    seen = np.random.default_rng(2).standard_normal((16, 3)).astype(np.float32)
+    acted = policy.act(torch.from_numpy(seen[:, None]), np.random.default_rng(5), greedy=True)["action"]
+    for x, action in zip(seen, acted, strict=True):
+        y = perceptron(x, weights, facts, "actor.")
+        assert int((weights["actor.head.weight"] @ y + weights["actor.head.bias"]).argmax()) == action
+
+
 @pytest.mark.parametrize("algorithm", ["ppo", "iqn"])
 def test_an_actor_is_told_layout_and_credit_of_its_policy(algorithm: str) -> None:
     plan = plan_of(algorithm={"name": algorithm}, sync_interval=7)

@@ -131,6 +131,7 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
         {"entry": "tests.workers.policies.encoders.test_own_network:Pair"},
     ),
     "a set": (alone(CROWD), C51(atoms=7), {"encoder": "entities"}),
+    "sac of choices": (alone(MASKED), SAC(frames=2), {"hidden": [16]}),
     "sac": (alone(REACH), SAC(frames=2), {"hidden": [16, 16]}),
 }
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config.run import BC, Sampled
+from protocol.config.run import BC, SAC, Sampled
 from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import Records, Ring
 from protocol.experience.shared_obs import SharedObs
@@ -113,9 +113,9 @@ def gather(
     actions = interface.action_encoding
     if actions.continuous:
         batch["amount"] = actions.amount(seen.at(base + row), (len(row),))
-    if actions.masked and isinstance(config, BC):
+    if actions.masked and isinstance(config, BC | SAC):
         batch["legal"] = actions.legal(seen.at(base + row), (len(row),))
-    elif actions.masked:
+    if actions.masked and not isinstance(config, BC):
         batch["next_legal"] = actions.legal(seen.at(np.where(truncated, end, end + 1)), (len(row),))
     return batch, seen.there
 

@@ -52,6 +52,8 @@ def evaluate(policy: Policy, x: Any, state: Tensor | None, legal: Tensor | None 
         return _actor_critic(policy, x, state, legal)
     if isinstance(policy, CentralActorCritic):
         return _central(policy, x, state)
+    if isinstance(policy, SoftActorCritic) and policy.choices:
+        return NetworkOutput(scores=policy.actor.logits(x), chances=True)
     if isinstance(policy, SoftActorCritic):
         return NetworkOutput(amount=policy.actor(x)[0].tanh())
     if state is not None:

@@ -1,12 +1,13 @@
-"""The policy of SAC: numbers drawn from a normal distribution and squashed by tanh, with twin critics beside it.
+"""The policy of SAC: numbers drawn from a normal distribution and squashed by tanh, or one of several choices, with
+twin critics beside it.
 
-In flow: stacked observations. Out flows: amounts in (-1, 1) (acting), or amounts with their log-probability and the
-critics' values (learning).
+In flow: stacked observations. Out flows: amounts in (-1, 1), or a choice (acting), or amounts with their
+log-probability, or logits, and the critics' values (learning).
 
 Amounts are what workers/policies/action_encoding.py calls so: in units of half the range of a box, 0 in its middle.
 Squashed ones reach every bound and never go beyond, so rows hold what the world got.
 
-Legend: `B` rows, `F` stacked frames, `I` inputs, `D` amounts, `H` units of a layer.
+Legend: `B` rows, `F` stacked frames, `I` inputs, `D` amounts, `A` choices, `H` units of a layer.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from workers.policies.distributions import Noise
+from workers.policies.distributions import Heads, Noise, sample
 from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RowEncoder, orthogonal
 from workers.policies.networks.q_policy import stacked_rows
 from workers.policies.tensors.kernels import Activation, tanh, to_float32
@@ -42,15 +43,21 @@ def sample_tanh_normal(mean: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Te
 
 
 class TwinCritics(nn.Module):
-    """Two critics of equal shape, computed together: parameters are stacked on the first axis."""
+    """Two critics of equal shape, computed together: parameters are stacked on the first axis. They value amounts that
+    they are given, or each of so many `choices`."""
 
     def __init__(
-        self, inputs: int, hidden: Sequence[int], activation: Activation, encoder: RowEncoder | None = None
+        self,
+        inputs: int,
+        hidden: Sequence[int],
+        activation: Activation,
+        encoder: RowEncoder | None = None,
+        choices: int | None = None,
     ) -> None:
         super().__init__()
         self.activation, self.encoder = activation, encoder
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for units, gain in [*((units, HIDDEN_GAIN) for units in hidden), (1, 1.0)]:
+        for units, gain in [*((units, HIDDEN_GAIN) for units in hidden), (choices or 1, 1.0)]:
             self.weights.append(nn.Parameter(orthogonal((2, inputs, units), gain)))
             self.biases.append(nn.Parameter(torch.zeros(2, 1, units)))
             inputs = units
@@ -58,46 +65,57 @@ class TwinCritics(nn.Module):
     def forward(self, x: Tensor, amount: Tensor, frozen: bool = False) -> Tensor:
         """Inputs [B, I], or rows for the encoder, and amounts [B, D] -> values [2, B]; `frozen`: without gradients for
         the critics."""
+        return self._values(x, amount, frozen)[..., 0]
+
+    def of_choices(self, x: Tensor) -> Tensor:
+        """Inputs [B, I], or rows for the encoder -> values of all choices [2, B, A]."""
+        return self._values(x, None, frozen=False)
+
+    def _values(self, x: Tensor, amount: Tensor | None, frozen: bool) -> Tensor:
         if self.encoder is not None:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
                 x = self.encoder(x)
         layers = list(zip(self.weights, self.biases, strict=True))
         if frozen:
             layers = [(weight.detach(), bias.detach()) for weight, bias in layers]
-        y = torch.cat([x, amount], 1).expand(2, -1, -1)
+        y = (x if amount is None else torch.cat([x, amount], 1)).expand(2, -1, -1)
         for weight, bias in layers[:-1]:
             z = torch.baddbmm(bias, y, weight)
             y = tanh(z) if self.activation == "tanh" else z.relu()
         weight, bias = layers[-1]
-        return to_float32(torch.baddbmm(bias, y, weight))[..., 0]
+        return to_float32(torch.baddbmm(bias, y, weight))
 
 
 class SACActor(nn.Module):
-    """Means and logarithms of standard deviations of the numbers before they are squashed."""
+    """Logits of choices, or means and logarithms of standard deviations of the numbers before they are squashed."""
 
     def __init__(
         self,
         inputs: int,
-        amounts: int,
+        outputs: int,
         hidden: Sequence[int],
         activation: Activation,
         encoder: RowEncoder | None = None,
     ) -> None:
         super().__init__()
         self.perceptron = Perceptron(inputs, hidden, activation, encoder)
-        self.head = nn.Linear(self.perceptron.outputs, 2 * amounts)
+        self.head = nn.Linear(self.perceptron.outputs, outputs)
         nn.init.orthogonal_(self.head.weight, 0.01)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[B, I] float32 -> means and log standard deviations [B, D]."""
-        mean, log_std = to_float32(self.head(self.perceptron(x))).chunk(2, 1)
+        mean, log_std = self.logits(x).chunk(2, 1)
         return mean, log_std.clamp(*LOG_STD)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """[B, I] float32 -> logits [B, A]."""
+        return to_float32(self.head(self.perceptron(x)))
 
 
 class SoftActorCritic(nn.Module):
     """The actor, its critics with their targets, and the logarithm of the temperature. Who acts needs the actor alone,
-    and only that is published: entries `actor.*`."""
+    and only that is published: entries `actor.*`. There are `amounts`, or one of `choices`."""
 
     def __init__(
         self,
@@ -106,19 +124,21 @@ class SoftActorCritic(nn.Module):
         hidden: Sequence[int],
         activation: Activation,
         *,
+        choices: int | None = None,
         frames: int = 1,
         temperature: float = 1.0,
         encoder: Callable[[], RowEncoder] | None = None,
     ) -> None:
         super().__init__()
         self.shape, self.amounts, self.frames, self.modular = tuple(shape), amounts, frames, encoder is not None
+        self.choices = choices
         own, *its = (None if encoder is None else encoder() for _ in range(3))
         inputs = frames * prod(shape) if own is None else own.features
-        actor = SACActor(inputs, amounts, hidden, activation, own)
-        self.critics = TwinCritics(inputs + amounts, hidden, activation, its[0])
+        actor = SACActor(inputs, choices or 2 * amounts, hidden, activation, own)
+        self.critics = TwinCritics(inputs + amounts, hidden, activation, its[0], choices)
         self.actor = actor  # the last that is trained: its buffers then lie beside its parameters
         self.log_temperature = nn.Parameter(torch.tensor(log(temperature)))
-        self.targets = TwinCritics(inputs + amounts, hidden, activation, its[1])
+        self.targets = TwinCritics(inputs + amounts, hidden, activation, its[1], choices)
         self.targets.load_state_dict(self.critics.state_dict())
         self.targets.requires_grad_(False)
 
@@ -133,11 +153,16 @@ class SoftActorCritic(nn.Module):
     def act(
         self, observation: Tensor, noise: Noise, *, greedy: bool = False, legal: NDArray[np.bool_] | None = None
     ) -> dict[str, NDArray]:
-        """Amounts float32 [B, D] in (-1, 1) for `observation` [B, F, *shape]; `action` is [B, 0]: nothing is chosen
-        among values, so nothing can be illegal.
+        """Amounts float32 [B, D] in (-1, 1) for `observation` [B, F, *shape], with an `action` [B, 0]; or an `action`
+        [B] of the choices, of which `legal` [B, A] may be made.
 
-        Takes [B, D] normal numbers from `noise`, or none when `greedy` (then the squashed mean is given).
+        Takes [B, D] normal numbers from `noise`, or for choices B float32 ones, or none when `greedy` (then the
+        squashed mean is given, or the likeliest choice).
         """
+        if self.choices is not None:
+            logits = self.actor.logits(self.inputs(observation)).T.cpu().numpy()
+            drawn = sample(logits, Heads((self.choices,)), None, None if greedy else noise, legal)
+            return {"action": drawn["action"]}
         mean, log_std = (part.cpu().numpy() for part in self.actor(self.inputs(observation)))
         if not greedy:
             mean = mean + np.exp(log_std) * noise.standard_normal(mean.shape, np.float32)
