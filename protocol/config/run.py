@@ -392,7 +392,7 @@ class Run(ConfigModel):
                 if key == "algorithm" and value.get("entry", base[key].get("entry")) != base[key].get("entry"):
                     base[key] = self.policy.algorithm.model_dump(exclude=set(self.policy.algorithm.model_extra or ()))
                 if key == "network":
-                    base[key] = {} if _another(value, base[key]) else base[key]
+                    base[key] = {} if _another(value, base.get(key, {})) else base.get(key, {})
                     value = {name: one for name, one in value.items() if (name, one) != ("entry", None)}
                 if other:
                     base = {name: told for name, told in base.items() if told != usual[name]}

@@ -102,6 +102,15 @@ def test_pendulum_by_sac_soon_swings_up(run_dir: Path, trial: Trial) -> None:
     trial.reaches(greedy_returns(run_dir)["agent"], -1000)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_cartpole_by_choices_of_sac_balances(run_dir: Path, trial: Trial) -> None:
+    """Exploration off: with it, it draws nearly evenly, as its temperature asks for."""
+    keys = ["environment={id: 'gymnasium:CartPole-v1', copies: 4}", "policy={algorithm: {name: sac}}", *trial.keys]
+    train("cartpole", run_dir, trial.seed, steps=trial.steps(30_000), set=keys)
+    trial.reaches(greedy_returns(run_dir)["agent"], 300)
+
+
 @pytest.mark.learning
 @pytest.mark.timeout(900)
 def test_rendezvous_comes_close_to_the_scripted_player(run_dir: Path) -> None:

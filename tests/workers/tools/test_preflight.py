@@ -151,3 +151,8 @@ def test_an_algorithm_of_ones_own_is_tried(tmp_path: Path) -> None:
     good, bad = said("Streaming"), said("Failing")
     assert (good.state, "weight=2" in good.says) == ("ok", True)
     assert (bad.state, kinds_in(bad.says)) == ("FAILS", ["algorithm_failed"])
+
+
+def test_a_network_of_ones_own_is_tried(tmp_path: Path) -> None:
+    bad = found("losses", situation(tmp_path, policy={"network": {"encoder": {"entry": "tests.flows.dots:make"}}}))
+    assert (bad.state, kinds_in(bad.says)) == ("FAILS", ["network_not_built"])
