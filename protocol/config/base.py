@@ -189,6 +189,9 @@ def _models(annotation: Any, depth: int = 9) -> Iterator[type[BaseModel]]:
     """The sections in an annotation; of depth 1: where a section stands there itself."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
+    if get_origin(annotation) is Annotated:
+        yield from _models(get_args(annotation)[0], depth)
+        return
     for argument in get_args(annotation) if depth > 1 else ():
         yield from _models(argument, depth - 1)
 

@@ -232,10 +232,10 @@ MISTAKES: dict[str, tuple[Mistake, str, dict[str, Any]]] = {
         {"module": "sisl", "hint": " (is pettingzoo:pettingzoo.sisl.pursuit_v5 meant?)"},
     ),
     "function not there": (opening("{}:Endles"), "name_not_in_module", {"hint": " (is Endless meant?)"}),
-    "recurrent IQN": (
-        loading("cartpole", "policy.algorithm=iqn", "policy.network.core=gru"),
+    "recurrent SAC": (
+        loading("cartpole", "policy.algorithm=sac", "policy.network.core=gru"),
         "algorithm_not_recurrent",
-        {"algorithm": "iqn"},
+        {"algorithm": "sac"},
     ),
     "7 minibatches": (
         planning("treasure-hunt", "environment.copies=32", "policy.algorithm.minibatches=7"),
