@@ -202,6 +202,7 @@ class Actor:
         """Where they are due; those of a round of lock-step are waited for."""
         wanted = self._schedule.required_version(done.turns)
         if self._transport.wait_for_version(wanted, self._performers, self._check) and self._cut is not None:
+            self._count_environment()  # what was told before a cut is not told again behind it
             self._cut.write_if_due(wanted - 2, done)
         for name, interval in self._sync_intervals.items():
             if self._schedule.looks(done.turns, interval):
@@ -213,8 +214,7 @@ class Actor:
         if client is not None and client.changed.is_set():
             client.changed.clear()
             self._report.collect()
-            figures = update_environment_counters(self._counters, self._environment, self._collectors.policy_of)
-            self._report.environment = figures
+            self._report.environment = self._count_environment()
             for seat in self._collectors.writing:
                 seat.flush(self._check)
             self._transport.flush(self._silent)
@@ -248,7 +248,11 @@ class Actor:
         self._report.collect()
         self._transport.drain()
         self._counters.set("unfinished_steps", self._collectors.open_rows)
-        update_environment_counters(self._counters, self._environment, self._collectors.policy_of)
+        self._count_environment()
+
+    def _count_environment(self) -> dict[str, float]:
+        whose, league = self._collectors.policy_of, self._league is not None
+        return update_environment_counters(self._counters, self._environment, whose, league)
 
     def _policy_cache(self) -> PoolCache:
         """Where the league's library is, if not in the run's folder."""

@@ -107,7 +107,7 @@ def _panel(
             named.setdefault(label, line)
         if not np.isnan(found.low).any():
             axis.fill_between(steps, found.low, found.high, color=colour, alpha=0.2, linewidth=0)
-    axis.set_title(_TITLES.get(measure, measure), fontsize=10)
+    axis.set_title(_TITLES.get(measure, measure.replace("$", r"\$")), fontsize=10)
     scales = {"rows trained" if run.config.get("actors") == 0 else "agent steps" for g, *_ in told for run in g.runs}
     axis.set_xlabel(" or ".join(sorted(scales)))
     axis.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from protocol.config.run import AuxiliaryConfig, PolicyConfig, Streamed
+from protocol.config.run import SAC, AuxiliaryConfig, PolicyConfig, Streamed
 from protocol.errors import ConfigurationError, TrainingFault
 from workers.algorithms.bc import BCUpdate
 from workers.algorithms.c51 import C51Update
@@ -168,7 +168,9 @@ def _few_rows(interface: Interface, policy: Any, config: PolicyConfig) -> Any:
     columns = {name: torch.from_numpy(column).unflatten(0, lead) for name, column in acted.items() if name != "state"}
     columns |= {"observation": observation, "reward": torch.from_numpy(noise.standard_normal(lead, np.float32))}
     if legal is not None:
-        columns["legal" if stream else "next_legal"] = torch.from_numpy(legal).unflatten(0, lead)
+        legal_now = stream or isinstance(algorithm, SAC)
+        for name in ["legal"] * legal_now + ["next_legal"] * (not stream):
+            columns[name] = torch.from_numpy(legal).unflatten(0, lead)
     if not stream:
         if algorithm.priority_alpha:
             columns["weight"] = torch.ones(lead)

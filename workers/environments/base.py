@@ -12,10 +12,11 @@ an agent that stands for many, C = `Place.many` to a copy, every row `copy * C +
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,6 @@ INFO = "info/"
 _LARGEST = 1e12
 _NAMES = 100
 """The most that an agent's episodes are told of by between two calls of `take_episodes`."""
-_NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 _OURS = ("r", "l", "t")
 """What Gymnasium's `RecordEpisodeStatistics` tells in `episode`, and is measured here for all worlds."""
 
@@ -148,7 +148,15 @@ def _numbers_of(info: Mapping[Any, Any]) -> dict[str, Any]:
     for whole in (info, _part(info, "final_info")):
         episode = _part(whole, "episode")
         found |= {**whole, **{name: told for name, told in episode.items() if name not in _OURS}}
-    return {name: told for name, told in found.items() if name and type(name) is str and isinstance(told, _NUMBERS)}
+    scalars = ((name, _scalar(told)) for name, told in found.items() if name and type(name) is str)
+    return {name: told for name, told in scalars if isinstance(told, bool | int | float)}
+
+
+def _scalar(told: Any) -> Any:
+    """As Python has it, where it is a scalar of an array library."""
+    if isinstance(told, np.timedelta64) or getattr(told, "shape", None) != ():
+        return told
+    return told.item() if callable(getattr(told, "item", None)) else told
 
 
 def _part(info: Mapping[Any, Any], name: str) -> Mapping[Any, Any]:
@@ -177,7 +185,7 @@ class Environment(ABC):
     has_state: bool = False
     """Whether `get_state` and `set_state` tell all, which a lock-step checkpoint needs. As they are here they do for a
     world whose memory is arrays, numbers and generators of random numbers, its own or that of its parts."""
-    _endings: Episodes | None = None
+    _endings: dict[int, dict[str, tuple[int, float]]] | None = None
 
     @abstractmethod
     def reset(self, seed: int) -> Turn:
@@ -197,32 +205,37 @@ class Environment(ABC):
         return ()
 
     def get_state(self) -> State:
-        """All that the world remembers between two turns, as plain arrays that are its caller's."""
-        return capture(self)
+        """All that the world remembers between two turns, as plain arrays that are its caller's. What it has told of
+        episodes is not in it: that was counted when it was taken."""
+        return capture(self, ("_endings",))
 
     def set_state(self, state: State) -> None:
         """After `reset` with any seed: goes on as the world did of which `get_state` gave `state`. The turn that was
         told last there is its caller's to keep."""
         restore(self, state)
 
-    def tell(self, agent: int, info: Any) -> None:
+    def tell(self, agent: SupportsIndex, info: Any) -> None:
         """An episode of `agent` has ended, and `info` tells of it, in the manner of Gymnasium: each number and truth by
         name, there and in its parts `episode` and `final_info`, becomes a curve `info/NAME` of the agent's policy.
         What else it holds is passed over."""
+        agent, agents = operator.index(agent), len(self.world.agents)
+        if not 0 <= agent < agents:
+            raise IndexError(f"tell: agent {agent} is none of {agents}, which count from 0")
         if not isinstance(info, Mapping) or not info:
             return
-        told = self._endings = {} if self._endings is None else self._endings
+        self._endings = {} if self._endings is None else self._endings
+        told = self._endings.setdefault(agent, {})
         for name, value in _numbers_of(info).items():
-            sound = bool(-_LARGEST <= value <= _LARGEST)
-            place = f"{INFO}{name if sound else ''}", agent
+            sound = -_LARGEST <= value <= _LARGEST
+            place = f"{INFO}{name if sound else ''}"
             count, total = told.get(place, (0, 0.0))
-            if count or len(told) < _NAMES * len(self.world.agents):
-                told[place] = count + 1, total + (float(value) if sound else 0.0)
+            if count or len(told) < _NAMES:
+                told[place] = count + 1, total + (value if sound else 0.0)
 
     def take_episodes(self) -> Episodes:
         """What ended since the last call, in members of a collection and as far as the world tells of its episodes."""
-        taken, self._endings = self._endings or {}, None
-        return taken
+        endings, self._endings = self._endings or {}, None
+        return {(name, agent): told for agent, names in endings.items() for name, told in names.items()}
 
     def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
         """What whoever decides for all actors of a run says of the members of a collection; nothing to others."""

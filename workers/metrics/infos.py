@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 from workers.metrics.diagnostics import CUT, INFOS_CUT, INFOS_NOT_FINITE, counter, cut_counter
 from workers.metrics.segment_accounting import Page
@@ -35,7 +36,7 @@ def infos_counted(
         fits = len(name) <= LONGEST and name.isprintable() and kinds[_kind(places[0])] < most
         found: dict[str, float] = {counter(INFOS_CUT if name else INFOS_NOT_FINITE, policy): count}
         if name and (fits or places[0] in there):
-            found = dict(zip(places, (count, total), strict=True))
+            found = {places[1]: total, places[0]: count}  # the sum first: whoever reads between them sees it at last
         elif name and cut not in there and kinds[_kind(cut)] < CUT:
             log.warning("event=%s policy=%s name=%a most=%d", INFOS_CUT, policy, name, most)
             found[cut] = 0
@@ -73,9 +74,19 @@ class InfoCurves:
                 continue
             before, now = totals.get(name, (0.0, 0.0)), (count, actors.get(f"info_sums.{place}", 0.0))
             if count > before[0]:
-                totals[name] = now
                 self.told += count - before[0]
                 self.newest[policy][f"info/{name}"] = (now[1] - before[1]) / (count - before[0])
+            if count >= before[0]:  # or else not all actors are back whom a coordinator before this one knew
+                totals[name] = now
+
+    def to_plain(self) -> dict[str, Any]:
+        """What is to be kept: the totals."""
+        return dict(self._totals)
+
+    def restore(self, kept: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+        """Goes on from what was kept."""
+        for policy, totals in kept.items():
+            self._totals[policy] = {name: (count, total) for name, (count, total) in totals.items()}
 
     def whole(self) -> dict[str, dict[str, dict[str, float]]]:
         """policy -> name -> `episodes` of the whole run that told it, and the `mean` of what they told."""

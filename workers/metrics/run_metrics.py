@@ -335,6 +335,7 @@ class RunMetrics:
         returns = {policy: curve.to_plain() for policy, curve in self._returns.items()}
         watched = [*self._watched, *([self._watching] if self._watching else [])]
         kept = {"began": self._began, "watched": watched, "returns": returns, "of_run": self._of_run}
+        kept["infos"] = self._infos.to_plain()
         self.disk.replace(self._kept, json.dumps(kept))
 
     def _restore(self) -> None:
@@ -345,6 +346,7 @@ class RunMetrics:
         self._began, self._watched = kept["began"], [(since, until) for since, until in kept["watched"]]
         for policy, curve in kept["returns"].items():
             self._returns[policy].restore(curve)
+        self._infos.restore(kept["infos"])
 
     def _ledgers(self) -> dict[str, dict[tuple[str, int], tuple[int, int]]]:
         ledgers: dict[str, dict[tuple[str, int], tuple[int, int]]] = {}

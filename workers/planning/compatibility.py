@@ -27,6 +27,9 @@ def incompatibility(algorithm: Streamed | Sampled, interface: Interface) -> str 
         return f"does more than choose one of a number of values, which {algorithm.name} cannot learn; {remedy} for it"
     if isinstance(algorithm, SAC) and actions.head_sizes and not actions.single:
         return "makes several choices, or one beside numbers, and sac learns one, or numbers; use ppo for it"
+    if isinstance(algorithm, SAC) and actions.single and not 0 <= (algorithm.target_entropy or 0) <= 1:
+        told = f"is a part of what drawing evenly has, and cannot be {algorithm.target_entropy:g}"
+        return f"makes one choice, whose target_entropy {told}; set it between 0 and 1"
     if isinstance(algorithm, SAC) and not actions.bounded:
         return "acts in a box without bounds, to which sac cannot scale; give its space bounds, or use ppo for it"
     return None

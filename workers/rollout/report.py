@@ -213,10 +213,11 @@ def tell_first_episodes(counters: Counters, seats: _Seats) -> None:
 
 
 def update_environment_counters(
-    counters: Counters, environment: Environment, policy_of: Mapping[int, str]
+    counters: Counters, environment: Environment, policy_of: Mapping[int, str], league: bool = False
 ) -> dict[str, float]:
     """Brings an actor's counters up to date: restarts, what ended in which member of a collection, what the world tells
-    of its episodes, and what it counts itself. What it measures besides. `policy_of`: by number of the agent."""
+    of its episodes, and what it counts itself. What it measures besides. `policy_of`: by number of the agent. In a
+    `league` the world tells of whoever played that agent, and nobody counts it."""
     figures = environment.metrics()
     for name in environment.counters:
         counters.set(name, figures.pop(name, 0.0))
@@ -225,7 +226,7 @@ def update_environment_counters(
     for (member, agent), (episodes, returns) in environment.take_episodes().items():
         policy = policy_of[agent]
         if member.startswith(INFO):
-            infos.append((policy, member.removeprefix(INFO), episodes, returns))
+            infos += [] if league else [(policy, member.removeprefix(INFO), episodes, returns)]
         else:
             counters.add(f"episodes.{policy}/{member}", episodes)
             counters.add(f"returns.{policy}/{member}", returns)

@@ -69,6 +69,14 @@ class Squashed(ReplayAlgorithm):
         return Loss((value - batch.reward).square().mean(), {"value": value.mean()})
 
 
+class Choosing(ReplayAlgorithm):
+    """A good one on the networks of sac that chooses among what is legal."""
+
+    def loss(self, policy: Any, batch: Any) -> Any:
+        value = policy.critics.of_choices(policy.inputs(batch.observation)) - 1
+        return Loss(value.masked_fill(~(batch.legal & batch.next_legal), 0.0).square().mean(), {})
+
+
 class Different(Streaming):
     """A base of bad ones, which change what the good one says."""
 
@@ -309,6 +317,7 @@ AMOUNTS = Box(shape=(2,), low=-1, high=1)
         ("Replaying", "dqn", {"priority_alpha": 0.5, "frames": 2}),
         ("Replaying", "iqn", {"noisy": True, "masked": True}),
         ("Squashed", "sac", {"action": AMOUNTS}),
+        ("Choosing", "sac", {"masked": True}),
     ],
 )
 def test_it_makes_an_update_of_all_kinds_of_rows(entry: str, name: str, more: dict[str, Any]) -> None:

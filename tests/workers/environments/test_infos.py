@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
@@ -26,6 +28,7 @@ from workers.environments.collections import Collection
 from workers.environments.lockstep_blocks import LockstepBlocks
 from workers.environments.registry import make
 from workers.environments.wrappers.team import TeamEnvironment
+from workers.metrics.infos import InfoCurves
 
 AGENTS = ("left", "right")
 
@@ -116,9 +119,12 @@ def played(environment: Environment, steps: int) -> Episodes:
 def test_numbers_and_truths_are_taken_and_all_else_is_passed_over() -> None:
     world = Plain()
     info = {"won": True, "lost": np.False_, "gold": -3, "far": np.float32(0.5), "r": 2, 7: 1.0, "": 1.0, "text": "one"}
-    world.tell(0, {**info, "list": [1], "array": np.ones(2), "none": None, "more": {"x": 1.0}})
+    world.tell(
+        0, {**info, "list": [1], "array": np.ones(2), "none": None, "more": {"x": 1.0}, "took": np.timedelta64(1)}
+    )
     world.tell(0, {"won": False, "episode": {"r": 1.0, "l": 9, "t": 0.1, "kills": 2}, "final_info": {"gold": 5}})
-    world.tell(1, {"won": True})
+    world.tell(1, {"won": True, "score": np.array(2.0)})
+    world.tell(np.int64(1), {"score": torch.tensor(3)})
     world.tell(1, None)
     assert world.take_episodes() == {
         ("info/won", 0): (2, 1.0),
@@ -128,11 +134,56 @@ def test_numbers_and_truths_are_taken_and_all_else_is_passed_over() -> None:
         ("info/r", 0): (1, 2.0),
         ("info/kills", 0): (1, 2.0),
         ("info/won", 1): (1, 1.0),
+        ("info/score", 1): (2, 5.0),
     }
     assert world.take_episodes() == {}
 
 
-@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, np.float32("nan"), 10**400, -1.1e12])
+@pytest.mark.parametrize(("agent", "fault"), [(2, IndexError), (-1, IndexError), ("left", TypeError)])
+def test_who_is_no_agent_is_told_where_it_is_told(agent: Any, fault: type[Exception]) -> None:
+    with pytest.raises(fault):
+        Plain().tell(agent, {"won": True})
+
+
+def test_the_many_names_of_one_agent_leave_room_for_others() -> None:
+    world = Plain()
+    world.tell(0, {f"n{number}": 1 for number in range(500)})
+    world.tell(1, {"won": True})
+    assert ("info/won", 1) in world.take_episodes()
+
+
+def test_what_was_told_is_no_part_of_a_worlds_state() -> None:
+    """It was counted when it was taken: a world that goes on from there does not tell it again."""
+    world = Plain()
+    world.tell(0, {"won": True})
+    state = world.get_state()
+    world.take_episodes()
+    world.set_state(state)
+    assert world.take_episodes() == {}
+
+
+def test_curves_go_on_where_a_coordinator_before_this_one_was() -> None:
+    """Also while not all actors are back."""
+    before = InfoCurves(["a"])
+    before.look({"infos.a/won": 10, "info_sums.a/won": 10.0})
+    after = InfoCurves(["a"])
+    after.restore(json.loads(json.dumps(before.to_plain())))
+    for count, total in ((6, 6.0), (10, 10.0)):
+        after.look({"infos.a/won": count, "info_sums.a/won": total})
+        assert after.newest["a"] == {}
+    after.look({"infos.a/won": 12, "info_sums.a/won": 10.0})
+    assert after.newest["a"] == {"info/won": 0.0}
+    assert after.whole() == {"a": {"won": {"episodes": 12, "mean": pytest.approx(10 / 12)}}}
+
+
+def test_a_sum_that_comes_behind_its_count_is_put_right() -> None:
+    curves = InfoCurves(["a"])
+    for total in (0.0, 4.0):
+        curves.look({"infos.a/won": 4, "info_sums.a/won": total})
+    assert curves.whole() == {"a": {"won": {"episodes": 4, "mean": 1.0}}}
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, np.float32("nan"), np.float16("inf"), 10**400, -1.1e12])
 def test_what_would_spoil_a_mean_is_left_out_and_counted(odd: Any) -> None:
     world = Plain()
     for value in (1.0, odd, 2.0):
@@ -144,7 +195,7 @@ def test_names_without_end_take_no_memory_without_end() -> None:
     world = Plain()
     for number in range(1_000):
         world.tell(0, {f"episode {number}": 1.0})
-    assert len(world.take_episodes()) == 100 * len(AGENTS)
+    assert len(world.take_episodes()) == 100
 
 
 LAPS = {
@@ -245,11 +296,3 @@ def test_processes_and_collections_hand_on_what_their_worlds_tell(form: dict[str
     assert {place: of for place, of in told.items() if place[0] != "m"} == {
         place: (2 * count, 2 * total) for place, (count, total) in PAIR.items()
     }
-
-
-def test_it_is_a_part_of_the_state_of_a_world_that_has_one() -> None:
-    """Who goes on from a cut of lock-step tells what was not told before it."""
-    world, again = Plain(), Plain()
-    world.tell(0, {"gold": 3})
-    again.set_state(world.get_state())
-    assert again.take_episodes() == {("info/gold", 0): (1, 3.0)}

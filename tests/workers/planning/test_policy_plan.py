@@ -177,6 +177,14 @@ def test_actions_that_an_algorithm_cannot_learn_are_refused_with_those_that_can(
     assert words & {*ALGORITHMS, "environment.teams", "bounds"} == {algorithm, *remedy}
 
 
+@pytest.mark.parametrize("wanted", [-1.0, 1.5])
+def test_the_entropy_of_one_choice_is_a_part_of_the_most(wanted: float) -> None:
+    world = World(id="w", agents=(Agent(name="a", observation=SMALL, action=Discrete(n=4)),))
+    with raises(ConfigurationError, "agent_not_learnable", policy="a") as caught:
+        plans({"policy": {"algorithm": {"name": "sac", "target_entropy": wanted}}}, world)
+    assert "target_entropy" in words_in(vars(caught.value)["facts"]["reason"])
+
+
 @pytest.mark.parametrize("algorithm", ["dqn", "vdn"])
 def test_what_an_algorithm_cannot_learn_is_refused_before_a_network_of_it_is_built(algorithm: str) -> None:
     """By which it is found out how much a core remembers that torch alone computes."""

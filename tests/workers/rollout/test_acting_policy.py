@@ -18,7 +18,6 @@ from protocol.transport.sockets import Ports
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
 from protocol.weights.version import NOTHING, Version, pack
 from tests.waiting import until
-from workers import actor as actor_module
 from workers.actor import Actor
 from workers.policies.build import build
 from workers.policies.interface import Interface
@@ -114,20 +113,18 @@ def test_an_actor_looks_every_sync_interval_turns_C12() -> None:
     assert [at for at, name in looks if name == "seldom"] == [0, 7, 14]
 
 
-def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts() -> None:
     pumped: list[str] = []
     changed = Event()
-    monkeypatch.setattr(actor_module, "update_environment_counters", lambda *_: {})
     actor = SimpleNamespace(
         _check=None,
+        _count_environment=dict,
         _life=SimpleNamespace(client=SimpleNamespace(changed=changed)),
         _report=SimpleNamespace(collect=lambda: None),
-        _collectors=SimpleNamespace(writing=[], policy_of={}),
+        _collectors=SimpleNamespace(writing=[]),
         _transport=SimpleNamespace(flush=lambda _: pumped.append("one"), update_routes=lambda: None),
         _silent=frozenset(),
         _on_status=lambda _: None,
-        _counters=None,
-        _environment=None,
     )
     for turn in range(4):
         if turn % 2:

@@ -230,3 +230,9 @@ def test_they_reach_summary_metrics_and_tensorboard_I9(run_dir: Path, monkeypatc
     assert ["p", "small", "3", "5.333"] in cells
     assert ["p", "large", "1", "0"] in cells
     assert environments_table({"environments": {}}) is None, "of a single one"
+
+
+def test_in_a_league_the_world_tells_of_whoever_played_and_nobody_counts_it(tmp_path: Path) -> None:
+    counters = Counters(tmp_path / "page", *ActorReport.names(["a"]))
+    update_environment_counters(counters, cast("Environment", Told({("info/far", 1): (3, 6.0)})), {1: "a"}, league=True)
+    assert not any(name.startswith("infos.") for name in counters.names)
