@@ -805,7 +805,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "worker_rejoined_lockstep": "{peer} came back in a run in lock-step without the others; start all workers of the run anew, as `rookery train` does",
     },
     "WireError": {
-        "acknowledgement_never_announced": "an acknowledgement of number {value}, which was never announced",
+        "acknowledgement_never_announced": "an acknowledgement of number {value}, of which there is no segment yet",
         "common_observations_differ": "segments whose actor sees other common observations; use the same configuration",
         "compressed_field_damaged": "a compressed field that is damaged ({reason}); use the same release everywhere",
         "compressed_size_wrong": "a compressed field of {count} bytes, expected {expected}; use the same release everywhere",

@@ -215,9 +215,16 @@ class CreditWindow:
         ]
 
     def acknowledge(self, settled: int) -> int:
-        """All segments up to number `settled` are settled; returns the blocks that left flight."""
+        """All segments up to number `settled` are settled; returns the blocks that left flight. A learner that took
+        this actor for dead has read in its memory what was finished and not announced: it never is."""
         count = 0
         self._settled = max(self._settled, settled)
+        while self._backlog and self._backlog[0].last <= settled:
+            block = self._backlog.popleft()
+            self._flight.append(block)
+            self.backlog -= block.segments
+            self.travelling += block.segments
+            self.announced = block.last
         while self._flight and self._flight[0].last <= settled:
             block = self._flight.popleft()
             self.travelling -= block.segments

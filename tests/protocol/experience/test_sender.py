@@ -407,6 +407,30 @@ def test_G2_finished_segments_of_a_killed_actor_are_taken_from_its_ring(memory_d
         assert list(files()) == []
 
 
+@PATHS
+def test_an_actor_that_was_taken_for_dead_goes_on_behind_what_was_read_in_its_memory(
+    memory_dir: Path, inline: bool
+) -> None:
+    """Its network was cut: the learner has read what it had finished and not announced, and acknowledges that."""
+    actor, learner = Actor(memory_dir / RING), Learner()
+    with closing(actor, learner):
+        actor.sender.route(learner.route, inline=inline)
+        until(lambda: learner.listen() or learner.receiver._acks.listeners.get(POLICY))
+        actor.write(4)  # one more than its credit
+        until(
+            lambda: learner.listen() or sum(len(one.records) for one in learner.receiver.arrivals(POLICY)) == 3 * BLOCK
+        )
+        for living in ({("actor-0", 1)}, set[tuple[str, int]](), {("actor-0", 1)}):
+            learner.receiver.living(living)
+        learner.use()
+        assert learner.counters["recovered"] == BLOCK
+        _deliver(learner, actor)
+        actor.write(2)
+        _deliver(learner, actor)
+        assert _numbers(learner) == [*range(1, 6 * BLOCK + 1)]
+        assert actor.counters["refused_acks"] == learner.counters["quarantined_messages"] == 0
+
+
 def test_what_a_dead_actor_left_is_checked_like_everything_else(memory_dir: Path) -> None:
     agent = Agent(name="a", observation=Box(shape=(1,)), action=Discrete(n=100))
     actor = Actor(memory_dir / RING, credits=1, flow="drop_oldest")
