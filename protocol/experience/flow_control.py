@@ -111,8 +111,8 @@ class CreditWindow:
         self._flight: deque[Block] = deque()
         self._kept: deque[Block] = deque()
         self._settled = 0
-        self.backlog = self.travelling = self.announced = 0
-        """Segments finished and not announced, announced and not acknowledged; the highest number ever announced."""
+        self.backlog = self.travelling = 0
+        """Segments finished and not announced, announced and not acknowledged."""
         self.next = 1
         """The number of the next segment."""
         self.dropped = {"overwritten": 0, "no_credit": 0}
@@ -127,7 +127,7 @@ class CreditWindow:
         for block in flight:
             credit._flight.append(replace(block, after=credit.newest))
         credit.travelling = sum(block.segments for block in flight)
-        credit.announced = flight[-1].last if flight else 0
+        credit.next = credit.newest + 1
         return credit
 
     def bounds(self, segments: int) -> Bounds:
@@ -202,7 +202,6 @@ class CreditWindow:
             self._flight.append(block)
             self.backlog -= block.segments
             self.travelling += block.segments
-            self.announced = block.last
             going.append(block)
         return going
 
@@ -224,7 +223,6 @@ class CreditWindow:
             self._flight.append(block)
             self.backlog -= block.segments
             self.travelling += block.segments
-            self.announced = block.last
         while self._flight and self._flight[0].last <= settled:
             block = self._flight.popleft()
             self.travelling -= block.segments

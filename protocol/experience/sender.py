@@ -335,7 +335,7 @@ class ExperienceSender:
             mine = (self._actor.name, self._actor.incarnation)
             if not isinstance(ack, Ack) or (ack.actor, ack.incarnation) != mine:
                 raise WireError("message_not_an_acknowledgement", message=ack.type)
-            if ack.acknowledged > max(self._credit.announced, self._credit.next - 1):
+            if ack.acknowledged >= self._credit.next:
                 raise WireError("acknowledgement_never_announced", value=ack.acknowledged)
         except WireError as fault:
             self._counters.add("refused_acks")
