@@ -97,10 +97,14 @@ def test_no_checkpoint_names_code_that_is_imported(tmp_path: Path, memory_dir: P
         manifest.write_text(json.dumps(changed))
         with raises(ConfigurationError, "file_names_code", value=f"nowhere:One, {kept}"):
             from_checkpoint.read(newest)
-    changed["config"]["network"] = {"entry": CODE}
-    manifest.write_text(json.dumps(changed))
-    with raises(ConfigurationError, "file_names_code", value=CODE):  # which the run names as an encoder
-        from_checkpoint.read(newest)
+    for other, code in (
+        ({"entry": CODE}, CODE),
+        ({"encoder": {"entry": CORE}, "core": {"entry": CODE}}, f"{CODE}, {CORE}"),
+    ):  # which the run names as something else
+        changed["config"]["network"] = other
+        manifest.write_text(json.dumps(changed))
+        with raises(ConfigurationError, "file_names_code", value=code):
+            from_checkpoint.read(newest)
 
 
 def test_the_documents_core_remembers_in_a_run(

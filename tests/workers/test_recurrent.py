@@ -30,7 +30,6 @@ from workers.learning.buffers.nstep_gather import stack_index
 from workers.learning.buffers.segment_check import BufferContext
 from workers.learning.diagnostics.finite import not_finite
 from workers.policies.build import build
-from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.recurrent import Kind
 from workers.policies.networks.recurrent_context import RecurrentContext
@@ -145,7 +144,7 @@ def log_ratios(policy: Any, segments: SegmentBatch) -> tuple[Tensor, Tensor]:
     rows = batch.reward.numel()
     with torch.no_grad():
         outputs, values = policy(policy.inputs(batch.observation), batch.recall)
-        new, _ = log_prob_and_entropy(outputs[:, :rows], policy.heads, None, batch.action.flatten())
+        new, _ = policy.heads.log_prob_and_entropy(outputs[:, :rows], None, batch.action.flatten(), None, None)
         value = policy.denormalize(values[:rows])
     assert batch.value is not None
     real = batch.mask.flatten().bool()

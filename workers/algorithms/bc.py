@@ -9,14 +9,12 @@ Legend: `B` rows, `K` heads, `D` amounts, `C` values of all heads.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from protocol.config.run import BC
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.common.loss import Loss
 from workers.algorithms.off_policy import ReplayAlgorithm
-from workers.policies.distributions import OwnHeads, log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 
 
@@ -27,8 +25,8 @@ def objective(policy: ActorCritic, batch: TransitionBatch, entropy_coefficient: 
     probability for what was not legal, and normal ones an amount.
     """
     outputs, _ = policy(policy.inputs(batch.observation))
-    chance, uncertainty = log_prob_and_entropy(
-        outputs, policy.heads, policy.log_std, batch.action, batch.amount, batch.legal
+    chance, uncertainty = policy.heads.log_prob_and_entropy(
+        outputs, policy.log_std, batch.action, batch.amount, batch.legal
     )
     entropy, surprise = uncertainty.mean(), -chance.detach()
     metrics = {
@@ -40,17 +38,10 @@ def objective(policy: ActorCritic, batch: TransitionBatch, entropy_coefficient: 
 
 
 def _agreement(policy: ActorCritic, outputs: Tensor, batch: TransitionBatch) -> Tensor:
-    sizes = policy.heads.sizes
-    if not sizes:
+    if not policy.heads.sizes:
         return outputs.new_ones(())
-    if isinstance(policy.heads, OwnHeads):
-        choices, _ = policy.heads.distribution(outputs, batch.legal).mode()
-        return (choices == batch.action.view(choices.shape)).float().mean()
-    logits = outputs[: sum(sizes)]
-    if batch.legal is not None:
-        logits = logits.masked_fill(~batch.legal.T, -torch.inf)
-    likeliest = torch.stack([part.argmax(0) for part in logits.split(list(sizes))], 1)
-    return (likeliest == batch.action.view(likeliest.shape)).float().mean()
+    best = policy.heads.greedy_choices(outputs, batch.legal)
+    return (best == batch.action.view(best.shape)).float().mean()
 
 
 class BCUpdate(ReplayAlgorithm[ActorCritic, BC]):

@@ -55,7 +55,7 @@ def estimates(policy: C51Policy, rows: Rows, *, double: bool) -> C51Estimates:
     """The chances of the actions taken, and their targets: those of reward + discount * Z_target(next, a*), with a* the
     legal action of greatest mean return by the online network (`double`: van Hasselt et al. 2016) or else by the target
     network itself."""
-    seen = both_ends(policy, rows, policy.online, policy.target, double=double)
+    seen = both_ends(policy, rows, double=double)
     here = _of(rows.action, seen.here)
     with torch.no_grad():
         chosen = greedy_action(policy.mean(seen.choice), rows.next_legal)

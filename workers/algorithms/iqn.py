@@ -57,7 +57,7 @@ def estimates(
     network (`double`: van Hasselt et al. 2016) or else by the target network itself.
     """
     online, target = policy.online, policy.target
-    seen = both_ends(policy, rows, online.features, target.features, double=double)
+    seen = both_ends(policy, rows, double=double)
     now, after, choice = (None, None, None) if isinstance(rows, Sequences) else rows.noises
     taken = _of(rows.action, online.quantiles(seen.here, fractions, now))
     with torch.no_grad():

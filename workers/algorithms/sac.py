@@ -68,7 +68,7 @@ def objective(
     mean, log_std = policy.actor(here)
     drawn, chance = sample_tanh_normal(mean, log_std, noise)
     actor = actor_loss(policy.critics(here, drawn, frozen=True), chance, temperature)
-    return _together(policy, batch, (values, target), actor, (chance, target_entropy))
+    return _together(policy, batch, values, target, actor, chance, target_entropy)
 
 
 def choice_objective(policy: SoftActorCritic, batch: TransitionBatch, target_entropy: float | None) -> Loss:
@@ -90,7 +90,7 @@ def choice_objective(policy: SoftActorCritic, batch: TransitionBatch, target_ent
     if target_entropy is not None:
         count = log_chances.new_tensor(log_chances.shape[1]) if batch.legal is None else batch.legal.sum(1)
         wanted = target_entropy * count.log()
-    return _together(policy, batch, (values, target), actor, ((chances * log_chances).sum(1), wanted))
+    return _together(policy, batch, values, target, actor, (chances * log_chances).sum(1), wanted)
 
 
 def _log_chances(logits: Tensor, legal: Tensor | None) -> Tensor:
@@ -101,13 +101,14 @@ def _log_chances(logits: Tensor, legal: Tensor | None) -> Tensor:
 def _together(
     policy: SoftActorCritic,
     batch: TransitionBatch,
-    sides: tuple[Tensor, Tensor],
+    values: Tensor,
+    target: Tensor,
     actor: Tensor,
-    uncertainty: tuple[Tensor, float | Tensor | None],
+    chance: Tensor,
+    wanted: float | Tensor | None,
 ) -> Loss:
-    """The sum of all losses, by both critics' values [2, B] and their target [B], the loss of the actor, and its
-    log-probabilities [B] with the entropy that is wanted."""
-    (values, target), (chance, wanted) = sides, uncertainty
+    """The sum of all losses, by both critics' `values` [2, B] and their `target` [B], the loss of the `actor`, and its
+    log-probabilities `chance` [B] with the entropy that is `wanted`."""
     adapt = torch.zeros_like(actor)
     if wanted is not None:
         adapt = temperature_loss(policy.log_temperature, chance, wanted)

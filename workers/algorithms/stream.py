@@ -33,7 +33,6 @@ from workers.algorithms.common.returns import next_values, value_error
 from workers.algorithms.common.run_capacity import RunCapacity
 from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch, prepare_all, rank_minibatch
 from workers.algorithms.common.update import Resumable
-from workers.policies.distributions import log_prob_and_entropy
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
 from workers.policies.networks.recurrent_context import RecurrentContext
@@ -211,7 +210,7 @@ def evaluate(
         real, log_std = policy.denormalize(values.detach()), policy.log_std
     action, amount, legal = (_rows(column, rows) for column in (batch.action, batch.amount, batch.legal))
     assert action is not None
-    log_probability, uncertainty = log_prob_and_entropy(outputs[:, :rows], policy.heads, log_std, action, amount, legal)
+    log_probability, uncertainty = policy.heads.log_prob_and_entropy(outputs[:, :rows], log_std, action, amount, legal)
     log_ratio = log_probability.view(shape) - batch.log_probability
     # rows that are not real have log-probability 0, which would give them an arbitrary ratio
     ratio = (log_ratio * batch.mask).clamp(max=_LARGEST_LOG_RATIO).exp()

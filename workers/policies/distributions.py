@@ -53,6 +53,83 @@ class Heads:
         """Whether there is one head and nothing else: actions are [n] then, not [n, K]."""
         return len(self.sizes) == 1 and not self.continuous
 
+    @property
+    def log_stds(self) -> int:
+        """How many logarithms of standard deviations a policy has for its amounts."""
+        return self.continuous
+
+    def log_prob_and_entropy(
+        self, outputs: Tensor, log_std: Tensor | None, action: Tensor, amount: Tensor | None, legal: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy [n] of `action` ([n] or [n, K] int64) with `amount` [n, D] under `outputs`
+        [A, n].
+
+        `log_std` [D], or [D, n]; `legal` [n, C]: where False, a value has no probability.
+        """
+        chances, entropy = [], []
+        at = 0
+        for head, size in enumerate(self.sizes):
+            logits = outputs[at : at + size]
+            if legal is not None:
+                logits = logits.masked_fill(~legal[:, at : at + size].T, _IMPOSSIBLE)
+            log_policy = logits.log_softmax(0)
+            index = action.view(1, -1) if self.single else action[:, head].unsqueeze(0)
+            chances.append(log_policy.gather(0, index)[0])
+            entropy.append(-(log_policy.exp() * log_policy).sum(0))
+            at += size
+        if self.continuous:
+            assert log_std is not None
+            assert amount is not None
+            spread = log_std.view(self.continuous, -1)
+            error = (amount.T - outputs[at:]) * (-spread).exp()
+            chances.append(-(0.5 * error.square() + spread + 0.5 * log(2 * pi)).sum(0))
+            entropy.append((spread + 0.5 * (1 + log(2 * pi))).sum(0).expand(outputs.shape[1]))
+        if len(chances) == 1:
+            return chances[0], entropy[0]
+        return torch.stack(chances).sum(0), torch.stack(entropy).sum(0)
+
+    def sample(
+        self,
+        outputs: NDArray[np.float32],
+        log_std: NDArray[np.float32] | None,
+        noise: Noise | None,
+        legal: NDArray[np.bool_] | None = None,
+    ) -> dict[str, NDArray]:
+        """`action`, `log_probability` and, where there are amounts, `amount` from `outputs` [A, n]; the likeliest
+        without `noise`. Takes n float32 numbers for each head, then [n, D] normal ones."""
+        actions, chance = [], np.zeros(outputs.shape[1], np.float32)
+        at = 0
+        for size in self.sizes:
+            logits = outputs[at : at + size]
+            if legal is not None:
+                logits = np.where(legal[:, at : at + size].T, logits, np.float32(_IMPOSSIBLE))
+            action, log_probability = _sample(logits, noise)
+            if self.single:
+                return {"action": action, "log_probability": log_probability}
+            actions.append(action)
+            chance += log_probability
+            at += size
+        found: dict[str, NDArray] = {}
+        if self.continuous:
+            assert log_std is not None
+            mean = outputs[at:].T
+            error = np.zeros_like(mean) if noise is None else noise.standard_normal(mean.shape, np.float32)
+            found["amount"] = mean + np.exp(log_std) * error
+            chance -= (0.5 * error * error + log_std + np.float32(0.5 * log(2 * pi))).sum(1)
+        n = outputs.shape[1]
+        return {
+            "action": np.stack(actions, 1) if actions else np.empty((n, 0), np.int64),
+            "log_probability": chance,
+            **found,
+        }
+
+    def greedy_choices(self, outputs: Tensor, legal: Tensor | None) -> Tensor:
+        """Choices [n, K] that are done without exploring."""
+        logits = outputs[: sum(self.sizes)]
+        if legal is not None:
+            logits = logits.masked_fill(~legal.T, -torch.inf)
+        return torch.stack([part.argmax(0) for part in logits.split(list(self.sizes))], 1)
+
 
 class Distribution(Protocol):
     """What actions a network of the user's own may choose for n rows, and how likely: choices [n, K] int64, and amounts
@@ -88,105 +165,44 @@ class OwnHeads(Heads):
         found: Distribution = self.network.distribution(outputs.T, legal)
         return found
 
+    @property
+    def log_stds(self) -> int:
+        """None: they are the network's."""
+        return 0
+
     def log_prob_and_entropy(
-        self, outputs: Tensor, action: Tensor, amount: Tensor | None, legal: Tensor | None
+        self, outputs: Tensor, log_std: Tensor | None, action: Tensor, amount: Tensor | None, legal: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """As the function of this name."""
+        """As its distribution has them."""
         rows = outputs.shape[1]
         amounts = outputs.new_zeros(rows, 0) if amount is None else amount
-        told: tuple[Tensor, Tensor] = self.network.judge(outputs.T, legal, action.reshape(rows, -1), amounts)
+        told: tuple[Tensor, Tensor] = self.network.evaluate_actions(outputs.T, legal, action.reshape(rows, -1), amounts)
         return told
 
     @torch.no_grad()
-    def sample(self, outputs: Tensor, noise: Noise | None, legal: Tensor | None) -> dict[str, NDArray]:
-        """As the function of this name; takes n float32 numbers for each choice and each amount. ConfigurationError for
-        what no world can be given."""
-        uniform = None
+    def sample(
+        self,
+        outputs: NDArray[np.float32],
+        log_std: NDArray[np.float32] | None,
+        noise: Noise | None,
+        legal: NDArray[np.bool_] | None = None,
+    ) -> dict[str, NDArray]:
+        """As its distribution draws them; takes n float32 numbers for each choice and each amount. ConfigurationError
+        for what no world can be given."""
+        uniform, device = None, self.network.device
         if noise is not None:
             numbers = range(len(self.sizes) + self.continuous)
             drawn = np.stack([noise.random(outputs.shape[1], np.float32) for _ in numbers], 1)
-            uniform = torch.from_numpy(np.maximum(drawn, _LEAST)).to(outputs.device)
-        choices, amounts, chance = self.network.draw(outputs.T, legal, uniform)
+            uniform = torch.from_numpy(np.maximum(drawn, _LEAST)).to(device)
+        among = None if legal is None else torch.from_numpy(legal).to(device)
+        choices, amounts, chance = self.network.sample_actions(torch.from_numpy(outputs).to(device).T, among, uniform)
         found = {"action": choices[:, 0] if self.single else choices, "log_probability": chance}
         found |= {"amount": amounts} if self.continuous else {}
         return {name: column.cpu().numpy() for name, column in found.items()}
 
-
-def log_prob_and_entropy(
-    outputs: Tensor,
-    heads: Heads,
-    log_std: Tensor | None,
-    action: Tensor,
-    amount: Tensor | None = None,
-    legal: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Log-probability and entropy [n] of `action` ([n] or [n, K] int64) with `amount` [n, D] under `outputs` [A, n].
-
-    `log_std` [D], or [D, n]; `legal` [n, C]: where False, a value has no probability.
-    """
-    if isinstance(heads, OwnHeads):
-        return heads.log_prob_and_entropy(outputs, action, amount, legal)
-    chances, entropy = [], []
-    at = 0
-    for head, size in enumerate(heads.sizes):
-        logits = outputs[at : at + size]
-        if legal is not None:
-            logits = logits.masked_fill(~legal[:, at : at + size].T, _IMPOSSIBLE)
-        log_policy = logits.log_softmax(0)
-        index = action.view(1, -1) if heads.single else action[:, head].unsqueeze(0)
-        chances.append(log_policy.gather(0, index)[0])
-        entropy.append(-(log_policy.exp() * log_policy).sum(0))
-        at += size
-    if heads.continuous:
-        assert log_std is not None
-        assert amount is not None
-        spread = log_std.view(heads.continuous, -1)
-        error = (amount.T - outputs[at:]) * (-spread).exp()
-        chances.append(-(0.5 * error.square() + spread + 0.5 * log(2 * pi)).sum(0))
-        entropy.append((spread + 0.5 * (1 + log(2 * pi))).sum(0).expand(outputs.shape[1]))
-    if len(chances) == 1:
-        return chances[0], entropy[0]
-    return torch.stack(chances).sum(0), torch.stack(entropy).sum(0)
-
-
-def sample(
-    outputs: NDArray[np.float32],
-    heads: Heads,
-    log_std: NDArray[np.float32] | None,
-    noise: Noise | None,
-    legal: NDArray[np.bool_] | None = None,
-) -> dict[str, NDArray]:
-    """`action`, `log_probability` and, where there are amounts, `amount` from `outputs` [A, n]; the likeliest without
-    `noise`. Takes n float32 numbers for each head, then [n, D] normal ones."""
-    if isinstance(heads, OwnHeads):
-        device = heads.network.device
-        among = None if legal is None else torch.from_numpy(legal).to(device)
-        return heads.sample(torch.from_numpy(outputs).to(device), noise, among)
-    actions, chance = [], np.zeros(outputs.shape[1], np.float32)
-    at = 0
-    for size in heads.sizes:
-        logits = outputs[at : at + size]
-        if legal is not None:
-            logits = np.where(legal[:, at : at + size].T, logits, np.float32(_IMPOSSIBLE))
-        action, log_probability = _sample(logits, noise)
-        if heads.single:
-            return {"action": action, "log_probability": log_probability}
-        actions.append(action)
-        chance += log_probability
-        at += size
-    found: dict[str, NDArray] = {}
-    if heads.continuous:
-        assert log_std is not None
-        mean = outputs[at:].T
-        error = np.zeros_like(mean) if noise is None else noise.standard_normal(mean.shape, np.float32)
-        found["amount"] = mean + np.exp(log_std) * error
-        chance -= (0.5 * error * error + log_std + np.float32(0.5 * log(2 * pi))).sum(1)
-    n = outputs.shape[1]
-    return {
-        "action": np.stack(actions, 1) if actions else np.empty((n, 0), np.int64),
-        "log_probability": chance,
-        **found,
-    }
+    def greedy_choices(self, outputs: Tensor, legal: Tensor | None) -> Tensor:
+        """Choices [n, K] that are done without exploring."""
+        return self.distribution(outputs, legal).mode()[0]
 
 
 def _sample(logits: NDArray[np.float32], noise: Noise | None) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

@@ -11,7 +11,7 @@ import torch
 from protocol.config.run import IQN, PPO, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from workers.policies.build import build
-from workers.policies.distributions import Heads, sample
+from workers.policies.distributions import Heads
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.quantile_network import IQNPolicy
@@ -81,7 +81,7 @@ def test_acting_agrees_with_what_the_learner_computes(spread: float, mean: float
 
 def test_an_impossible_action_is_never_drawn_and_huge_logits_do_not_overflow() -> None:
     logits = np.array([-np.inf, 1e4, 1e4, -np.inf], np.float32)[:, None].repeat(10_000, 1)
-    action, log_probability = sample(logits, Heads((len(logits),)), None, np.random.default_rng(0)).values()
+    action, log_probability = Heads((len(logits),)).sample(logits, None, np.random.default_rng(0)).values()
     assert set(action) == {1, 2}
     np.testing.assert_allclose(log_probability, np.log(0.5), atol=1e-6)
 

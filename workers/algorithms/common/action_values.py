@@ -7,7 +7,6 @@ Legend: `B` transitions, or rows of sequences that are trained on; `A` actions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -17,10 +16,8 @@ from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.common.sequences import Sequences
 from workers.policies.networks.q_network import DQNPolicy
 from workers.policies.networks.q_policy import QPolicy, greedy_action
-from workers.policies.networks.recurrent_context import RecurrentContext
 
 Rows = TransitionBatch | Sequences
-Network = Callable[[Tensor, Tensor | None, RecurrentContext | None], Tensor]
 
 
 class Ends(NamedTuple):
@@ -34,9 +31,10 @@ class Ends(NamedTuple):
     """[B, ...] of the same, by the network that chooses what is done then, detached"""
 
 
-def both_ends(policy: QPolicy, rows: Rows, online: Network, target: Network, *, double: bool) -> Ends:
-    """By parts `online` and `target` of `policy`'s networks. The online one chooses (`double`: van Hasselt et al.
-    2016), or else the target network itself. Of segments both begin each in the state that was stored with it."""
+def both_ends(policy: QPolicy, rows: Rows, *, double: bool) -> Ends:
+    """By the networks of `policy`. The online one chooses (`double`: van Hasselt et al. 2016), or else the target
+    network itself. Of segments both begin each in the state that was stored with it."""
+    online, target = policy.online, policy.target
     if isinstance(rows, Sequences):
         x = policy.inputs(rows.observation)
         every = online(x, None, rows.recall)
@@ -70,7 +68,7 @@ def value_actions(policy: DQNPolicy, rows: Rows, *, double: bool) -> ActionValue
     target = reward + discount * Q_target(next, a*) with a* the legal action of greatest value by the network that
     chooses.
     """
-    seen = both_ends(policy, rows, policy.online, policy.target, double=double)
+    seen = both_ends(policy, rows, double=double)
     taken = seen.here.gather(-1, rows.action[..., None])[..., 0]
     chosen = greedy_action(seen.choice, rows.next_legal)
     target = rows.reward + rows.discount * seen.future.gather(-1, chosen[..., None])[..., 0]

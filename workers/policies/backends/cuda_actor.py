@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from workers.policies.backends.cuda_graphs import GraphCache
-from workers.policies.distributions import Noise, sample
+from workers.policies.distributions import Noise
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.tensors.flat_weights import flatten_
 from workers.policies.tensors.scratch import ScratchBuffers
@@ -61,7 +61,7 @@ class CudaActor:
         outputs, value = said[:-1], said[-1].copy()
         log_std = None if policy.log_std is None else policy.log_std.detach().cpu().numpy()
         after = {} if state is None else {"state": held.after_here.numpy().copy()}
-        return {**sample(outputs, policy.heads, log_std, None if greedy else noise, legal), "value": value, **after}
+        return {**policy.heads.sample(outputs, log_std, None if greedy else noise, legal), "value": value, **after}
 
     def _pass(self, held: _StaticBuffers) -> None:
         """From pinned memory to pinned memory, without a word to the host between."""
@@ -75,7 +75,7 @@ class CudaActor:
             features, after = policy.core.step(x, held.state)
             x = torch.cat([x, features], 1)
             held.after_here.copy_(after, non_blocking=True)
-        logits, values = policy.answers(x, held.scratch)
+        logits, values = policy.infer(x, held.scratch)
         held.said_here.copy_(torch.cat([logits, policy.denormalize(values)[None]]), non_blocking=True)
 
 

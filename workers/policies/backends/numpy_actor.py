@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from workers.policies.backends.numpy_recurrent import NumpyRecurrentCore
-from workers.policies.distributions import Noise, sample
+from workers.policies.distributions import Noise
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.normalization import CLIP, STD_FLOOR
 from workers.policies.networks.recurrent import RecurrentCore
@@ -103,7 +103,7 @@ class NumpyActor:
         floor, least = self._least
         values *= max(math.sqrt(variance), floor * abs(mean), least)
         values += mean
-        drawn = sample(logits, self._heads, self._log_std, None if greedy else noise, legal)
+        drawn = self._heads.sample(logits, self._log_std, None if greedy else noise, legal)
         return {**drawn, "value": values[:, 0], **after}
 
     def _inputs(self, rows: NDArray, room: _Buffers) -> Array:

@@ -90,22 +90,22 @@ def _try_distribution(network: OwnNetwork, rows: Tensor) -> tuple[Tensor, Tensor
     legal = _some_legal(action.sizes, len(rows)) if action.masked else None
     uniform = torch.rand(len(rows), len(action.sizes) + action.amounts).clamp(min=_LEAST)
     with torch.no_grad():
-        network.draw(rows, legal, None)
-        choices, amounts, _ = network.draw(rows, legal, uniform)
-        again = network.draw(rows, legal, uniform)
+        network.sample_actions(rows, legal, None)
+        choices, amounts, _ = network.sample_actions(rows, legal, uniform)
+        again = network.sample_actions(rows, legal, uniform)
     if not torch.equal(rows, before):
         raise ConfigurationError("network_modifies_input", key=KEY, value=network.entry)
     if not (torch.equal(again[0], choices) and torch.equal(again[1], amounts)):
         raise network.invalid("sample", "other actions for the same uniform numbers", "the same actions")
-    chance, entropy = network.judge(rows, legal, choices, amounts)
+    chance, entropy = network.evaluate_actions(rows, legal, choices, amounts)
     for part, one in (("log_prob", chance), ("entropy", entropy)):
         network.check_numbers(part, one, len(rows))
     if rows.requires_grad and not chance.requires_grad:
         raise network.invalid("log_prob", "numbers without a gradient", "ones that depend on outputs")
     with torch.no_grad():
-        _alone(network, rows, legal, choices, amounts)
+        _check_rows(network, rows, legal, choices, amounts)
         if not action.amounts and prod(action.sizes) <= _MOST:
-            _enumerate(network, rows, legal)
+            _check_chances(network, rows, legal)
     return chance[:, None], entropy[:, None]
 
 
@@ -118,24 +118,25 @@ def _some_legal(sizes: tuple[int, ...], rows: int) -> Tensor:
     return legal
 
 
-def _alone(network: OwnNetwork, rows: Tensor, legal: Tensor | None, choices: Tensor, amounts: Tensor) -> None:
-    """ConfigurationError where a row is told of otherwise when it is alone."""
-    last = slice(-1, None)
-    mask = None if legal is None else legal[last]
-    among = (*network.judge(rows, legal, choices, amounts), network.draw(rows, legal, None)[2])
-    alone = (*network.judge(rows[last], mask, choices[last], amounts[last]), network.draw(rows[last], mask, None)[2])
-    for one, other in zip(among, alone, strict=True):
-        if not torch.allclose(one[last], other, rtol=_NEAR, atol=_NEAR):
-            raise ConfigurationError("network_rows_not_independent", key=KEY, value=network.entry, part="distribution")
+def _check_rows(network: OwnNetwork, rows: Tensor, legal: Tensor | None, choices: Tensor, amounts: Tensor) -> None:
+    """ConfigurationError where a row gets other numbers when it is alone."""
+
+    def told(at: slice) -> Tensor:
+        mask = None if legal is None else legal[at]
+        found = network.evaluate_actions(rows[at], mask, choices[at], amounts[at])
+        return torch.stack([*found, network.sample_actions(rows[at], mask, None)[2]])[:, -1]
+
+    if not torch.allclose(told(slice(None)), told(slice(-1, None)), rtol=_NEAR, atol=_NEAR):
+        raise ConfigurationError("network_rows_not_independent", key=KEY, value=network.entry, part="distribution")
 
 
-def _enumerate(network: OwnNetwork, rows: Tensor, legal: Tensor | None) -> None:
+def _check_chances(network: OwnNetwork, rows: Tensor, legal: Tensor | None) -> None:
     """ConfigurationError unless chances of all actions sum to 1, those of what is not legal are 0, and actions come as
     often as they say."""
     sizes, count = network.action.sizes, len(rows)
     every = torch.tensor([*product(*map(range, sizes))])
     nothing = rows.new_zeros(count, 0)
-    told = [network.judge(rows, legal, one.expand(count, -1), nothing)[0].exp() for one in every]
+    told = [network.evaluate_actions(rows, legal, one.expand(count, -1), nothing)[0].exp() for one in every]
     chances = torch.stack(told, 1)
     if not bool(((chances.sum(1) - 1).abs() < _NEAR).all()):
         raise network.invalid("log_prob", f"chances that sum to {float(chances.sum(1)[0]):.4g} over all actions", "1")
@@ -146,7 +147,7 @@ def _enumerate(network: OwnNetwork, rows: Tensor, legal: Tensor | None) -> None:
             raise ConfigurationError("distribution_breaks_mask", key=KEY, value=network.entry)
     mask = None if legal is None else legal[-1:].expand(_DRAWS, -1)
     uniform = torch.rand(_DRAWS, len(sizes)).clamp(min=_LEAST)
-    drawn = network.draw(rows[-1:].expand(_DRAWS, -1), mask, uniform)[0]
+    drawn = network.sample_actions(rows[-1:].expand(_DRAWS, -1), mask, uniform)[0]
     often = (drawn[:, None] == every).all(2).float().mean(0)
     worst = int((often - chances[-1]).abs().argmax())
     if abs(float(often[worst] - chances[-1, worst])) > _OFTEN:

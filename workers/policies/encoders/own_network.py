@@ -75,7 +75,9 @@ class OwnNetwork(nn.Module):
         found: Distribution = self.module.distribution(outputs)  # type: ignore[operator] # it has that method
         return found
 
-    def draw(self, rows: Tensor, legal: Tensor | None, uniform: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def sample_actions(
+        self, rows: Tensor, legal: Tensor | None, uniform: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Choices [N, K], amounts [N, D] and their log-probability [N] by numbers `uniform` [N, K + D], or without
         exploring. ConfigurationError for what no world can be given."""
         if not bool(rows.isfinite().all()):
@@ -89,7 +91,9 @@ class OwnNetwork(nn.Module):
         self.check_numbers("log_prob", chance, len(rows))
         return (*acted, chance)
 
-    def judge(self, rows: Tensor, legal: Tensor | None, choices: Tensor, amounts: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate_actions(
+        self, rows: Tensor, legal: Tensor | None, choices: Tensor, amounts: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [N] of what was done, with gradients."""
         with self.calling():
             given = self.distribution(rows, legal)

@@ -65,7 +65,7 @@ def evaluate(policy: Policy, x: Any, state: Tensor | None, legal: Tensor | None 
 def _actor_critic(policy: ActorCritic, x: Any, state: Tensor | None, legal: Tensor | None) -> NetworkOutput:
     x = x if policy.encoder is None else policy.encoder(x)
     x, state = _remembered(x, policy.observations, policy.core, state)
-    outputs, values = policy.definition(x)
+    outputs, values = policy.reference(x)
     value = policy.denormalize(values)
     if isinstance(policy.heads, OwnHeads):
         choices, amounts = policy.heads.distribution(outputs, legal).mode()

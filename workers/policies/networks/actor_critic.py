@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.distributions import Heads, Noise, OwnHeads, sample
+from workers.policies.distributions import Heads, Noise
 from workers.policies.networks.actor_critic_mlp import actor_critic_mlp, evaluate, two_towers
 from workers.policies.networks.layers import HIDDEN_GAIN, RowEncoder, flatten_inputs, orthogonal
 from workers.policies.networks.normalization import CLIP, PopArtValue, RunningMoments, return_moments
@@ -56,8 +56,7 @@ class ActorCritic(PopArtValue):
         self.features, self.scratch = prod(shape) if encoder is None else encoder.features, ScratchBuffers()
         self._begin([self.features + (core.size if core is not None else 0), *hidden])
         # the same everywhere, and 1 at first: half the range of a bounded action
-        spread = heads.continuous and not isinstance(heads, OwnHeads)
-        self.log_std = nn.Parameter(torch.zeros(heads.continuous)) if spread else None
+        self.log_std = nn.Parameter(torch.zeros(heads.log_stds)) if heads.log_stds else None
         self.observations = RunningMoments(self.features) if normalize_observation and encoder is None else None
         self.encoder = encoder
         self.modular = encoder is not None or not (core is None or isinstance(core, RecurrentCore))
@@ -126,12 +125,12 @@ class ActorCritic(PopArtValue):
         """What encoder and core give [N, I] -> outputs [A, N] and normalised values [N], with gradients."""
         return actor_critic_mlp(x, self.tower_parameters(), self.activation, self.scratch)
 
-    def answers(self, x: Tensor, scratch: ScratchBuffers) -> tuple[Tensor, Tensor]:
+    def infer(self, x: Tensor, scratch: ScratchBuffers) -> tuple[Tensor, Tensor]:
         """The same without gradients."""
         weights = [tensor.detach() for tensor in self.tower_parameters()]
         return evaluate(x, weights, self.activation, scratch)[:2]
 
-    def definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def reference(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The same by torch's own operations, which other programs can repeat."""
         return two_towers(x, self.tower_parameters(), self.activation)
 
@@ -160,11 +159,11 @@ class ActorCritic(PopArtValue):
             assert state is not None
             features, next_state = self.core.step(x, torch.from_numpy(state).to(x.device))
             x, after = torch.cat([x, features], 1), {"state": next_state.cpu().numpy()}
-        logits, values = self.answers(x, self.scratch)
+        logits, values = self.infer(x, self.scratch)
         mean, std = self.returns.scalars()
         value = values.mul_(std).add_(mean).cpu().numpy()
         log_std = None if self.log_std is None else self.log_std.detach().cpu().numpy()
-        drawn = sample(logits.cpu().numpy(), self.heads, log_std, None if greedy else noise, legal)
+        drawn = self.heads.sample(logits.cpu().numpy(), log_std, None if greedy else noise, legal)
         return {**drawn, "value": value, **after}
 
 
@@ -182,10 +181,8 @@ class OwnActorCritic(ActorCritic):
         """[N, A + 1] -> outputs [A, N] and normalised values [N]."""
         return x[:, :-1].T, (x[:, -1:] @ self.value_weight + self.value_bias)[:, 0]
 
-    def answers(self, x: Tensor, scratch: ScratchBuffers) -> tuple[Tensor, Tensor]:
+    def infer(self, x: Tensor, scratch: ScratchBuffers) -> tuple[Tensor, Tensor]:
         """The same."""
         return self.towers(x)
 
-    def definition(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The same."""
-        return self.towers(x)
+    reference = towers

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from workers.policies.networks.layers import apply_head, dueling
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
-from workers.policies.networks.recurrent_context import RecurrentContext
 
 
 class CategoricalTower(QNetwork):
@@ -25,17 +24,8 @@ class CategoricalTower(QNetwork):
         self.perceptron = spec.perceptron()
         self.head = spec.head(self.perceptron.outputs, atoms * (spec.actions + spec.dueling))
 
-    def forward(self, x: Tensor, noise: Tensor | None = None, recall: RecurrentContext | None = None) -> Tensor:
-        """[B, I] float32 -> logarithms of the chances of each atom [B, Z, A]. `noise`: normal numbers for a noisy head,
-        which is taken at its means without them. `recall`: how the rows hang together, for who remembers."""
-        return self._log_chances(self.perceptron(x, recall), noise)
-
-    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, I] float32 and states [B, S] -> the same, and the states after it."""
-        features, after = self.perceptron.step(x, state)
-        return self._log_chances(features), after
-
-    def _log_chances(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+    def head_outputs(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        """-> logarithms of the chances of each atom [B, Z, A]"""
         heads = apply_head(self.head, features, noise)
         heads = heads.view(-1, self.atoms, heads.shape[1] // self.atoms)
         return (dueling(heads) if self.dueling else heads).log_softmax(1)

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.distributions import Heads, Noise, sample
+from workers.policies.distributions import Heads, Noise
 from workers.policies.networks.layers import Perceptron, RowEncoder, flatten_inputs
 from workers.policies.networks.normalization import PopArtValue, RunningMoments, return_moments
 from workers.policies.networks.recurrent import Core
@@ -159,7 +159,7 @@ class CentralActorCritic(PopArtValue):
             features, next_state = self.actor.core.step(x, torch.from_numpy(state).to(x.device))
             x, after = torch.cat([x, features], 1), {"state": next_state.cpu().numpy()}
         log_std = None if self.log_std is None else self.log_std.cpu().numpy()
-        return {**sample(self.actor(x).cpu().numpy(), self.heads, log_std, None if greedy else noise, legal), **after}
+        return {**self.heads.sample(self.actor(x).cpu().numpy(), log_std, None if greedy else noise, legal), **after}
 
 
 def _head(inputs: int, outputs: int, gain: float) -> nn.Linear:

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from workers.policies.networks.layers import apply_head, dueling
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
-from workers.policies.networks.recurrent_context import RecurrentContext
 
 
 class ValueTower(QNetwork):
@@ -22,17 +21,8 @@ class ValueTower(QNetwork):
         self.perceptron = spec.perceptron()
         self.head = spec.head(self.perceptron.outputs, spec.actions + spec.dueling)
 
-    def forward(self, x: Tensor, noise: Tensor | None = None, recall: RecurrentContext | None = None) -> Tensor:
-        """[B, I] float32 -> mean returns [B, A]. `noise`: normal numbers for a noisy head, which is taken at its means
-        without them. `recall`: how the rows hang together, for who remembers."""
-        return self._values(self.perceptron(x, recall), noise)
-
-    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, I] float32 and states [B, S] -> mean returns [B, A] and the states after it."""
-        features, after = self.perceptron.step(x, state)
-        return self._values(features), after
-
-    def _values(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+    def head_outputs(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        """-> mean returns [B, A]"""
         heads = apply_head(self.head, features, noise)
         return dueling(heads) if self.dueling else heads
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from workers.policies.distributions import Noise
 from workers.policies.networks.layers import Perceptron, RowEncoder, head_of, noise_size
 from workers.policies.networks.recurrent import Core
+from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import Activation
 
 
@@ -102,9 +103,25 @@ def _any(rows: int, actions: int, legal: NDArray[np.bool_] | None, noise: Noise)
 
 
 class QNetwork(nn.Module):
-    """A network whose last layer is `head`; None: it has none, as an encoder is all of it."""
+    """A network whose last layer is `head`; None: it has none, as an encoder is all of it. Each kind has its own
+    `head_outputs`."""
 
+    perceptron: Perceptron
     head: nn.Linear | None
+
+    def head_outputs(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        """Features [B, H] -> what is learned, [B, ...]; normal numbers are for a noisy head, which is taken at its
+        means without them."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, noise: Tensor | None = None, recall: RecurrentContext | None = None) -> Tensor:
+        """The same of inputs [B, I]. `recall`: how the rows hang together, for who remembers."""
+        return self.head_outputs(self.perceptron(x, recall), noise)
+
+    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The same of inputs [B, I] in states [B, S], and the states after them."""
+        features, after = self.perceptron.step(x, state)
+        return self.head_outputs(features), after
 
     @property
     def numbers(self) -> int:

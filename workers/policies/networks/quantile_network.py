@@ -27,7 +27,6 @@ from workers.policies.networks.layers import (
     head_of,
 )
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy
-from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import to_float32
 
 
@@ -43,10 +42,9 @@ class QuantileTower(QNetwork):
         self.embedding = nn.Linear(cosines, self.perceptron.outputs)
         self.head = head_of(self.perceptron.outputs, spec.actions + spec.dueling, spec.noisy)
 
-    def features(self, x: Tensor, noise: Tensor | None = None, recall: RecurrentContext | None = None) -> Tensor:
-        """[B, I] float32 -> psi [B, H]; `recall`: how the rows hang together, for who remembers. `noise` is for the
-        head."""
-        return self.perceptron(x, recall)
+    def head_outputs(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        """-> psi [B, H], of which quantiles are asked for."""
+        return features
 
     def embed(self, fractions: Tensor) -> Tensor:
         """Quantile fractions [N] in (0, 1) -> phi [N, H] (equation 4 of the paper)."""
@@ -96,9 +94,9 @@ class IQNPolicy(QPolicy):
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """[B, F * I] and states [B, S] -> mean returns [B, A] by the online network, and the states after it."""
-        psi, after = self.online.perceptron.step(x, state)
+        psi, after = self.online.step(x, state)
         return self.online.means(psi, self.midpoints), after
 
     def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """[B, F * I] -> mean returns [B, A] by the online network."""
-        return self.online.means(self.online.perceptron(x), self.midpoints, noise)
+        return self.online.means(self.online(x), self.midpoints, noise)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from workers.policies.distributions import Heads, Noise, sample
+from workers.policies.distributions import Heads, Noise
 from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RowEncoder, orthogonal
 from workers.policies.networks.q_policy import stacked_rows
 from workers.policies.tensors.kernels import Activation, tanh, to_float32
@@ -161,7 +161,7 @@ class SoftActorCritic(nn.Module):
         """
         if self.choices is not None:
             logits = self.actor.logits(self.inputs(observation)).T.cpu().numpy()
-            drawn = sample(logits, Heads((self.choices,)), None, None if greedy else noise, legal)
+            drawn = Heads((self.choices,)).sample(logits, None, None if greedy else noise, legal)
             return {"action": drawn["action"]}
         mean, log_std = (part.cpu().numpy() for part in self.actor(self.inputs(observation)))
         if not greedy:

@@ -124,10 +124,10 @@ class MemberTower(QNetwork):
         seen: Tensor = x if self.encoder is None else self.encoder(x)
         return seen
 
-    def forward(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, noise: Tensor | None = None, recall: RecurrentContext | None = None) -> Tensor:
         """Rows as `see` takes them -> mean returns [B, C], member behind member. `noise` [B, numbers], where heads are
         noisy."""
-        return self.values(self.see(x), noise)
+        return self.values(self.see(x), noise, recall)
 
     def values(self, x: Tensor, noise: Tensor | None = None, recall: RecurrentContext | None = None) -> Tensor:
         """The same of what was seen of them, [B, D]; `recall`: how they hang together, for members that remember."""

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workers.policies.distributions import Noise, sample
+from workers.policies.distributions import Noise
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import evaluate
 from workers.policies.networks.q_network import DQNPolicy
@@ -54,7 +54,7 @@ class StackedActors:
         logits, values, _ = evaluate(x, weights, policy.activation, self._scratch)
         value = policy.real(values).flatten().cpu().numpy()
         outputs = logits.transpose(0, 1).flatten(1).contiguous().cpu().numpy()
-        return {**sample(outputs, policy.heads, self._spread(rows), noise, legal), "value": value, **after}
+        return {**policy.heads.sample(outputs, self._spread(rows), noise, legal), "value": value, **after}
 
     def _spread(self, rows: int) -> NDArray[np.float32] | None:
         """[K * n, D]: how much amounts vary."""

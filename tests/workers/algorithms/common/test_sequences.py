@@ -181,7 +181,7 @@ def test_distributions_are_acted_on_as_they_are_learned(kind: type[C51] | type[I
     if kind is C51:
         means = policy.mean(online(x[:, 0], None, recall))
     else:
-        means = online.means(online.features(x[:, 0], None, recall), policy.midpoints)
+        means = online.means(online(x[:, 0], None, recall), policy.midpoints)
     for step in range(T):
         acted, state = policy.step(x[step], state)
         torch.testing.assert_close(acted[0], means[step], rtol=1e-4, atol=1e-5)

@@ -225,7 +225,7 @@ def test_what_is_learned_is_what_was_acted_by() -> None:
     seen = rows(interface, 9)
     acted = policy.act(seen, np.random.default_rng(0))
     outputs, values = policy(policy.inputs(seen))
-    chance, entropy = policy.heads.log_prob_and_entropy(outputs, torch.from_numpy(acted["action"]), None, None)
+    chance, entropy = policy.heads.log_prob_and_entropy(outputs, None, torch.from_numpy(acted["action"]), None, None)
     np.testing.assert_allclose(chance.detach(), acted["log_probability"], atol=1e-6)
     np.testing.assert_allclose(policy.denormalize(values).detach(), acted["value"], atol=1e-6)
     assert (entropy <= np.log(6) + 1e-6).all()
@@ -368,6 +368,11 @@ class Overwriting(Chained):
         outputs["first"].detach().add_(1)
 
 
+class Leaking(Chained):
+    def log(self, logits: Tensor, legal: Tensor) -> Tensor:
+        return logits.masked_fill(~legal, -11).log_softmax(-1)
+
+
 class Whole(Chained):
     def entropy(self) -> Any:
         return super().entropy().sum()
@@ -407,6 +412,7 @@ class Unheeding(Unmasked):
         (Broken, "network_failed", None),
         (Unmasked, "distribution_breaks_mask", None),
         (Unheeding, "distribution_breaks_mask", None),
+        (Leaking, "distribution_breaks_mask", None),
     ],
 )
 def test_a_distribution_is_tried_before_anything_is_learned(
