@@ -131,3 +131,16 @@ def test_observations_are_normalised_by_what_was_seen_J5() -> None:
     update.update(rows)
     assert update.policy.observations is not None
     assert torch.allclose(update.policy.observations.mean.float(), rows.observation[:, 0].mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["discrete", "multi-discrete"])
+def test_agreement_is_with_the_likeliest_of_what_is_legal(kind: str) -> None:
+    policy, rows = updater(ACTIONS[kind]).policy, batch(ACTIONS[kind], 40, masked=True)
+    assert rows.legal is not None
+    sizes, agreed = policy.heads.sizes, []
+    for i, action in enumerate(rows.action.view(40, -1)):
+        said = np.where(rows.legal[i].numpy(), outputs(policy, rows.observation[i]), -np.inf)
+        heads = np.split(said, np.cumsum(sizes)[:-1])
+        agreed += [int(head.argmax()) == int(chosen) for head, chosen in zip(heads, action, strict=True)]
+    found = objective(policy, rows).metrics["agreement"]
+    assert float(found) == pytest.approx(np.mean(agreed))
