@@ -126,13 +126,7 @@ def chaos(
                 peace += time.monotonic() - peace_from
             say(f"{world}, run {number} of seed {seed}")
             plan = partial(faults, f"{seed}-{number}", longest=_LONGEST, pause=pause)
-            curve = _one(report, world, steps, seed + number, plan, say, keep, number, seconds)
-            if learn and curve and undisturbed[world]:
-                updates, reached = curve[-1]
-                report.returns[world].append(reached)
-                drops = WORLDS[world][0]["policy"].get("flow", "block") != "block"
-                found = audit_returns(reached, updates if drops else None, undisturbed[world], WORLDS[world][2])
-                report.findings += [f"{world} {number}: {one}" for one in found]
+            _one(report, world, steps, seed + number, plan, say, keep, number, seconds, undisturbed.get(world))
             report.runs[world] += 1
     except KeyboardInterrupt:
         report.missing.append("what was to come: it was interrupted")
@@ -150,9 +144,10 @@ def _one(
     keep: str | None,
     number: int = 0,
     seconds: float = 0.0,
+    undisturbed: Sequence[Sequence[Point]] | None = None,
 ) -> list[Point]:
     """One run, undisturbed without a `plan` for the kinds of faults that are possible, and its audit; its returns as it
-    went on, if it came to its end."""
+    went on, if it came to its end. They are compared with those of `undisturbed` runs, if there are any."""
     with ground() as place:
         report.missing = place.missing
         kinds = [kind for kind in KINDS if kind in (*_ANYWHERE, *place.kinds)]
@@ -163,6 +158,12 @@ def _one(
         else:
             scene.live(plan(kinds))
         found, summary = audit(scene, steps)
+        curve = [] if scene.over or not summary else read_curve(scene.folder)
+        if curve and undisturbed:
+            updates, reached = curve[-1]
+            report.returns[world].append(reached)
+            drops = WORLDS[world][0]["policy"].get("flow", "block") != "block"
+            found += audit_returns(reached, updates if drops else None, undisturbed, WORLDS[world][2])
         for finding in found:
             say(f"  FOUND {finding}")
         report.findings += [f"{world} {number}: {finding}" for finding in found]
@@ -173,7 +174,7 @@ def _one(
         report.segments += summary.get("segments", {}).get("produced", 0)
         if found and keep is not None:
             _keep(place, Path(keep) / f"{world}-{report.seed}-{number}")
-        return [] if scene.over or not summary else read_curve(scene.folder)
+        return curve
 
 
 def audit(scene: Scene, steps: int) -> tuple[list[str], dict[str, Any]]:
@@ -185,8 +186,9 @@ def audit(scene: Scene, steps: int) -> tuple[list[str], dict[str, Any]]:
     found += audit_notes(read_notes(scene.notes), _to_be_dropped(scene.data["policy"], summary))
     found += audit_descriptors(scene.descriptors)
     found += left_over(scene.mark, scene.ground.left(), scene.folder)
-    if "Traceback" in scene.said.read_text():
-        found.append("the command showed a traceback")
+    if "Traceback" in (said := scene.said.read_text()):
+        shown = said.partition("Traceback")[2].splitlines()
+        found.append(f"the command showed a traceback: {next((line for line in shown[1:] if line[:1] != ' '), '')}")
     return found, summary
 
 
