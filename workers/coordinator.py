@@ -113,6 +113,7 @@ class Coordinator:
         kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
         kinds = kinds_of(plans)
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds, server.refusals)
+        self._members.told = self._books.told
         server.counts = self._members.refused  # goes on with what an earlier coordinator counted
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
@@ -431,10 +432,10 @@ class Coordinator:
         self._end_due = True
 
     def _take_episodes(self, member: WorkerRecord, message: Heartbeat | Leave) -> None:
-        for policy, steps, count, returns, length in self._members.new_episodes(member, message.episodes):
-            if count:
-                at = (member.steps_before + steps) * self._run.actors
-                self._books.episodes(policy, at, count, returns, length)
+        before, actors = member.steps_before, self._run.actors
+        fresh = self._members.new_episodes(member, message.episodes)
+        told = [(name, made, (before + made) * actors, n, total, length) for name, made, n, total, length in fresh]
+        self._books.take_episodes(member.name, member.incarnation, told)
 
     def _advance(self, now: float) -> None:
         """To the next stage, when it is time."""

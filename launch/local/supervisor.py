@@ -104,7 +104,7 @@ def train(
             client.start(lambda: Report(state="watching"))
             for role, index in _workers(run, welcome):
                 output = folder / "logs" / f"{role}-{index}.out"
-                worker = [f"workers.{role}", "--coordinator", address, *known]
+                worker = [f"workers.{role}", "--coordinator", address, *known, *_named(role, index, welcome.policies)]
                 server = None if _on_gpu(run, role) else forks
                 processes.append(start_process(role, worker, output, run.restarts, forks=server))
             coordinator.command = [*command, address.removeprefix("tcp://")]
@@ -129,6 +129,15 @@ def _workers(run: Run, welcome: Welcome) -> list[tuple[str, int]]:
     """The role of each, and its number among those of its role."""
     counts = {"learner": welcome.learners, "actor": welcome.actors, "evaluator": int(run.evaluation is not None)}
     return [(role, index) for role, count in counts.items() for index in range(count)]
+
+
+def _named(role: str, index: int, policies: Sequence[str]) -> list[str]:
+    """Who is started again takes no place but its own, not even one that is free: whoever had that may have been
+    stopped for longer than its lease, and comes back to it. Names of learners of policies that are numbers say no
+    number of a place."""
+    if role == "evaluator" or (role == "learner" and any(policy.isdecimal() for policy in policies)):
+        return []
+    return ["--name", f"{role}-{index}"]
 
 
 def _placed(policies: int, learners: int) -> str:

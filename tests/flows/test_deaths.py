@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,25 @@ def test_a_run_that_died_goes_on_where_one_of_its_actors_had_done_its_part(tmp_p
         worker.wait()
     with runs.training(config, tmp_path) as worker:
         assert worker.wait() == 0, worker.said
+    assert runs.summary_of(tmp_path)["complete"] is True
+    assert runs.balanced(runs.summary_of(tmp_path)["segments"])
+    assert runs.files(memory_dir) == []
+
+
+def test_who_is_started_again_does_not_take_the_place_of_one_that_is_only_stopped(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    """That one comes back, would be refused and end in order, and nobody would do what the other had left to do."""
+    with runs.training(runs.paced(tmp_path, 6_400, pause=0.012, actors=2, actor_timeout=2), tmp_path) as worker:
+        stopped = killed(tmp_path, "actor-0", signal.SIGSTOP, of=5)
+        runs.until(lambda: "event=lease_ended worker=actor-0 " in log_of(tmp_path, "coordinator"), what="it is missed")
+        runs.kill(runs.workers_of(tmp_path)["actor-1"])
+        again = re.compile(r"event=joined worker=actor-\d incarnation=2 ")
+        runs.until(lambda: bool(again.search(log_of(tmp_path, "coordinator"))), what="the other is there again")
+        with suppress(ProcessLookupError):  # where that took long it was killed
+            runs.kill(stopped, signal.SIGCONT)
+        assert worker.wait() == 0, worker.said
+    assert "join_refused" not in log_of(tmp_path, "coordinator")
     assert runs.summary_of(tmp_path)["complete"] is True
     assert runs.balanced(runs.summary_of(tmp_path)["segments"])
     assert runs.files(memory_dir) == []

@@ -97,8 +97,6 @@ class MemberStore:
         self.incarnations: dict[str, int] = {}
         self.quotas: dict[tuple[str, int], int] = {}
         """(actor, incarnation) -> agent steps it was given."""
-        self.told: dict[tuple[str, int, str], int] = {}
-        """(actor, incarnation, policy) -> agent steps in the last of its `episodes` that were taken in."""
         self.ended: dict[tuple[str, int], dict[str, float]] = {}
         """(name, incarnation) -> the last counters."""
         self.clean: set[tuple[str, int]] = set()
@@ -139,7 +137,6 @@ class MemberStore:
             "secret": self.secret,
             "incarnations": self.incarnations,
             "quotas": [[*key, quota] for key, quota in self.quotas.items()],
-            "told": [[*key, steps] for key, steps in self.told.items()],
             "ended": [[*key, counters] for key, counters in self.ended.items()],
             "clean": sorted(self.clean),
             "gave_up": sorted(self.gave_up),
@@ -158,7 +155,6 @@ class MemberStore:
         self.run_id, self.secret = state["run"], state["secret"]
         self.incarnations = dict(state["incarnations"])
         self.quotas = {(name, inc): quota for name, inc, quota in state["quotas"]}
-        self.told = {(name, inc, policy): steps for name, inc, policy, steps in state["told"]}
         self.ended = {(name, inc): counters for name, inc, counters in state["ended"]}
         self.clean = {(name, inc) for name, inc in state["clean"]}
         self.gave_up = {(name, inc) for name, inc in state["gave_up"]}

@@ -22,6 +22,7 @@ from workers.coordination.assignments import Assignments, Steps, StepsOf
 from workers.coordination.claims import Claims
 from workers.coordination.member_store import MemberStore, WorkerRecord
 from workers.coordination.routing import route_via_relays
+from workers.metrics.run_metrics import Told
 from workers.planning.data_parallel import rank_for_actor, rank_of_learner
 from workers.runtime.files import SafeWriter
 
@@ -51,6 +52,7 @@ class Membership:
         refusals: RefusalLog | None = None,
     ) -> None:
         self._run, self._patient = run, patient
+        self.told: Told = {}
         self.claims = Claims({*policies, *fixed}, refusals)
         self._places = Assignments(run, policies, kinds)
         self._ranked = self._places.ranked
@@ -153,9 +155,9 @@ class Membership:
         fresh = []
         for entry in episodes:
             key, steps = (member.name, member.incarnation, entry[0]), entry[1]
-            before = self._register.told.get(key, -1)
+            before = self.told.get(key, -1)
             if self.claims.episodes(member, entry, max(0, before), steps <= before):
-                self._register.told[key] = steps
+                self.told[key] = steps
                 fresh.append(entry)
         return fresh
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from workers.metrics.segment_accounting import Pages
+from workers.runtime.files import AppendFile, SafeWriter
 
 PARTS, WINDOWS = 200, 20
 """Equal parts of a run for which returns are told apart; how often the 5 % that are compared go into it."""
@@ -14,6 +17,8 @@ _WINDOW = PARTS // WINDOWS
 FIRST = ("first_going", "first_ended", "first_returns")
 """Counters of an actor, each of a policy: how many of the episodes that began in the first 5 % of its steps go on, how
 many have ended, and the sum of their returns."""
+PlacedEpisodes = tuple[str, int, int, int, float, int]
+"""(policy, agent steps of the actor, agent steps of the run, episodes, sum of returns, sum of lengths)."""
 Cohort = tuple[float, float, float]
 """The same, of a whole run."""
 _OPEN = 0.05
@@ -118,6 +123,37 @@ def first_cohort(policy: str, actors: Pages) -> Cohort | None:
 def _mean_of(cohort: Cohort) -> float | None:
     going, ended, returns = cohort
     return returns / ended if ended and going <= _OPEN * ended else None
+
+
+class EpisodeJournal:
+    """Episodes that actors told since the books were saved, for a coordinator that takes over from one that died."""
+
+    def __init__(self, path: Path, disk: SafeWriter) -> None:
+        self._path, self._disk = path, disk
+        self._file: AppendFile | None = None
+
+    def left(self) -> Iterator[tuple[str, int, PlacedEpisodes]]:
+        """(actor, incarnation, episodes) of what is there; a last line that was cut off by a death is not."""
+        for line in self._path.read_text().splitlines(keepends=True) if self._path.exists() else ():
+            if line.endswith("\n"):
+                actor, incarnation, *entry = json.loads(line)
+                yield actor, incarnation, tuple(entry)
+
+    def append(self, actor: str, incarnation: int, entries: Sequence[PlacedEpisodes]) -> None:
+        """Where the disk is full they are lost with this coordinator only."""
+        if entries:
+            self._file = self._file or AppendFile(self._path, self._disk)
+            self._file.append("".join(f"{json.dumps([actor, incarnation, *entry])}\n" for entry in entries).encode())
+
+    def clear(self) -> None:
+        """The books are saved."""
+        if self._file is not None:
+            self._file.shorten(0)
+
+    def close(self) -> None:
+        """Closes its file."""
+        if self._file is not None:
+            self._file.close()
 
 
 class RecentReturns:

@@ -26,7 +26,7 @@ from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import read_counters
 from workers.metrics.bottleneck import bottleneck
 from workers.metrics.diagnostics import FINDINGS, Excess, batches_checked, findings_of
-from workers.metrics.episode_returns import RecentReturns, ReturnsCurve, first_cohort
+from workers.metrics.episode_returns import EpisodeJournal, PlacedEpisodes, RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History
 from workers.metrics.infos import InfoCurves
 from workers.metrics.processors import ProcessorUse
@@ -40,6 +40,9 @@ from workers.planning.fixed_policy_plan import FixedPolicyPlan
 from workers.runtime.files import SafeWriter
 
 log = logging.getLogger(__name__)
+
+Told = dict[tuple[str, int, str], int]
+"""(actor, incarnation, policy) -> agent steps in the last of its `episodes` that were taken in."""
 
 _WAITS = 1_000
 """That are told: a hundred policies have some hundreds."""
@@ -74,6 +77,8 @@ class RunMetrics:
         self._returns = {policy: ReturnsCurve(run.end, copies) for policy in self._played}
         self._recent = dict.fromkeys(self._played, (0, 0.0, 0))
         """Since the last look: episodes, the sum of their returns, and of their lengths."""
+        self._ended = 0
+        """Episodes of all policies, since this coordinator began."""
         self._newest = {policy: RecentReturns() for policy in self._played}
         self._infos = InfoCurves(self._played)
         self._members = list(run.environment.members or ())
@@ -84,7 +89,8 @@ class RunMetrics:
         self._looks: deque[tuple[float, int, int]] = deque()
         self.steps_done = 0
         """Agent steps, or without actors rows trained on, at the last look."""
-        self._kept = folder / "books.json"
+        self._kept, self._journal = folder / "books.json", EpisodeJournal(folder / "books.journal", self.disk)
+        self.told: Told = {}
         self.seconds = 0.0
         """Wall-clock seconds from the first to the newest step; without actors, from the first to the newest update."""
         self._told_of: tuple[Any, ...] = ()
@@ -106,7 +112,19 @@ class RunMetrics:
         self._returns[policy].add(at, count, total_return, total_length)
         episodes, returns, length = self._recent[policy]
         self._recent[policy] = episodes + count, returns + total_return, length + total_length
+        self._ended += count
         self._newest[policy].add(count, total_return)
+
+    def take_episodes(self, actor: str, incarnation: int, entries: Sequence[PlacedEpisodes]) -> None:
+        """What an actor told that is new; it forgets that when it is answered, and these books are saved later."""
+        self._journal.append(actor, incarnation, entries)
+        for entry in entries:
+            self._take(entry)
+
+    def _take(self, entry: PlacedEpisodes) -> None:
+        policy, _, at, count, returns, length = entry
+        if count:
+            self.episodes(policy, at, count, returns, length)
 
     def settle(self, made: int, actors: Pages) -> None:
         """Notes of which policies all the first episodes have ended, when the run has made so many agent steps."""
@@ -192,7 +210,7 @@ class RunMetrics:
     def _write_down(self, view: dict[str, Any], rates: Mapping[str, float], measured: Mapping[str, float]) -> None:
         """A point of the history, where there is something new to tell: of a run that pauses there is not."""
         trained = [one["train_steps"] for one in view["policies"].values()]
-        told_of = view["made"], trained, view["evaluations"], self._infos.told
+        told_of = view["made"], trained, view["evaluations"], self._infos.told, self._ended
         if self.steps_done and told_of != self._told_of:
             self._told_of = told_of
             learned = {**view["policies"], **view["auxiliaries"]}
@@ -313,6 +331,7 @@ class RunMetrics:
 
     def close(self, complete: bool = True) -> None:
         """Closes the files, and the loggers, of a run that reached its end if it is `complete`."""
+        self._journal.close()
         self._measurements.close(complete)
 
     def paged(self, role: str) -> list[tuple[str, int]]:
@@ -335,18 +354,27 @@ class RunMetrics:
         returns = {policy: curve.to_plain() for policy, curve in self._returns.items()}
         watched = [*self._watched, *([self._watching] if self._watching else [])]
         kept = {"began": self._began, "watched": watched, "returns": returns, "of_run": self._of_run}
-        kept["infos"] = self._infos.to_plain()
-        self.disk.replace(self._kept, json.dumps(kept))
+        kept |= {"infos": self._infos.to_plain(), "told": [[*key, steps] for key, steps in self.told.items()]}
+        if self.disk.replace(self._kept, json.dumps(kept)):
+            self._journal.clear()
 
     def _restore(self) -> None:
-        if not self._kept.exists():
-            return
+        if self._kept.exists():
+            self._restore_kept()
+        for actor, incarnation, entry in self._journal.left():
+            who, steps = (actor, incarnation, entry[0]), entry[1]
+            if steps > self.told.get(who, -1):  # else the books were saved, and their journal was not emptied any more
+                self.told[who] = steps
+                self._take(entry)
+
+    def _restore_kept(self) -> None:
         self._measurements.go_on()
         kept = json.loads(self._kept.read_text())
         self._began, self._watched = kept["began"], [(since, until) for since, until in kept["watched"]]
         for policy, curve in kept["returns"].items():
             self._returns[policy].restore(curve)
         self._infos.restore(kept["infos"])
+        self.told |= {(actor, incarnation, policy): steps for actor, incarnation, policy, steps in kept["told"]}
 
     def _ledgers(self) -> dict[str, dict[tuple[str, int], tuple[int, int]]]:
         ledgers: dict[str, dict[tuple[str, int], tuple[int, int]]] = {}

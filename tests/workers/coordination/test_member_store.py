@@ -35,7 +35,6 @@ def filled(path: Path) -> MemberStore:
     )
     made.incarnations.update({"actor-0": 2, "learner-a": 1})
     made.quotas.update({("actor-0", 1): 100, ("actor-0", 2): 70})
-    made.told["actor-0", 2, "a"] = 12
     made.ended["learner-a", 1] = {"steps_made.a": 3.0}
     made.clean.add(("learner-a", 1))
     made.gave_up.add(("actor-0", 1))
@@ -48,7 +47,7 @@ def test_everything_comes_back_G2(tmp_path: Path) -> None:
     first = filled(tmp_path / "state.json")
     first.save()
     again = MemberStore(tmp_path / "state.json")
-    for name in ("run_id", "incarnations", "quotas", "told", "ended", "clean", "gave_up", "refused"):
+    for name in ("run_id", "incarnations", "quotas", "ended", "clean", "gave_up", "refused"):
         assert getattr(again, name) == getattr(first, name), name
     assert again.restarts == {"actor-0": 1, "coordinator": 1}
     (member,) = again.members.values()

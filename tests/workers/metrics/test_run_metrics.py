@@ -365,3 +365,38 @@ def test_who_sees_a_view_finds_its_point_in_the_history(opened: Opener, monkeypa
         observe(books, steps)
     assert seen == [None, 2, 100]
     assert books.view["made"] == 500
+
+
+def test_episodes_that_were_told_are_known_to_a_coordinator_that_takes_over_before_books_are_saved(
+    opened: Opener, run_dir: Path
+) -> None:
+    """Whoever told them was answered, and tells them no more. Saved or not, they are counted once; a line that was cut
+    off by the death is left out."""
+    first = opened()
+    observe(first, 100)
+    first.save()
+    first.take_episodes("actor-0", 1, [("p", 50, 100, 2, 6.0, 20), ("p", 60, 120, 0, 0.0, 0)])
+    first.told["actor-0", 1, "p"] = 60
+    journal = run_dir / "books.journal"
+    kept = journal.read_bytes()
+    journal.write_bytes(kept + kept[:20])
+    second = opened()
+    assert second.told == {("actor-0", 1, "p"): 60}
+    assert summary(second)["returns"]["p"]["last"] == 3.0
+    second.save()
+    journal.write_bytes(kept)  # it had no time to empty it
+    third = opened()
+    third.take_episodes("actor-0", 1, [("p", 70, 140, 1, 6.0, 20)])
+    assert summary(third)["returns"]["p"]["last"] == 4.0
+    third.save()
+    assert journal.read_bytes() == b""
+
+
+def test_the_last_episodes_are_on_the_curve_though_no_steps_are_made_any_more(opened: Opener, run_dir: Path) -> None:
+    books = opened()
+    observe(books, 2_000)
+    books.take_episodes("actor-0", 1, [("p", 1_000, 2_000, 4, 8.0, 20)])
+    observe(books, 2_000)
+    observe(books, 2_000)
+    points = [json.loads(line)["p"] for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [point.get("return") for point in points] == [None, 2.0]
