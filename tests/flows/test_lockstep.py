@@ -118,20 +118,22 @@ def cuts_gone_back_to(folder: Path) -> set[str]:
 
 
 STACKED = {**runs.IQN, "frames": 3, "priority_alpha": 0.6, "noisy": True, "buffer_capacity": 1_024}
+CARTPOLE = {"id": "gymnasium:CartPole-v1", "copies": 16}
 KINDS: dict[str, dict[str, Any]] = {
     "ppo": in_step(steps=26_000),
     "recurrent": in_step(steps=26_000, policy={"network": {"hidden": [16], "core": {"name": "lstm", "size": 8}}}),
     "iqn": in_step(runs.IQN, steps=26_000),
     "by priority": in_step(STACKED, steps=26_000),
-    "dqn": in_step(
-        {**runs.SAC, "name": "dqn"}, steps=13_000, environment={"id": "gymnasium:CartPole-v1", "copies": 16}
-    ),
-    "dqn that remembers": in_step(
-        {**runs.SAC, "name": "dqn", "burn_in": 3},
-        steps=13_000,
-        environment={"id": "gymnasium:CartPole-v1", "copies": 16},
-        policy={"network": {"core": {"name": "lstm", "size": 8}}},
-    ),
+    **{name: in_step({**runs.SAC, "name": name}, steps=13_000, environment=CARTPOLE) for name in ("dqn", "sac")},
+    **{
+        f"{algorithm['name']} that remembers": in_step(
+            {**algorithm, "burn_in": 3},
+            steps=13_000,
+            environment=CARTPOLE,
+            policy={"network": {"core": {"name": "lstm", "size": 8}}},
+        )
+        for algorithm in ({**runs.SAC, "name": "dqn"}, {**runs.SAC, "name": "c51"}, runs.IQN)
+    },
 }
 """200 updates of each policy or more; replay that was overwritten, frames, noisy heads, states, numbers of any size."""
 
