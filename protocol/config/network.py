@@ -15,6 +15,7 @@ from protocol.config.base import ConfigModel
 from protocol.errors import ConfigurationError
 
 Units = Annotated[int, Field(ge=1, le=65_536)]
+_Scale = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Entry = Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")]
 
 
@@ -33,6 +34,8 @@ class CNNEncoder(ConfigModel):
     name: Literal["cnn"] = "cnn"
     features: Units | None = None
     """Units of the layer behind the convolutions; null: 512 from 64 pixels on, 128 below."""
+    scale: _Scale | None = None
+    """What the image is divided by; null: bytes by the greatest one of their space, bits and floats by nothing."""
 
 
 class ResidualEncoder(ConfigModel):
@@ -44,6 +47,8 @@ class ResidualEncoder(ConfigModel):
     """Of each section."""
     features: Units = 256
     """Units of the layer behind them."""
+    scale: _Scale | None = None
+    """What the image is divided by; null: bytes by the greatest one of their space, bits and floats by nothing."""
 
 
 class TokensEncoder(ConfigModel):

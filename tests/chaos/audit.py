@@ -108,14 +108,15 @@ def audit_returns(reached: float, trained: int | None, undisturbed: Sequence[Seq
 
 
 def read_curve(folder: Path) -> list[Point]:
-    """Of a run that is over: its mean return over all policies after so many updates of all."""
-    curve = []
+    """Of a run that is over: its mean return over all policies after so many updates of all, each a mean over the last
+    tenth of them: a single point is of the few episodes that ended since the one before it."""
+    points: list[Point] = []
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         policies = [value for value in json.loads(line).values() if isinstance(value, dict)]
         if policies and all("return" in policy for policy in policies):
             updates = sum(policy["train_steps"] for policy in policies)
-            curve.append((updates, mean(policy["return"] for policy in policies)))
-    return curve
+            points.append((updates, mean(policy["return"] for policy in policies)))
+    return [(at, mean(value for updates, value in points if 0.9 * at <= updates <= at)) for at, _ in points]
 
 
 def audit_descriptors(launchers: dict[int, list[int]]) -> list[str]:

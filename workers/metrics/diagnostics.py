@@ -99,6 +99,11 @@ _FOUND: dict[tuple[str, Literal["note", "fault"]], dict[str, tuple[str, str]]] =
             "let an encoder read it, as policy: {network: {encoder: cnn}}, or {encoder: {PART: cnn}} for a part of an "
             "observation; cnn reads bytes and bits, an encoder of your own anything",
         ),
+        "image_faint": (
+            "the bytes of an image are much smaller than what they are divided by: the network sees next to nothing",
+            "name the greatest byte that occurs, as policy: {network: {encoder: {name: cnn, scale: 10}}}, or correct "
+            "the bounds of the space",
+        ),
         "buffer_smaller": (
             "replay keeps fewer rows than buffer_capacity asks for, as each actor keeps whole blocks",
             "lower segment_length, environment.copies or actors, or raise buffer_capacity",

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from protocol.errors import TrainingFault
@@ -49,6 +50,8 @@ _AT_ONCE = 64
 """Announced segments that are compared with the memory they lie in."""
 _PICTURE = 24
 """Rows and columns from which on numbers are taken for a picture."""
+_FAINT = 8
+"""Times that what an image is divided by exceeds its greatest byte."""
 _NEGLIGIBLE = 1e-3
 """Part of the configured learning rate below which weights may well stand still."""
 
@@ -118,6 +121,13 @@ class TrainingHealth:
         self._digest = 0
         self._usable = True
         """Whether the last batch was what an update can take."""
+        scales = (
+            {}
+            if encoder is None
+            else {part.path: encoder.scale(part.path) for part in interface.observation_encoding.parts}
+        )
+        self._images = {path: scale for path, scale in scales.items() if scale is not None}
+        """Images of bytes by path, and what each is divided by."""
         self._look_at_spaces(encoder)
 
     @property
@@ -180,6 +190,8 @@ class TrainingHealth:
         bounded = self._bounds.look(seen, metrics)
         beyond = {name: value > bound for name, (value, bound) in bounded.items()}
         verdicts = {**self._data(seen), **self._computation(metrics), **beyond}
+        if self._images and not self._streaks["image_faint"].broken:
+            verdicts["image_faint"] = self._faint(batch.observation.cpu().numpy())
         if isinstance(batch, SegmentBatch):
             verdicts["limit_before_horizon"] = self._episodes.cut_short(batch, self._bounds.gamma)
         long = {name: self._streaks[name].add(holds, seen.rows) for name, holds in verdicts.items()}
@@ -253,6 +265,11 @@ class TrainingHealth:
             self._digest = digest
             holds["batch_repeated"] = digest == last and distinct_rows(torch.cat([observation, seen.action], 1)) > 1
         return holds
+
+    def _faint(self, rows: NDArray) -> bool:
+        """Whether an image in all of these rows is next to black."""
+        leaves = self._interface.observation_encoding.leaves(rows)
+        return any(float(leaves.get(path, rows).max()) * _FAINT < scale for path, scale in self._images.items())
 
     def _one_action(self, seen: Sample) -> bool:
         """Whether all that was done, where something else might have been, is the same."""

@@ -18,9 +18,10 @@ _NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 class CNN(nn.Module):
     """One image: [N, *shape] -> [N, features]; 512 by default of a large one, 128 of a small one."""
 
-    def __init__(self, observation: ObservationSpec, features: int | None = None) -> None:
+    def __init__(self, observation: ObservationSpec, features: int | None = None, scale: float | None = None) -> None:
         super().__init__()
         self.leaf = observation.leaf
+        self.scale = scale or self.leaf.scale
         channels, sides = self.leaf.channels, list(self.leaf.sides)
         large = min(sides) >= LARGE
         layers: list[nn.Module] = []
@@ -35,7 +36,7 @@ class CNN(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """[N, features] float32."""
-        x = self.layers(self.leaf.image(observation))
+        x = self.layers(self.leaf.image(observation, self.scale))
         assert isinstance(x, Tensor)
         return x
 

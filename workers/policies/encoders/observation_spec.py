@@ -54,13 +54,17 @@ class LeafSpec:
         height, width = self.shape[-2:] if self.channels_first else self.shape[:2]
         return height, width
 
-    def image(self, leaf: Tensor) -> Tensor:
-        """[N, *shape] -> [N, channels, height, width] float32; bytes in units of the greatest one."""
+    @property
+    def scale(self) -> float:
+        """What an image is divided by: bytes by the greatest one."""
+        return self.high if self.dtype == torch.uint8 and self.high else 1.0
+
+    def image(self, leaf: Tensor, scale: float) -> Tensor:
+        """[N, *shape] -> [N, channels, height, width] float32, divided by `scale`."""
         if len(self.shape) == 2:
             leaf = leaf[:, None]
         elif not self.channels_first:
             leaf = leaf.permute(0, 3, 1, 2)
-        scale = self.high if self.dtype == torch.uint8 and self.high else 1.0
         return leaf.to(torch.float32) / scale
 
     def example(self, rows: int) -> Tensor:

@@ -87,6 +87,11 @@ class PolicyEncoder(RowEncoder):
         """Whether each number of the leaf `path` is an input of its own."""
         return isinstance(self._reading(path), MLP)
 
+    def scale(self, path: str) -> float | None:
+        """What the bytes of the image at `path` are divided by; None: it is none, or nothing of ours reads it so."""
+        network = self._reading(path)
+        return network.scale if isinstance(network, CNN | Residual) and network.leaf.dtype == torch.uint8 else None
+
     def _reading(self, path: str) -> nn.Module:
         return self.network.reading(path) if isinstance(self.network, Composite) else self.network
 
@@ -149,8 +154,8 @@ def _of_one(config: OneEncoder, part: ObservationSpec, activation: Activation) -
     if isinstance(config, EntitiesEncoder):
         return Entities(part, config.size, config.heads, config.features)
     if isinstance(config, CNNEncoder):
-        return CNN(part, config.features)
-    return Residual(part, config.channels, config.features)
+        return CNN(part, config.features, config.scale)
+    return Residual(part, config.channels, config.features, config.scale)
 
 
 def _cannot_read(name: str, key: str, seen: ObservationSpec) -> ConfigurationError:

@@ -28,9 +28,12 @@ class _Block(nn.Module):
 class Residual(nn.Module):
     """One image: [N, *shape] -> [N, features]."""
 
-    def __init__(self, observation: ObservationSpec, channels: Sequence[int], features: int) -> None:
+    def __init__(
+        self, observation: ObservationSpec, channels: Sequence[int], features: int, scale: float | None = None
+    ) -> None:
         super().__init__()
         self.leaf, self.features = observation.leaf, features
+        self.scale = scale or self.leaf.scale
         layers: list[nn.Module] = []
         before, sides = self.leaf.channels, list(self.leaf.sides)
         for units in channels:
@@ -42,6 +45,6 @@ class Residual(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """[N, features] float32."""
-        x = self.layers(self.leaf.image(observation))
+        x = self.layers(self.leaf.image(observation, self.scale))
         assert isinstance(x, Tensor)
         return x

@@ -70,6 +70,10 @@ class TeamEncoder(RowEncoder):
         """Whether each number of the leaf `path` of the team is an input of its own."""
         return self._of(path)[0].flattens(self._of(path)[1])
 
+    def scale(self, path: str) -> float | None:
+        """What the bytes of the image at `path` of the team are divided by; None: it is none, or is not."""
+        return self._of(path)[0].scale(self._of(path)[1])
+
     def _of(self, path: str) -> tuple[PolicyEncoder, str]:
         pairs = zip(self._readers, self._seen, strict=True)
         return next((one, part) for one, own in pairs for part, whole in own.items() if whole == path)

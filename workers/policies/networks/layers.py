@@ -68,6 +68,10 @@ class RowEncoder(nn.Module):
         """Whether each number of the leaf `path` is an input of its own."""
         raise NotImplementedError
 
+    def scale(self, path: str) -> float | None:
+        """What the bytes of the image at `path` are divided by; None: it is none, or nothing of ours reads it so."""
+        raise NotImplementedError
+
 
 class Perceptron(nn.Module):
     """Fully connected layers, each followed by the activation: [N, I] -> [N, hidden[-1]]; of what an `encoder` gives of

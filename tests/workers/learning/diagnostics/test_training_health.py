@@ -23,7 +23,7 @@ from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of
-from workers.algorithms.common.batches import Learnable, SegmentBatch
+from workers.algorithms.common.batches import Learnable, ObservationBatch, SegmentBatch
 from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.metrics.diagnostics import FINDINGS, LAYERS, findings_of
@@ -292,6 +292,32 @@ def test_an_image_that_no_encoder_reads_is_told_before_the_first_step(space: Any
     page = {("learner-one", 1): counters.snapshot()}
     told = [(one["layer"], one["finding"]) for one in findings_of(["one"], page)]
     assert told == ([("data", "picture_as_vector")] if picture else [])
+
+
+@pytest.mark.parametrize(
+    ("encoder", "greatest", "faint"),
+    [(None, 10, True), ({"name": "cnn", "scale": 10.0}, 10, False), (None, 200, False), ("impala", 10, True)],
+)
+def test_an_image_of_bytes_that_are_small_beside_what_they_are_divided_by_is_told(
+    encoder: Any, greatest: int, faint: bool
+) -> None:
+    image = Box(shape=(7, 7, 3), dtype="uint8")
+    for space in (image, Dict(spaces={"at": Discrete(n=3), "eye": image})):
+        world = World(
+            id="w", population=DictPopulation(agents=(Agent(name="one", observation=space, action=Discrete(n=2)),))
+        )
+        plan = plan_policies(run_of(STREAM, model_config={"encoder": encoder}), world)["one"]
+        counters = Counters(None, *scripted.LearnerReport.names(["one"]))
+        read_by = PolicyEncoder.of(build(plan.interface, plan.config, 0))
+        health = TrainingHealth("one", plan.interface, plan.layout, 1e-3, counters, ValueBounds(0.99), read_by)
+        encoding, random = plan.interface.observation_encoding, np.random.default_rng(0)
+        for _ in range(4):
+            eye = random.integers(0, greatest + 1, (64, 2, 7, 7, 3), "uint8")
+            columns = {"observation": eye, "observation.eye": eye, "observation.at": random.integers(0, 3, (64, 2))}
+            rows = torch.from_numpy(encoding.encode(columns.__getitem__, (64, 2)))
+            none = torch.full((64, 1), -1)
+            health.analyse(ObservationBatch(rows, torch.ones(64, dtype=torch.int64), rows[:, :1], none), {})
+        assert (counters["health.image_faint.one"] > 0) is faint, space
 
 
 def test_what_is_over_holds_no_more_H1(caplog: pytest.LogCaptureFixture) -> None:

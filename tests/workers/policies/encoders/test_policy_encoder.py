@@ -92,7 +92,7 @@ def test_stacked_frames_are_channels_of_an_image_and_numbers_side_by_side() -> N
         "speed": ((4,), 0),
     }
     assert found["speed"].tolist() == [[1, 2, 3, 4]]
-    newest = splitter.spec["image"].image(found["image"])[0, 3:] * 255
+    newest = splitter.spec["image"].image(found["image"], 1.0)[0, 3:]
     assert newest.round().permute(1, 2, 0).tolist() == columns["observation.image"][0, 1].tolist()
     assert found["plane"].tolist() == columns["observation.plane"].tolist()
 
@@ -114,6 +114,17 @@ def test_an_image_may_have_its_channels_first_or_last() -> None:
     first = CNN(RowSplitter(interface(Box(shape=(2, 9, 8), dtype="uint8")).observation_encoding).spec)
     image = torch.randint(0, 256, (3, 9, 8, 2), dtype=torch.uint8)
     assert torch.equal(last(image), first(image.permute(0, 3, 1, 2)))
+
+
+@pytest.mark.parametrize("name", ["cnn", "impala"])
+def test_an_image_is_divided_by_what_the_configuration_says(name: str) -> None:
+    """Small bytes by their greatest one are as large ones by theirs."""
+    large = encoder_of(interface(IMAGE, {"name": name}))
+    small = encoder_of(interface(IMAGE, {"name": name, "scale": 10.0}))
+    small.load_state_dict(large.state_dict())
+    image = torch.randint(0, 11, (3, *IMAGE.shape), dtype=torch.uint8)
+    torch.testing.assert_close(small(image), large(image.float() * 25.5))
+    assert not torch.allclose(small(image), large(image))
 
 
 @pytest.mark.parametrize(
