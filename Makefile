@@ -138,7 +138,7 @@ $(TESTABLE): $(INSTALLED)
 
 # Its games need nothing but numpy; all that it asks for besides draws them.
 $(GAMES): $(TESTABLE)
-	$(PIP) --no-deps MinAtar==1.0.15
+	$(PIP) --no-deps MinAtar==1.0.15 minigrid==3.2.0 pygame-ce
 	@touch $@
 
 # left out: digests and pull policy, which images built on the spot cannot have, and CPU limits, which stall loops

@@ -36,7 +36,9 @@ REASONS: dict[str, Reason] = {
     "no network namespaces": Reason(_UNPRIVILEGED),
     "no TUN device": Reason(_UNPRIVILEGED),
     # programs and libraries of the system
-    "MinAtar is not installed": Reason("environments that `make returns` was not called in", in_ci=False),
+    "a game of `make returns` is not installed": Reason(
+        "environments that `make returns` was not called in", in_ci=False
+    ),
     "chromedriver is not installed": Reason("machines without a browser (apt-get install chromium-driver)"),
     "chromium is not installed": Reason("machines without a browser (apt-get install chromium)"),
     "git is not installed": Reason("machines that have the code without its history (apt-get install git)"),

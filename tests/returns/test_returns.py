@@ -30,8 +30,9 @@ def test_there_are_at_least_twenty_pairs_each_with_three_seeds() -> None:
 
 @pytest.mark.parametrize("pair", pairs(), ids=lambda pair: f"{pair.task.name}-{pair.algorithm}")
 def test_a_pair_has_a_source_and_its_runs_fit_their_world_and_foresee_nothing_wrong(pair: Pair) -> None:
-    if "MinAtar/" in pair.task.config["environment"]["id"] and find_spec("minatar") is None:
-        skip_or_fail("MinAtar is not installed")
+    id = pair.task.config["environment"]["id"]
+    if any(game in id and find_spec(game.lower()) is None for game in ("MinAtar", "MiniGrid")):
+        skip_or_fail("a game of `make returns` is not installed", id)
     assert SOURCE.fullmatch(pair.source)
     assert pair.published is None or SOURCE.fullmatch(pair.published["found"])
     for form in pair.forms:
