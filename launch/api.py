@@ -79,9 +79,10 @@ def train(
 ) -> TrainedRun:
     """Trains on this machine until the run ends, and shows its progress.
 
-    `source`: a preset or a YAML file; `env`: an environment in place of its own, as `package.module:function`, which
-    workers import from the working directory or what is installed, never from a notebook; `settings`: keys and values,
-    as in {"policy.learning_rate": 0.001}, or sections of such, as in {"policy": {"learning_rate": 0.001}}. Raises
+    `source`: a preset, a YAML file, or the folder of a run that is to go on; `env`: an environment in place of its own,
+    as `package.module:function`, which workers import from the working directory or what is installed, never from a
+    notebook; `settings`: keys and values, as in {"policy.learning_rate": 0.001}, or sections of such, as in
+    {"policy": {"learning_rate": 0.001}}. Raises
     ConfigurationError, or RunFailed, in one sentence.
     """
     with _Trimmed():
@@ -96,7 +97,7 @@ def train(
         packages.check()
         run = config_loader.load(source, changes, env=env, steps=steps, seed=seed)
         alone = sequential or run.multiprocessing.enabled is False
-        folder = folder_for(source or env or "", None if run_dir is None else _path("run_dir", run_dir), alone)
+        folder = folder_for(run, source or env or "", None if run_dir is None else _path("run_dir", run_dir), alone)
         console = Console(stderr=True)
         how = supervisor.train_sequential if alone else supervisor.train
         display = Silent(console)

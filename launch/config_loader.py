@@ -43,15 +43,20 @@ def nearest(name: str) -> str:
     return "".join(f" (is {one} meant?)" for one in get_close_matches(name, preset_names(), 1))
 
 
+def is_run_folder(word: str) -> bool:
+    """Whether `word` means a run's folder; a preset that is called so is meant first."""
+    return (Path(word) / "config.yaml").is_file() and word not in preset_names()
+
+
 def check_word(word: str) -> None:
     """ConfigurationError where a word that is no preset and no configuration's file is something else of a run."""
     path = Path(word)
     if _SETTING.match(word):
         what, meant = "a setting", f"--set {word}"
     elif (path / "config.yaml").is_file():
-        what, meant = "a run's folder", f"{path / 'config.yaml'}, with --run-dir {path} to go on with it"
+        what, meant = "a run's folder", "it as first word, to go on with it"
     elif path.is_dir():
-        what, meant = "a folder", "a file in it that ends in .yaml"
+        what, meant = "a folder, and no run's", "that of a run, which has a config.yaml, or a file that ends in .yaml"
     elif path.suffix == ".py" or Path(f"{word}.py").is_file():
         inside = os.path.relpath(word).removesuffix(".py")
         module = path.stem if inside.startswith(os.pardir) else inside.replace(os.sep, ".")
@@ -66,8 +71,9 @@ def check_word(word: str) -> None:
 
 
 def load(source: str | None, settings: Iterable[str] = (), *, env: str | None = None, **overrides: Any) -> Run:
-    """The run that `source` (a preset's name or a file) describes, changed by `settings` ("a.b=c") and `overrides`
-    (None: as it is). `env`: the id of an environment that is played instead of its own. Raises ConfigurationError."""
+    """The run that `source` (a preset's name, a file, or a run's folder) describes, changed by `settings` ("a.b=c")
+    and `overrides` (None: as it is). `env`: the id of an environment that is played instead of its own.
+    Raises ConfigurationError."""
     data = _read(source or (DEFAULT_OF_ENV if env else DEFAULT))
     if env is not None:
         where = data.get("environment")
@@ -83,7 +89,7 @@ def load(source: str | None, settings: Iterable[str] = (), *, env: str | None = 
 def _read(source: str) -> dict[str, Any]:
     path = PRESETS / f"{source}.yaml"
     if "/" in source or source.endswith((".yaml", ".yml")) or not path.exists():
-        path = Path(source)
+        path = Path(source, "config.yaml") if is_run_folder(source) else Path(source)
     if not path.is_file() or path.suffix == ".py":
         check_word(source)
         raise ConfigurationError("run_source_unknown", value=source, hint=nearest(source), choices=preset_names())

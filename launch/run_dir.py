@@ -13,12 +13,14 @@ from pathlib import Path
 
 import yaml
 
-from launch.config_loader import DEFAULT
+from launch.config_loader import DEFAULT, is_run_folder
 from protocol.config.run import Run
-from protocol.config.yaml_file import check_same_run, read_run, read_summary
+from protocol.config.yaml_file import going_on, read_run, read_summary
 from protocol.control.processors import available_cores
 from protocol.errors import ConfigurationError, disk_fault
 
+_ENDS = ("steps", "until", "seconds", "target_return")
+"""Keys that say how long a run goes on."""
 _LIBRARIES = ("gymnasium", "gymnasium_multi", "openspiel", "pettingzoo")
 
 
@@ -30,20 +32,24 @@ def _name_of(source: str) -> str:
     return Path(source).stem.partition(":")[0] or DEFAULT
 
 
-def folder_for(source: str, run_dir: Path | None, alone: bool = False) -> Path:
-    """`run_dir`, or a new folder below `runs` called after `source`, for a run of workers, or of one process `alone`.
+def folder_for(run: Run, source: str, run_dir: Path | None, alone: bool = False) -> Path:
+    """`run_dir`, or `source` if that is a run's folder, or a new one below `runs` called after `source`, for a run of
+    workers, or of one process `alone`.
 
-    ConfigurationError if a run reached its end in it, or was stopped in it that this one cannot go on with.
+    ConfigurationError if one reached its end in it and `run` has none beyond, or was stopped in it that cannot go on.
     """
-    folder = run_dir or Path("runs") / f"{_name_of(source)}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    made = f"{_name_of(source)}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    folder = run_dir or (Path(source) if is_run_folder(source) else Path("runs") / made)
     if folder.exists() and not folder.is_dir():
         raise ConfigurationError("folder_not_made", file=folder, reason="it is no folder")
     summary = read_summary(folder)
-    if summary is not None and summary.get("complete", True):
-        raise ConfigurationError("run_already_finished", file=folder)
     goes_on, of_workers = can_go_on(folder), alone and (folder / "state.json").exists()
     if (not goes_on or of_workers) and not _in_use(folder):  # of one that lives `make_folder` says so
         raise ConfigurationError("run_of_workers_stopped" if of_workers else "sequential_run_stopped", file=folder)
+    changes = going_on(run, folder)[1] or []
+    if summary is not None and summary.get("complete", True) and not any(one.key in _ENDS for one in changes):
+        more = "--steps" if run.until is None else "--set until="
+        raise ConfigurationError("run_already_finished", file=folder, limit=run.end, remedy=more)
     return folder.resolve()
 
 
@@ -125,12 +131,13 @@ def on_this_machine(run: Run, folder: Path, gpu: bool = False) -> Run:
 
 
 def write_config(run: Run, folder: Path) -> Path:
-    """Puts the resolved configuration into the run's folder; returns its path.
+    """Puts the resolved configuration into the run's folder; returns its path. Where a run goes on with another one,
+    it lies beside the old one until the coordinator has made sure that it can.
 
-    ConfigurationError if the folder holds the state of a run with another configuration.
+    ConfigurationError if the folder holds the state of a run that cannot go on with it.
     """
-    path = folder / "config.yaml"
-    if check_same_run(run, folder):
-        return path
-    path.write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
+    run, changes = going_on(run, folder)
+    path = folder / ("config.new.yaml" if changes else "config.yaml")
+    if changes != []:
+        path.write_text(yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False))
     return path

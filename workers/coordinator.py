@@ -28,7 +28,7 @@ import click
 import zmq
 
 from protocol.config.run import Run
-from protocol.config.yaml_file import read_run
+from protocol.config.yaml_file import Change, going_on, read_run
 from protocol.control.heartbeat import MAX_REQUEST
 from protocol.control.server import BYTES, WAITING, ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused
@@ -70,7 +70,7 @@ from workers.runtime.http_server import HttpRequest, HttpServer, Response
 from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import configure_logging
 from workers.runtime.metric_names import Identity
-from workers.runtime.process import INCOMPLETE, lock_run_folder
+from workers.runtime.process import INCOMPLETE, keep_config, lock_run_folder
 from workers.runtime.watchdog import install_stack_dump_signal
 
 __all__ = ["Coordinator", "command"]
@@ -78,6 +78,8 @@ __all__ = ["Coordinator", "command"]
 log = logging.getLogger(__name__)
 
 _EXPIRE_EVERY = 0.1
+_ENDS = ("steps", "until")
+"""Keys of which a run's last step follows."""
 _OBSERVE_EVERY, _OBSERVE_LATEST = 0.5, 3.0
 """Seconds from one look at all members to the next; in between so many that a hundredth of the time goes to it."""
 _READING = 0.005
@@ -138,6 +140,16 @@ class Coordinator:
         """What actors were told last, by schema, orders and routes."""
         self._kept_first: list[Callable[[], object]] = []
         """Answers that wait until what they promise is kept: of all that came and went at once with one file."""
+
+    def take_up(self, changes: list[Change]) -> int:
+        """Begins to go on with a run in which that has changed; the agent steps (rows) it has made. ConfigurationError
+        where there are as many as it is to make now, or somebody still works by what was before."""
+        steps = self._tally.steps()
+        made = self._members.made(steps) if self._run.actors else self._tally.trained(self._parts)
+        if self._run.end <= made and (key := next((one.key for one in changes if one.key in _ENDS), "")):
+            raise ConfigurationError("steps_already_made", value=self._run.end, count=made, key=key)
+        self._members.deal_anew(steps)
+        return made
 
     def serve(self) -> bool:
         """Answers until the run has ended, or is left to the next coordinator; True if it reached its end."""
@@ -432,9 +444,11 @@ class Coordinator:
         self._end_due = True
 
     def _take_episodes(self, member: WorkerRecord, message: Heartbeat | Leave) -> None:
-        before, actors = member.steps_before, self._run.actors
+        def place(made: int) -> int:
+            return self._members.made_before(member.name, member.steps_before + made)
+
         fresh = self._members.new_episodes(member, message.episodes)
-        told = [(name, made, (before + made) * actors, n, total, length) for name, made, n, total, length in fresh]
+        told = [(name, made, place(made), count, total, length) for name, made, count, total, length in fresh]
         self._books.take_episodes(member.name, member.incarnation, told)
 
     def _advance(self, now: float) -> None:
@@ -539,6 +553,7 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
     with ExitStack() as stack:
         lock = lock_run_folder(run, folder)
         stack.callback(os.close, lock)
+        run, changes = going_on(run, folder)
         configure_logging("coordinator", run, folder)
         world, states = described(run, "coordinator", lock)
         plan_learners(run, world, states)
@@ -554,6 +569,8 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         control = ControlServer(ports.sockets[0], ports.guard)
         coordinator = Coordinator(run, world, folder, control, baselines, resident, states)
         stack.callback(coordinator.close)
+        if changes:
+            keep_config(run, folder, changes, coordinator.take_up(changes))
         assert ports.http is not None
         page = Dashboard(folder, run, coordinator.controls, coordinator.view, coordinator.history)
         routes = {**coordinator.vitals.routes(), **page.routes(), ("GET", "/metrics"): coordinator.metrics}

@@ -79,7 +79,9 @@ _env = click.option(
 
 
 @main.command(cls=Configured)
-@click.argument("source", required=False, metavar="[PRESET or FILE.yaml]", shell_complete=presets_and_files)
+@click.argument(
+    "source", required=False, metavar="[PRESET or FILE.yaml or RUN-FOLDER]", shell_complete=presets_and_files
+)
 @_env
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
 @click.option("--steps", type=Count(min=1), help="Agent steps (without actors: rows trained) until the run ends.")
@@ -110,6 +112,7 @@ def train(
     \b
     rookery train
     rookery train cartpole --seed 1 --json
+    rookery train runs/first --steps 2000000      (goes on with a run)
     rookery train --env package.module:function
     rookery train spread --set policy.learning_rate=0.001 --steps 1000000
     """
@@ -117,7 +120,7 @@ def train(
     settings = (*settings, "policy.record=true") if record else settings
     run = load(source, settings, env=env, steps=steps, seed=seed, replay=replay)
     alone = sequential or bool(run.replay) or run.multiprocessing.enabled is False
-    folder = folder_for(source or env or "", run_dir, alone)
+    folder = folder_for(run, source or env or "", run_dir, alone)
     console = Console(stderr=True)
     how = supervisor.train_sequential if alone else partial(supervisor.train, without_keys=without_keys)
     display = Silent(console) if no_progress else Display(console) if console.is_terminal else Plain(console)
@@ -129,7 +132,7 @@ def train(
     tell_summary(console, outcome.summary)
     console.print(f"run folder: {folder}", highlight=False)
     if not outcome.complete and (folder / "state.json").exists():
-        again = shlex.join(["rookery", "train", f"{folder}/config.yaml", "--run-dir", str(folder)])
+        again = shlex.join(["rookery", "train", str(folder)])
         console.print(f"to go on: {again}", highlight=False, markup=False, soft_wrap=True)
     if as_json:
         click.echo(json.dumps(outcome.summary, indent=2))
@@ -199,7 +202,7 @@ def doctor(
     folder, said = Path(source or DEFAULT).resolve(), []
     if not (folder / "config.yaml").is_file() and not (folder.is_dir() and source not in (None, *preset_names())):
         run = load(source, settings, env=env, seconds=seconds, restarts=0)
-        folder = folder_for(source or env or "", run_dir, run.multiprocessing.enabled is False)
+        folder = folder_for(run, source or env or "", run_dir, run.multiprocessing.enabled is False)
         code, findings = preflight(run, folder, bind, key_folder, as_json)
         said.append(findings)
         if code or only:
@@ -309,7 +312,7 @@ def coordinator(
     On this machine alone it makes keys of its own in the run's folder.
     """
     run = load(source, settings)
-    folder = run_dir.resolve() if run_dir and resident else folder_for(source, run_dir)
+    folder = run_dir.resolve() if run_dir and resident else folder_for(run, source, run_dir)
     with left_as_found(folder, make_folder(folder)):
         config = write_config(run, folder)
         if without_keys:

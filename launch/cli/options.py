@@ -23,7 +23,7 @@ _OPTIONS = {
     "gpu": "give --set device=cuda",
     "log_dir": "give --run-dir",
     "output_dir": "give --run-dir",
-    "resume": "give the config.yaml of the run's folder as first word, and --run-dir with that folder",
+    "resume": "give the run's folder as first word",
 }
 """Their option -> what to do here, where that is not to set a key."""
 

@@ -26,7 +26,7 @@ from launch.local.signals import END_SECONDS, Interrupt
 from launch.local.view_reader import ViewReader
 from launch.run_dir import left_as_found, make_folder, on_this_machine, remove, write_config
 from protocol.config.run import Run
-from protocol.config.yaml_file import read_summary
+from protocol.config.yaml_file import Change, going_on, read_summary
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
 from protocol.control.processors import available_cores
@@ -75,12 +75,14 @@ def train(
     _check_devices(run)
     _check_datasets(run)
     sweep()
-    run = on_this_machine(run, folder, gpu=_on_gpu(run, "learner"))
+    run, changes = going_on(on_this_machine(run, folder, gpu=_on_gpu(run, "learner")), folder)
     fresh = make_folder(folder)
     with left_as_found(folder, fresh):
         config = write_config(run, folder)
         keys = "" if without_keys else str(run_keys(folder))
         context = open_context(keys, "supervisor")
+    if changes is not None:
+        _tell_going_on(run, changes, tell)
     known = ["--keys", keys] if keys else []
     processes: list[Process] = []
     client: ControlClient | None = None
@@ -88,9 +90,10 @@ def train(
     with Interrupt() as interrupt:
         try:
             forks = fork_client(folder / "logs" / "fork-server.out", lambda: bool(interrupt.count))
-            command = ["workers.coordinator", str(config), "--run-dir", str(folder), *known, "--bind"]
+            command = ["--run-dir", str(folder), *known, "--bind"]
             output = folder / "logs" / "coordinator.out"
-            coordinator = start_process("coordinator", [*command, "127.0.0.1:0"], output, run.restarts)
+            first = ["workers.coordinator", str(config), *command, "127.0.0.1:0"]
+            coordinator = start_process("coordinator", first, output, run.restarts)
             processes.append(coordinator)
             address = _address(folder, coordinator, interrupt, tell)
             place = find(str(folder))
@@ -107,7 +110,8 @@ def train(
                 worker = [f"workers.{role}", "--coordinator", address, *known, *_named(role, index, welcome.policies)]
                 server = None if _on_gpu(run, role) else forks
                 processes.append(start_process(role, worker, output, run.restarts, forks=server))
-            coordinator.command = [*command, address.removeprefix("tcp://")]
+            kept = ["workers.coordinator", str(folder / "config.yaml")]
+            coordinator.command = [*kept, *command, address.removeprefix("tcp://")]
             if run.environment.id == _EXTERNAL and "command" not in run.environment.settings:
                 show = _with_addresses(folder, keys, show, tell)
             _supervise(run, client, coordinator, processes, interrupt, show, tell)
@@ -138,6 +142,13 @@ def _named(role: str, index: int, policies: Sequence[str]) -> list[str]:
     if role == "evaluator" or (role == "learner" and any(policy.isdecimal() for policy in policies)):
         return []
     return ["--name", f"{role}-{index}"]
+
+
+def _tell_going_on(run: Run, changes: list[Change], tell: Callable[[str], None]) -> None:
+    """To what end the run goes on, over what its schedules run, and what is another value than before."""
+    tell(f"the run goes on to {run.end:,} agent steps; its schedules run over {run.horizon:,}")
+    for change in changes:
+        tell(f"{change.key}: {json.dumps(change.new)} instead of {json.dumps(change.old)}")
 
 
 def _placed(policies: int, learners: int) -> str:

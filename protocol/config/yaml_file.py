@@ -1,11 +1,12 @@
-"""YAML files that people write, and what a run's folder holds. In flow: a path. Out flow: plain data or a run, or a
-sentence on what is wrong."""
+"""YAML files that people write, and what a run's folder holds. In flow: a path. Out flow: plain data or a run, with
+what changes where a run goes on, or a sentence on what is wrong."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,23 @@ _BYTES = 16 * 2**20
 _SAID = 500
 _DIFFERENCES = 3
 """Keys that are named where two configurations differ."""
+CHANGEABLE = (
+    *("steps", "until", "schedule_steps", "seconds", "target_return"),
+    *("actors", "learners", "num_learner_processes", "device", "restarts"),
+    *("environment.processes", "environment.step_timeout", "environment.restarts"),
+    *("learning_rate", "max_grad_norm", "publish_interval", "sync_interval", "largest_number"),
+    *("algorithm.anneal_learning_rate", "algorithm.entropy_coefficient", "algorithm.anneal_entropy"),
+    *("algorithm.value_coefficient", "algorithm.clip", "algorithm.value_clip", "algorithm.epochs", "algorithm.max_lag"),
+    *("algorithm.curiosity.coefficient", "algorithm.target_update_freq", "algorithm.tau", "algorithm.priority_beta"),
+    *("algorithm.epsilon", "algorithm.epsilon_min", "algorithm.exploration_fraction", "algorithm.exploration_steps"),
+    *("algorithm.epsilon_decay", "algorithm.epsilon_decay_freq", "algorithm.checkpoint_replay"),
+    *("evaluation", "baseline_episodes", "checkpoint_interval", "checkpoint_steps", "keep_checkpoints"),
+    *("lockstep_checkpoint_rounds", "logging", "log_interval", "log_format", "log_mebibytes", "loggers"),
+    *("actor_timeout", "learner_timeout", "monitor_period", "stall_timeout", "lock_timeout", "starvation_sleep"),
+)
+"""Keys with which a run may go on with another value, and all that stands below them; keys of a policy stand for those
+of `policy`, of each of `policies`, and of `auxiliaries`."""
+_LEARNERS_OWN = re.compile(r"^(policy|policies\.[^.]+|auxiliaries\.[^.]+)\.")
 
 
 class _Loader(yaml.SafeLoader):
@@ -124,31 +142,59 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
     return summary
 
 
-def check_same_run(run: Run, folder: Path) -> bool:
-    """Whether `folder` holds the state of a run; ConfigurationError with the first keys that differ if that one has
-    another configuration than `run`."""
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A key that a run goes on with another value of."""
+
+    key: str
+    old: Any
+    new: Any
+
+
+def may_change(key: str, run: Run) -> bool:
+    """Whether `run` may go on with another value of `key`, which is one of the table in launch/README.md. In lock-step
+    the number of actors is part of what its checkpoints hold."""
+    if key == "actors" and run.lockstep:
+        return False
+    key = _LEARNERS_OWN.sub("", key)
+    return any(key == one or key.startswith(f"{one}.") for one in CHANGEABLE)
+
+
+def fixed_part(run: Run) -> dict[str, Any]:
+    """The keys that stay what they are for as long as the run lives, with their values."""
+    every = _differences({}, run.model_dump(mode="json"), "")
+    return {key: value for key, _, value in every if not may_change(key, run)}
+
+
+def going_on(run: Run, folder: Path) -> tuple[Run, list[Change] | None]:
+    """`run` as it goes on with the one in `folder`, and what is another value then: its schedules keep the steps that
+    they ran over, unless `run` names others. No list where nothing has begun in `folder`. ConfigurationError with the
+    keys that may not change."""
     path = folder / "config.yaml"
     if not ((folder / "state.json").exists() and path.exists()):
-        return False
-    there, here = read_run(path).model_dump(mode="json"), run.model_dump(mode="json")
-    differences = list(_differences(there, here, ""))
-    if differences:
-        said = [f"{key} is {json.dumps(old)} there and {json.dumps(new)} here" for key, old, new in differences]
+        return run, None
+    before = read_run(path)
+    if run.schedule_steps is None and (before.schedule_steps, before.steps) != (None, run.steps):
+        run = run.model_copy(update={"schedule_steps": before.horizon})
+    changes = [Change(*one) for one in _differences(before.model_dump(mode="json"), run.model_dump(mode="json"), "")]
+    if refused := [one for one in changes if not may_change(one.key, run)]:
+        said = [f"{one.key} is {json.dumps(one.old)} there and {json.dumps(one.new)} here" for one in refused]
         more = f", and {len(said) - _DIFFERENCES} more" * (len(said) > _DIFFERENCES)
         raise ConfigurationError(
             "run_configuration_differs",
             file=folder,
             reason="; ".join(said[:_DIFFERENCES]) + more,
             expected=path,
-            key=differences[0][0],
+            key=refused[0].key,
         )
-    return True
+    return run, changes
 
 
 def _differences(there: Any, here: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
-    """(key, value there, value here) of what differs in two documents, as deep as both have it."""
-    if isinstance(there, dict) and isinstance(here, dict):
-        for name in there | here:
-            yield from _differences(there.get(name), here.get(name), f"{key}.{name}".lstrip("."))
+    """(key, value there, value here) of what differs in two documents, as deep as either has it."""
+    if there != here and all(isinstance(one, dict | None) for one in (there, here)):
+        old, new = there or {}, here or {}
+        for name in old | new:
+            yield from _differences(old.get(name), new.get(name), f"{key}.{name}".lstrip("."))
     elif there != here:
         yield key, there, here

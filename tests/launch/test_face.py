@@ -199,7 +199,7 @@ def test_a_torn_summary_is_one_sentence_wherever_it_is_read(tmp_path: Path, cont
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(load("cartpole").model_dump(mode="json")))
     reads = [
         lambda: rookery.load(tmp_path),
-        lambda: folder_for("", tmp_path),
+        lambda: folder_for(Run(), "", tmp_path),
         lambda: look(CoordinatorAddress("", "", tmp_path)),
         lambda: view_of(tmp_path, History()),
         lambda: examine(tmp_path),

@@ -33,12 +33,12 @@ def test_the_folder_of_a_living_run_is_in_use_whoever_wants_it(tmp_path: Path, a
     (tmp_path / "state.json").touch()
     with (tmp_path / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert folder_for("cartpole", tmp_path, alone) == tmp_path
+        assert folder_for(parse_run({}), "cartpole", tmp_path, alone) == tmp_path
         with raises(ConfigurationError, "folder_in_use"):
             make_folder(tmp_path)
     assert not make_folder(tmp_path)
     if alone:
         with raises(ConfigurationError, "run_of_workers_stopped"):
-            folder_for("cartpole", tmp_path, alone)
+            folder_for(parse_run({}), "cartpole", tmp_path, alone)
     else:
-        assert folder_for("cartpole", tmp_path) == tmp_path
+        assert folder_for(parse_run({}), "cartpole", tmp_path) == tmp_path

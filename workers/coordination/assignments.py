@@ -6,6 +6,7 @@ In flows: the configuration and the steps made so far. Out flow: who does what. 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from protocol.config.run import Run
 from protocol.messages.core import Role
@@ -13,6 +14,8 @@ from workers.planning.cohorts import learners_of
 
 _HEARTBEATS = 200
 """Heartbeats a second that the actors of a run send together: where there are more of them, each sends less often."""
+
+EMPTY: Mapping[str, int] = MappingProxyType({})
 
 Steps = dict[tuple[str, int], int]
 """(actor, incarnation) -> agent steps made."""
@@ -23,10 +26,12 @@ StepsOf = Callable[[str], Mapping[int, int]]
 
 class Assignments:
     """The places of one run. `policies` in the order of the world's agents, with the `kinds` of those that may be
-    computed as one."""
+    computed as one; `dealt`: actor -> agent steps made when what was left of the run was dealt anew."""
 
-    def __init__(self, run: Run, policies: list[str], kinds: Mapping[str, str] | None = None) -> None:
-        self._run, self._policies = run, policies
+    def __init__(
+        self, run: Run, policies: list[str], kinds: Mapping[str, str] | None = None, dealt: Mapping[str, int] = EMPTY
+    ) -> None:
+        self._run, self._policies, self._dealt = run, policies, dealt
         self._learners = learners_of(run, policies, kinds or {})
         places = {"actor": [f"actor-{i}" for i in range(run.actors)], "learner": self._learners}
         self._places = {role: {name: i for i, name in enumerate(names)} for role, names in places.items()}
@@ -73,10 +78,16 @@ class Assignments:
         return min(max(self._run.monitor_period, crowd), self.lease(role) / 3)
 
     def quota(self, actor: str, steps: StepsOf) -> int:
-        """Agent steps left to it: an equal share at first; afterwards what the dead incarnations left of theirs."""
+        """Agent steps left to it: an equal share of what was dealt; afterwards what the dead incarnations left of
+        theirs."""
         run = self._run
         position = self.index("actor", actor) or 0
-        share = run.end // run.actors + (1 if position < run.end % run.actors else 0)
+        left = run.end - sum(self._dealt.values())
+        share = left // run.actors + (1 if position < left % run.actors else 0)
         if run.lockstep:  # who comes back begins at the beginning, with all others
             return share
-        return share - sum(steps(actor).values())
+        return share - sum(steps(actor).values()) + self._dealt.get(actor, 0)
+
+    def made_before(self, actor: str, own: int) -> int:
+        """Agent steps that the run had made by about when `actor` had made its `own`."""
+        return sum(self._dealt.values()) + (own - self._dealt.get(actor, 0)) * self._run.actors

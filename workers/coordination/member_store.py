@@ -97,6 +97,8 @@ class MemberStore:
         self.incarnations: dict[str, int] = {}
         self.quotas: dict[tuple[str, int], int] = {}
         """(actor, incarnation) -> agent steps it was given."""
+        self.dealt: dict[str, int] = {}
+        """actor -> agent steps it had made when what was left of the run was dealt anew."""
         self.ended: dict[tuple[str, int], dict[str, float]] = {}
         """(name, incarnation) -> the last counters."""
         self.clean: set[tuple[str, int]] = set()
@@ -137,6 +139,7 @@ class MemberStore:
             "secret": self.secret,
             "incarnations": self.incarnations,
             "quotas": [[*key, quota] for key, quota in self.quotas.items()],
+            "dealt": self.dealt,
             "ended": [[*key, counters] for key, counters in self.ended.items()],
             "clean": sorted(self.clean),
             "gave_up": sorted(self.gave_up),
@@ -155,6 +158,7 @@ class MemberStore:
         self.run_id, self.secret = state["run"], state["secret"]
         self.incarnations = dict(state["incarnations"])
         self.quotas = {(name, inc): quota for name, inc, quota in state["quotas"]}
+        self.dealt = dict(state["dealt"])
         self.ended = {(name, inc): counters for name, inc, counters in state["ended"]}
         self.clean = {(name, inc) for name, inc in state["clean"]}
         self.gave_up = {(name, inc) for name, inc in state["gave_up"]}

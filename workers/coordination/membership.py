@@ -14,7 +14,7 @@ from typing import Any, get_args
 from protocol.config.run import Run
 from protocol.control.process_token import mark_of
 from protocol.control.server import check_schemas, refusal
-from protocol.errors import Refused
+from protocol.errors import ConfigurationError, Refused
 from protocol.experience.proof import proof_of
 from protocol.messages.core import Episodes, Heartbeat, Join, Leave, Refusal, Role, Route
 from protocol.refusal_log import RefusalLog
@@ -54,9 +54,9 @@ class Membership:
         self._run, self._patient = run, patient
         self.told: Told = {}
         self.claims = Claims({*policies, *fixed}, refusals)
-        self._places = Assignments(run, policies, kinds)
-        self._ranked = self._places.ranked
         self._register = store = MemberStore(path, disk)
+        self._places = Assignments(run, policies, kinds, store.dealt)
+        self._ranked, self.made_before = self._places.ranked, self._places.made_before
         self._roles: dict[Role, dict[str, WorkerRecord]] = {role: {} for role in get_args(Role)}
         for member in self._register.members.values():
             self._roles[member.role][member.name] = member
@@ -237,6 +237,30 @@ class Membership:
             }
             return sum(made.get(key, 0) for key in counted) >= self._run.end
         return sum(min(made.get(key, 0), quota) for key, quota in counted.items()) >= self._run.end
+
+    def made(self, steps: Steps) -> int:
+        """Agent steps of the run, of those that each actor has made: in lock-step what was made before all began anew
+        is made again."""
+        newest = self._register.incarnations
+        return sum(made for (name, i), made in steps.items() if not self._run.lockstep or newest.get(name) == i)
+
+    def deal_anew(self, steps: Steps) -> None:
+        """All that is left of a run of another length, or with other actors, is dealt equally; who comes new is none of
+        its first. ConfigurationError while somebody works by what was dealt before."""
+        for member in self.everybody():
+            if member.role in _KEY and not member.dead:
+                who = {"peer": member.name, "host": member.host, "pid": member.pid}
+                raise ConfigurationError("run_still_worked_on", **who)
+        if self._run.lockstep:
+            return
+        store = self._register
+        store.quotas = {key: steps.get(key, 0) for key in store.quotas}
+        store.dealt.clear()
+        for (name, _), made in steps.items():
+            store.dealt[name] = store.dealt.get(name, 0) + made
+        for name in self._places.names("actor"):
+            store.incarnations.setdefault(name, 1)
+        store.save()
 
     def counters(self, role: Role) -> dict[tuple[str, int], dict[str, float]]:
         """Last known counters by (name, incarnation), for workers whose pages cannot be seen from here."""

@@ -94,6 +94,11 @@ class WorkerCounters:
             self._believed[worker] = now, page
         return page or None
 
+    def trained(self, policies: Iterable[str]) -> int:
+        """Rows that they were trained on."""
+        pages = self.learners()
+        return sum(int(rows_learned(pages, name)) for name in policies)
+
     def trained_on(self, parts: Mapping[str, float]) -> bool:
         """Whether every policy was trained on its part of the rows."""
         pages = self.learners()

@@ -88,12 +88,15 @@ class ReturnsCurve:
 
     def to_plain(self) -> dict[str, Any]:
         """For a file."""
-        return {"parts": {str(part): entry for part, entry in self._parts.items()}, "settled": self._settled}
+        parts = {str(part): entry for part, entry in self._parts.items()}
+        return {"steps": self._steps, "parts": parts, "settled": self._settled}
 
     def restore(self, plain: Mapping[str, Any]) -> None:
-        """Begins with what `to_plain` said."""
-        self._parts.update({int(part): entry for part, entry in plain["parts"].items()})
-        self._settled = plain["settled"]
+        """Begins with what `to_plain` said, of a run that may have been to make another number of steps."""
+        for part, (count, returns, lengths) in plain["parts"].items():
+            self.add(-(-int(part) * plain["steps"] // PARTS), count, returns, lengths)
+        if plain["settled"] is not None:
+            self._settled = self._part(-(-plain["settled"] * plain["steps"] // PARTS))
 
     def _part(self, at: int) -> int:
         return min(PARTS - 1, at * PARTS // self._steps)

@@ -10,6 +10,7 @@ one.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -19,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from protocol.config.run import Run
+from protocol.config.yaml_file import fixed_part
 from protocol.errors import ConfigurationError, disk_full
 from workers.runtime.files import SafeWriter
 from workers.runtime.state_capture import State
@@ -87,10 +89,10 @@ class LockstepCheckpoints:
 
 def checkpoints_of(run: Run, policies: list[str], folder: Path | None) -> LockstepCheckpoints | None:
     """Those of a run in lock-step whose `policies` learn, as far as a worker sees its `folder`; None without any. What
-    a run with another configuration left in the same folder is removed."""
+    a run that cannot go on as this one left in the same folder is removed."""
     if folder is None or not run.lockstep_checkpoints:
         return None
-    name = hashlib.sha256(run.model_dump_json().encode()).hexdigest()[:16]
+    name = hashlib.sha256(json.dumps(fixed_part(run), sort_keys=True).encode()).hexdigest()[:16]
     place = folder / "lockstep_checkpoints"
     for other in place.iterdir() if place.is_dir() else ():
         if other.name != name:

@@ -7,6 +7,7 @@ traceback for what nobody foresaw), is reported to the coordinator and becomes t
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import signal
@@ -14,8 +15,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -25,7 +27,7 @@ import yaml
 import zmq
 
 from protocol.config.run import Run
-from protocol.config.yaml_file import check_same_run
+from protocol.config.yaml_file import Change, going_on
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError, RookeryError
@@ -242,9 +244,10 @@ class WorkerProcess:
 
 
 def lock_run_folder(run: Run, folder: Path) -> int:
-    """Makes `folder` this process's alone until it ends, and writes `run`'s configuration into it; returns the lock.
+    """Makes `folder` this process's alone until it ends, and writes `run`'s configuration into it where nothing has
+    begun there; returns the lock.
 
-    Raises ConfigurationError if another run uses it, or if it holds the state of a run with another configuration.
+    Raises ConfigurationError if another run uses it, or if it holds the state of one that cannot go on as `run`.
     """
     if not Path(os.path.normpath(folder / run.log_dir)).is_relative_to(folder):
         raise ConfigurationError("log_folder_outside_run", value=run.log_dir, key="log_dir")
@@ -252,13 +255,8 @@ def lock_run_folder(run: Run, folder: Path) -> int:
     lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        config = folder / "config.yaml"
-        check_same_run(run, folder)
-        text = yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False)
-        if not config.exists() or config.read_text() != text:  # one that returns needs no room on a full disk
-            aside = folder / ".config.yaml"
-            aside.write_text(text)
-            aside.rename(config)
+        if going_on(run, folder)[1] is None:
+            keep_config(run, folder)
     except BlockingIOError:
         os.close(lock)
         raise ConfigurationError("folder_in_use", file=folder) from None
@@ -266,6 +264,24 @@ def lock_run_folder(run: Run, folder: Path) -> int:
         os.close(lock)
         raise
     return lock
+
+
+def keep_config(run: Run, folder: Path, changes: Sequence[Change] = (), agent_steps: int = 0) -> None:
+    """Writes `run`'s configuration into `folder`; what `changes` there from so many agent steps on is told in its
+    history, and a run that had reached its end has not any more."""
+    config, text = folder / "config.yaml", yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False)
+    if config.exists() and config.read_text() == text:  # one that returns needs no room on a full disk
+        return
+    aside = folder / ".config.yaml"
+    aside.write_text(text)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    lines = [json.dumps({"time": now, "agent_steps": agent_steps, **asdict(one)}) + "\n" for one in changes]
+    if lines:
+        with (folder / "history.jsonl").open("a") as history:
+            history.writelines(lines)
+        (folder / "summary.json").unlink(missing_ok=True)
+    aside.rename(config)
+    (folder / "config.new.yaml").unlink(missing_ok=True)
 
 
 def run_dir_of(welcome: Welcome) -> Path | None:

@@ -128,7 +128,8 @@ ALONE = "train --sequential", "train --set multiprocessing.enabled=false", "doct
 @pytest.mark.parametrize(
     ("command", "files", "kind"),
     [
-        *((command, [ENDED], "run_already_finished") for command in ("train", "coordinator", ALONE[0])),
+        *((command, [ENDED, STATE], "run_already_finished") for command in ("train", "coordinator")),
+        *((command, [ENDED], "sequential_run_stopped") for command in ("train", "coordinator", ALONE[0])),
         *((command, [STOPPED], "sequential_run_stopped") for command in ("train", "coordinator", *ALONE)),
         *((command, [STOPPED, STATE], "run_of_workers_stopped") for command in ALONE),
         (ALONE[0], [STATE], "run_of_workers_stopped"),
@@ -155,14 +156,14 @@ def test_workers_go_on_where_their_state_is_or_nothing_has_begun(tmp_path: Path,
     for name, content in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)
-    assert folder_for("", tmp_path) == tmp_path
+    assert folder_for(Run(), "", tmp_path) == tmp_path
 
 
 def test_the_folder_of_a_living_run_in_one_process_is_in_use_and_not_called_dead(tmp_path: Path) -> None:
     (tmp_path / "counters").mkdir()
     lock = lock_run_folder(Run(), tmp_path)
     with raises(ConfigurationError, "folder_in_use", file=tmp_path):
-        make_folder(folder_for("", tmp_path, alone=True))
+        make_folder(folder_for(Run(), "", tmp_path, alone=True))
     os.close(lock)
 
 
@@ -176,7 +177,7 @@ def test_the_command_that_goes_on_with_a_stopped_run_is_one_that_a_shell_underst
     monkeypatch.setattr(supervisor, "train", lambda *_, **__: supervisor.RunOutcome(False, books))
     result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(folder)])
     (offer,) = [line.removeprefix("to go on: ") for line in result.output.splitlines() if line.startswith("to go on")]
-    assert shlex.split(offer) == ["rookery", "train", f"{folder}/config.yaml", "--run-dir", str(folder)]
+    assert shlex.split(offer) == ["rookery", "train", str(folder)]
 
 
 @pytest.mark.parametrize(
@@ -292,4 +293,4 @@ def test_a_shell_completes_commands_presets_and_files() -> None:
     ],
 )
 def test_a_run_is_called_after_what_it_trains_on(source: str, name: str) -> None:
-    assert folder_for(source, None).name.rsplit("-", 3)[0] == name
+    assert folder_for(Run(), source, None).name.rsplit("-", 3)[0] == name
