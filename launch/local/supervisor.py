@@ -81,8 +81,7 @@ def train(
         config = write_config(run, folder)
         keys = "" if without_keys else str(run_keys(folder))
         context = open_context(keys, "supervisor")
-    if changes is not None:
-        _tell_going_on(run, changes, tell)
+    _tell_going_on(run, changes, tell)
     known = ["--keys", keys] if keys else []
     processes: list[Process] = []
     client: ControlClient | None = None
@@ -91,9 +90,8 @@ def train(
         try:
             forks = fork_client(folder / "logs" / "fork-server.out", lambda: bool(interrupt.count))
             command = ["--run-dir", str(folder), *known, "--bind"]
-            output = folder / "logs" / "coordinator.out"
             first = ["workers.coordinator", str(config), *command, "127.0.0.1:0"]
-            coordinator = start_process("coordinator", first, output, run.restarts)
+            coordinator = start_process("coordinator", first, folder / "logs" / "coordinator.out", run.restarts)
             processes.append(coordinator)
             address = _address(folder, coordinator, interrupt, tell)
             place = find(str(folder))
@@ -110,8 +108,7 @@ def train(
                 worker = [f"workers.{role}", "--coordinator", address, *known, *_named(role, index, welcome.policies)]
                 server = None if _on_gpu(run, role) else forks
                 processes.append(start_process(role, worker, output, run.restarts, forks=server))
-            kept = ["workers.coordinator", str(folder / "config.yaml")]
-            coordinator.command = [*kept, *command, address.removeprefix("tcp://")]
+            coordinator.command = [first[0], str(folder / "config.yaml"), *command, address.removeprefix("tcp://")]
             if run.environment.id == _EXTERNAL and "command" not in run.environment.settings:
                 show = _with_addresses(folder, keys, show, tell)
             _supervise(run, client, coordinator, processes, interrupt, show, tell)
@@ -144,8 +141,10 @@ def _named(role: str, index: int, policies: Sequence[str]) -> list[str]:
     return ["--name", f"{role}-{index}"]
 
 
-def _tell_going_on(run: Run, changes: list[Change], tell: Callable[[str], None]) -> None:
-    """To what end the run goes on, over what its schedules run, and what is another value than before."""
+def _tell_going_on(run: Run, changes: list[Change] | None, tell: Callable[[str], None]) -> None:
+    """To what end the run goes on, if it does, over what its schedules run, and what is another value than before."""
+    if changes is None:
+        return
     tell(f"the run goes on to {run.end:,} agent steps; its schedules run over {run.horizon:,}")
     for change in changes:
         tell(f"{change.key}: {json.dumps(change.new)} instead of {json.dumps(change.old)}")
