@@ -91,14 +91,13 @@ def test_what_is_no_preset_and_no_file_is_told_with_what_may_be_meant_F1(source:
         ("inner/w.py", "code", "--env inner.w:FUNCTION"),
         ("./w", "code", "--env w:FUNCTION"),
         ("../w.py", "code", "--env w:FUNCTION"),
-        ("inner", "a folder", "a file in it that ends in .yaml"),
-        ("run", "a run's folder", "run/config.yaml, with --run-dir run"),
+        ("inner", "a folder, and no run's", "that of a run"),
     ],
 )
 def test_a_word_that_is_something_else_of_a_run_is_told_as_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, what: str, meant: str
 ) -> None:
-    for name in ("inner/w.py", "w.py", "run/config.yaml"):
+    for name in ("inner/w.py", "w.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     monkeypatch.chdir(tmp_path)
