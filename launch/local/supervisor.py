@@ -81,7 +81,6 @@ def train(
         config = write_config(run, folder)
         keys = "" if without_keys else str(run_keys(folder))
         context = open_context(keys, "supervisor")
-    _tell_going_on(run, changes, tell)
     known = ["--keys", keys] if keys else []
     processes: list[Process] = []
     client: ControlClient | None = None
@@ -100,8 +99,7 @@ def train(
             welcome = _join(client, coordinator)
             if welcome is None:
                 return RunOutcome(True, read_summary(folder) or {})
-            if run.learners == "auto" and len(welcome.policies) > 1:
-                tell(_placed(len(welcome.policies), welcome.learners))
+            _tell_plan(run, changes, welcome, tell)
             client.start(lambda: Report(state="watching"))
             for role, index in _workers(run, welcome):
                 output = folder / "logs" / f"{role}-{index}.out"
@@ -120,6 +118,7 @@ def train(
                 client.close()
             context.destroy(linger=0)
             sweep()
+            (folder / "config.new.yaml").unlink(missing_ok=True)
             if fresh and processes and processes[0].code == ConfigurationError.exit_code:  # nothing began: all is told
                 remove(folder)
     code = coordinator.code
@@ -141,8 +140,11 @@ def _named(role: str, index: int, policies: Sequence[str]) -> list[str]:
     return ["--name", f"{role}-{index}"]
 
 
-def _tell_going_on(run: Run, changes: list[Change] | None, tell: Callable[[str], None]) -> None:
-    """To what end the run goes on, if it does, over what its schedules run, and what is another value than before."""
+def _tell_plan(run: Run, changes: list[Change] | None, welcome: Welcome, tell: Callable[[str], None]) -> None:
+    """Who learns where; to what end the run goes on, if it does, over what its schedules run, and what is another value
+    than before."""
+    if run.learners == "auto" and len(welcome.policies) > 1:
+        tell(_placed(len(welcome.policies), welcome.learners))
     if changes is None:
         return
     tell(f"the run goes on to {run.end:,} agent steps; its schedules run over {run.horizon:,}")

@@ -152,9 +152,9 @@ class Change:
 
 
 def may_change(key: str, run: Run) -> bool:
-    """Whether `run` may go on with another value of `key`, which is one of the table in launch/README.md. In lock-step
-    the number of actors is part of what its checkpoints hold."""
-    if key == "actors" and run.lockstep:
+    """Whether `run` may go on with another value of `key`, which is one of the table in launch/README.md. In lock-step,
+    where what came after the last cut is made again, nothing may change what that was; the cut holds how many act."""
+    if run.lockstep and (key == "actors" or _LEARNERS_OWN.match(key)):
         return False
     key = _LEARNERS_OWN.sub("", key)
     return any(key == one or key.startswith(f"{one}.") for one in CHANGEABLE)

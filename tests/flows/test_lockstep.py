@@ -154,3 +154,28 @@ def test_any_number_of_actors_gives_the_same_bits_after_200_updates_over_memory_
             found = bits(changed, tmp_path / f"{transport}-{actors}", seconds=600)
             differing = [name for name in reference if found.get(name) != reference[name]]
             assert (found.keys(), differing) == (reference.keys(), []), (transport, actors)
+
+
+GOING_ON = {
+    **KINDS,
+    "impala": in_step({"name": "impala"}),
+    "c51": in_step({**runs.SAC, "name": "c51"}, environment=CARTPOLE),
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "ppo" else pytest.param(kind, marks=pytest.mark.slow) for kind in GOING_ON]
+)
+def test_a_run_that_goes_on_after_its_end_gives_the_bits_of_one_that_was_longer_at_once(
+    tmp_path: Path, memory_dir: Path, kind: str
+) -> None:
+    """Weights, optimisers, and the data, losses and returns of each round, of before the end and behind it."""
+    data = {**GOING_ON[kind], "steps": 6_400, "actors": 2}
+    reference, parts = bits(data, tmp_path / "whole"), tmp_path / "parts"
+    before = bits({**data, "until": 3_200}, parts)
+    assert before != reference
+    again = runs.rookery("train", str(parts / "run"), "--set", "until=6400", cwd=parts)
+    assert again.returncode == 0, again.stderr
+    found = found_in(parts)
+    assert (found.keys(), [name for name in reference if found.get(name) != reference[name]]) == (reference.keys(), [])
+    assert runs.files(memory_dir) == []

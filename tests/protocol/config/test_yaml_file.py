@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -71,8 +72,11 @@ def test_a_run_may_go_on_with_another_value_of_what_is_no_part_of_what_it_learne
     assert fixed_part(run) == fixed_part(parse_run({}))
 
 
-def test_in_lock_step_the_number_of_actors_stays(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "change"), [("actors", {"actors": 2}), ("policy.learning_rate", {"policy": {"learning_rate": 0.5}})]
+)
+def test_in_lock_step_what_is_made_again_stays_what_it_was(tmp_path: Path, key: str, change: dict[str, Any]) -> None:
     step = {"schedule": "lockstep", "act_block": 4, "environment": {"copies": 8}}
     begun(tmp_path, **step)
-    with raises(ConfigurationError, "run_configuration_differs", file=tmp_path, key="actors"):
-        going_on(parse_run({**step, "actors": 2}), tmp_path)
+    with raises(ConfigurationError, "run_configuration_differs", file=tmp_path, key=key):
+        going_on(parse_run({**step, **change}), tmp_path)
