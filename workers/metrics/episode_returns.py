@@ -145,7 +145,9 @@ class EpisodeJournal:
     def append(self, actor: str, incarnation: int, entries: Sequence[PlacedEpisodes]) -> None:
         """Where the disk is full they are lost with this coordinator only."""
         if entries:
-            self._file = self._file or AppendFile(self._path, self._disk)
+            if self._file is None:
+                self._file = AppendFile(self._path, self._disk)
+                self._file.shorten(self._path.read_bytes().rfind(b"\n") + 1)  # a line that was cut off takes no more
             self._file.append("".join(f"{json.dumps([actor, incarnation, *entry])}\n" for entry in entries).encode())
 
     def clear(self) -> None:
