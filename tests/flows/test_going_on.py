@@ -19,6 +19,7 @@ def test_a_finished_run_goes_on_with_more_steps_and_two_actors(tmp_path: Path, m
     fewer = runs.rookery("train", str(folder), "--steps", "3000", cwd=tmp_path)
     assert fewer.returncode == 2
     assert "[steps_already_made]" in fewer.stderr
+    assert not (folder / "config.new.yaml").exists()
     assert json.loads((folder / "summary.json").read_text())["agent_steps"] == 4_000
     options = ["--steps", "9000", "--set", "actors=2", "--set", "policy.learning_rate=0.001"]
     longer = runs.rookery("train", str(folder), *options, cwd=tmp_path)

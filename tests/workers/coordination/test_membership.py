@@ -12,8 +12,9 @@ import pytest
 
 from protocol import RELEASE, SCHEMA
 from protocol.config.run import Run
+from protocol.errors import ConfigurationError
 from protocol.messages.core import Heartbeat, Join, Leave, Refusal, Role, Route
-from tests.faults import kinds_in, words_in
+from tests.faults import kinds_in, raises, words_in
 from workers.coordination import membership
 from workers.coordination.assignments import StepsOf
 from workers.coordination.member_store import WorkerRecord
@@ -442,3 +443,23 @@ def test_of_ever_new_watchers_the_oldest_that_ended_are_forgotten(
     assert len(register.incarnations) <= 7
     assert {member.name for member in stays} <= register.incarnations.keys()
     assert {name for name, _ in register.clean} | register.tokens.keys() <= register.incarnations.keys()
+
+
+def test_what_is_left_of_a_longer_run_is_dealt_equally_to_fewer_or_more_once_nobody_works_by_the_old_shares(
+    tmp_path: Path,
+) -> None:
+    before = members_of(tmp_path, actors=2)
+    steps = {("actor-0", 1): 70, ("actor-1", 1): 20}
+    admitted(before, join("actor", "t"))
+    gone = admitted(before, join("actor", "gone", pid=2**22 + 1))
+    before.save()
+    with raises(ConfigurationError, "run_still_worked_on", peer="actor-0", host=HERE, pid=os.getpid()):
+        members_of(tmp_path, actors=2, steps=300).deal_anew(steps)
+    before.expire(gone.seen + 100)
+    before.save()
+    for actors, shares in ((1, [210]), (3, [70, 70, 70])):
+        longer = members_of(tmp_path, actors=actors, steps=300)
+        longer.deal_anew(steps)
+        assert [admitted(longer, join("actor", f"{actors}-{i}"), steps).quota for i in range(actors)] == shares
+        longer.expire(time.monotonic() + 100)
+        longer.save()

@@ -104,3 +104,13 @@ def test_the_cohort_is_of_all_actors_and_a_coordinator_that_returns_knows_when_i
     found = second.summary(actors, {}, set(), {}, {"baselines": {}}, True)["returns"]["p"]
     second.close()
     assert found == {"first": 0.15, "last": 0.2, "best": 0.2}
+
+
+def test_returns_of_a_run_that_is_made_longer_stay_at_the_steps_where_they_were() -> None:
+    short, longer = ReturnsCurve(2_000), ReturnsCurve(4_000)
+    for at in (100, 1_990):
+        short.add(at, 1, float(at), 10)
+    longer.restore(short.to_plain())
+    longer.add(3_990, 1, 0.0, 10)
+    assert [*longer.to_plain()["parts"]] == ["5", "99", "199"]
+    assert longer.history == [100.0, 1_990.0, 0.0]
