@@ -71,7 +71,7 @@ _ON_REPLAY = {"segment_length": 8, "sync_interval": 8}
 """Rows are learned from, and what was learned is acted on, while they are new: reference implementations update after
 each step (Stable-Baselines3's SAC), 4 (its DQN) or 10 (CleanRL's)."""
 _DEEP_Q, _WIDE = (Network(hidden=units, activation="relu").model_dump() for units in ((120, 84), (256, 256)))
-_UNROLLED = {"segment_length": 50, "sync_interval": 50, "publish_interval": 1, "max_grad_norm": 40.0}
+_UNROLLED = {"segment_length": 50, "sync_interval": 10, "publish_interval": 1, "max_grad_norm": 40.0}
 _USUAL: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("vdn", "qmix"), _ON_REPLAY),
     **{name: {**_ON_REPLAY, "network": _DEEP_Q} for name in ("iqn", "dqn", "c51")},
@@ -80,8 +80,8 @@ _USUAL: dict[str, dict[str, Any]] = {
 }
 """Defaults of a policy that go with an algorithm. Networks are those of CleanRL's dqn.py, with which IQN came to 500 on
 CartPole in 100,000 steps (two layers of 64 with tanh: 120), and of Stable-Baselines3's SAC; IMPALA's numbers
-are RLlib's (`IMPALAConfig`) but for its batches: where 64 streams fill those of 500 rows, they are 20 updates old, and
-one seed in three of CartPole ended at 146; with the paper's segments for Atari games, 20 steps, one stayed at 119."""
+are RLlib's (`IMPALAConfig`) but for its batches (protocol/config/on_policy.py) and for weights, which are looked for
+within a segment: else one seed in ten of CartPole ended at 279."""
 
 
 _VALUED = ("iqn", "dqn", "c51", "vdn", "qmix")
@@ -119,7 +119,7 @@ class PolicyConfig(Trainable):
     flush_after: float | None = Field(default=None, gt=0)
     """Seconds after which a segment is sent although it is not full; None: never."""
     sync_interval: int = Field(default=50, ge=1)
-    """Turns from one look for new weights to the next; with an algorithm on replay 8 by default."""
+    """Turns from one look for new weights to the next; with an algorithm on replay 8 by default, with `impala` 10."""
     ranks: int = Field(default=1, ge=1, le=1024)
     """Learner processes that train this policy together, each on the segments of its own actors (data parallel)."""
     compile: bool = False

@@ -13,6 +13,7 @@ from typing import Literal
 from protocol.config.network import CellCore
 from protocol.config.on_policy import Curiosity
 from protocol.config.run import (
+    IMPALA,
     PPO,
     QMIX,
     RND,
@@ -179,7 +180,8 @@ class TrainingPlan:
     def batch_segments(self) -> int:
         """Segments in a batch of the stream mode."""
         algorithm = self.config.algorithm
-        return algorithm.segments or self.streams if isinstance(algorithm, Streamed | RND) else 0
+        usual = min(self.streams, algorithm.most) if isinstance(algorithm, IMPALA) else self.streams
+        return algorithm.segments or usual if isinstance(algorithm, Streamed | RND) else 0
 
     @property
     def minibatches(self) -> int:

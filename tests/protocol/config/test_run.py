@@ -260,7 +260,7 @@ def test_an_override_keeps_what_it_does_not_name() -> None:
         ({"segment_length": 5}, {"algorithm": {"name": "sac"}}, (5, 8)),
         ({"algorithm": {"name": "dqn"}, "sync_interval": 3}, {"algorithm": {"name": "ppo"}}, (64, 3)),
         ({"algorithm": {"name": "dqn"}}, {"segment_length": 5}, (5, 8)),
-        ({"algorithm": {"name": "dqn"}}, {"algorithm": {"name": "impala"}}, (50, 50)),
+        ({"algorithm": {"name": "dqn"}}, {"algorithm": {"name": "impala"}}, (50, 10)),
         ({"algorithm": {"name": "dqn"}, "network": {"core": {"name": "none"}}}, {}, (8, 8)),
         ({"algorithm": {"name": "dqn"}, **REMEMBERING}, {}, (32, 8)),
         ({"algorithm": {"name": "dqn"}, **REMEMBERING}, {"network": {"core": None}}, (8, 8)),

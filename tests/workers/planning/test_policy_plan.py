@@ -56,6 +56,22 @@ def test_the_agents_map_lets_agents_share_a_policy_J2() -> None:
     assert found["pair"].batch_segments == 8
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "copies", "segments"),
+    [
+        ({"name": "impala"}, 64, 16),
+        ({"name": "impala"}, 4, 4),
+        ({"name": "impala", "segments": 32}, 64, 32),
+        ({}, 64, 64),
+    ],
+)
+def test_impala_makes_its_one_step_of_sixteen_segments_by_default(
+    algorithm: dict[str, Any], copies: int, segments: int
+) -> None:
+    found = plans({"environment": {"copies": copies}, "policy": {"algorithm": algorithm}})
+    assert found["b"].batch_segments == segments
+
+
 def of(name: str, **keys: Any) -> dict[str, Any]:
     """The algorithm of a policy."""
     return {"algorithm": {"name": name, **keys}}
