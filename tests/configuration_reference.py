@@ -47,6 +47,7 @@ from protocol.config.offline import BC, Dataset
 from protocol.config.on_policy import IMPALA, PPO, Curiosity
 from protocol.config.run import EvaluationConfig, PolicyConfig, Run
 from protocol.config.source_names import Multiprocessing
+from protocol.config.trainable import Freeze, Start
 from tests.tools import ROOT
 
 __all__ = ["PATH", "SECTIONS", "keys", "main", "reference"]
@@ -78,6 +79,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
         for one in (IQN, DQN, C51, VDN, QMIX, SAC, BC)
     ),
     ("policy.dataset", Dataset),
+    ("policy.start", Start),
+    ("policy.start.freeze", Freeze),
     *(
         (f"policies.NAME.algorithm, name: {one.model_fields['name'].default}", one)
         for one in (FrozenPolicy, ScriptedPolicy)

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -53,6 +54,7 @@ from workers.evaluation.episodes import environments_of
 from workers.evaluation.scores import newest
 from workers.league.league_state import LeagueState
 from workers.league.pool_server import serve_chunk
+from workers.learning.starts import for_workers, start_entry, take_starts, told_starts
 from workers.metrics.history import History
 from workers.metrics.processors import ProcessorUse
 from workers.metrics.run_findings import RunFindings
@@ -116,6 +118,9 @@ class Coordinator:
         kinds = kinds_of(plans)
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds, server.refusals)
         self._members.told = self._books.told
+        entries = {name: entry for name in plans if (entry := start_entry(folder, name)) is not None}
+        self._starts = {entry.name: entry.checksum for entry in entries.values()}
+        self._config = for_workers(run, entries).model_dump_json()
         server.counts = self._members.refused  # goes on with what an earlier coordinator counted
         self._asked_to_stop = threading.Event()
         self._parent = int(os.environ.get("ROOKERY_PARENT", "0"))
@@ -249,6 +254,7 @@ class Coordinator:
         summary["disk_full"], summary["stalls"] = self._books.disk.missed, self._stillness.stalls
         summary["errors"] = self._departures.errors
         summary["evaluations"] = newest(self._folder)
+        summary["starts"] = told_starts(self._folder, self._learned)
         if self._standing is not None:
             self._standing.update(self._tally.actors(), math.inf)
             summary["league"] = self._standing.view
@@ -331,7 +337,7 @@ class Coordinator:
             run=self._members.run_id,
             name=member.name,
             incarnation=member.incarnation,
-            config=run.model_dump_json(),
+            config=self._config,
             world=self._world.model_dump_json(),
             run_dir=str(self._folder),
             policies=member.policies,
@@ -425,9 +431,9 @@ class Coordinator:
                 self._tell(member)
 
     def _serve_file(self, peer: bytes, wanted: Fetch) -> None:
-        """A part of a member of the league's library."""
+        """A part of a member of the league's library, or of what a policy starts from."""
         told = {} if self._standing is None else self._standing.instructions.get("files", {})
-        self._server.answer(peer, *serve_chunk(self._folder, told, wanted))
+        self._server.answer(peer, *serve_chunk(self._folder, {**self._starts, **told}, wanted))
 
     def _view(self) -> dict[str, Any]:
         """The books', with what a supervisor must know to tell a worker that hangs from one that has left."""
@@ -555,7 +561,7 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         stack.callback(os.close, lock)
         run, changes = going_on(run, folder)
         configure_logging("coordinator", run, folder)
-        world, states = described(run, "coordinator", lock)
+        world, states = described(run, "coordinator", lock, partial(take_starts, folder=folder))
         plan_learners(run, world, states)
         if run.evaluation is not None:
             environments_of(run.environment, 1)

@@ -18,6 +18,7 @@ import torch
 import zmq
 
 from protocol.config.run import Run
+from protocol.control.file_fetch import fetching
 from protocol.experience.ack_publisher import Window
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
@@ -43,6 +44,7 @@ from workers.learning.lockstep_learner import LockstepLearner
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
+from workers.learning.starts import start_name
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_learners
 from workers.planning.cohorts import stacks_of
 from workers.planning.data_parallel import ledger_path, rank_for_actor, rank_of_learner
@@ -297,7 +299,14 @@ class Learner:
         source, rows_before = self._source(plan)
         folder = None if self._rank else self._folder
         context = LearnerContext(
-            run, welcome.incarnation, device, self._counters, self._publisher.publish, folder, self._cuts
+            run,
+            welcome.incarnation,
+            device,
+            self._counters,
+            self._publisher.publish,
+            folder,
+            self._cuts,
+            self._start(plan),
         )
         share = plan.fraction_of_steps(self._world)
         member: PolicyLearner
@@ -318,6 +327,15 @@ class Learner:
         )
         member.resume(found, last)
         return member
+
+    def _start(self, plan: TrainingPlan) -> bytes:
+        """The file of what `plan`'s policy starts from, from the coordinator; empty where it starts from nothing."""
+        start, life = plan.config.start if isinstance(plan, PolicyPlan) else None, self._life
+        if start is None:
+            return b""
+        assert life.client is not None
+        fetch = fetching(life.context, life.client)
+        return fetch(start_name(plan.name), start.path, self._run.learner_timeout, life.stopping)
 
     def _mailbox_path(self, policy: str) -> Path | None:
         """Where the weights lie from which another incarnation goes on; without shared memory, in the run's folder."""

@@ -47,6 +47,7 @@ from workers.learning.lockstep_learner import LockstepLearner
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
+from workers.learning.starts import start_bytes, take_starts, told_starts
 from workers.metrics.episode_returns import PARTS, WINDOWS
 from workers.metrics.run_metrics import RunMetrics, check_trained
 from workers.metrics.step_time import StepClock
@@ -106,6 +107,7 @@ class Sequential:
         self._plans, fixed = plan_policies(run, world), plan_fixed(run, world)
         for plan in self._plans.values():
             _check(plan)
+        take_starts(run, self._plans, folder)
         auxiliaries = plan_auxiliaries(run, self._plans)
         names, hand = [*self._plans, *auxiliaries], ActorAssignment.of(run, 0, _NAME)
         collectors = self._collectors = Collectors()
@@ -308,11 +310,13 @@ class Sequential:
         pages = ({_NAME: self._actor_page.snapshot()}, {("learner-0", 1): self._learner_page.snapshot()})
         clean = {_NAME, ("learner-0", 1)}
         missing = {"baselines": {}, "baselines_missing": "the run was stopped"}
-        return self._books.summary(*pages, clean, {}, missing, complete) | {"evaluations": newest(self._folder)}
+        said = {"evaluations": newest(self._folder), "starts": told_starts(self._folder, self._plans)}
+        return self._books.summary(*pages, clean, {}, missing, complete) | said
 
     def _add_member(self, plan: TrainingPlan, source: SegmentSource, auxiliaries: Mapping[str, AuxiliaryPlan]) -> None:
         run, device = self._run, choose_device(self._run, len(self._members))
-        context = LearnerContext(run, 1, device, self._learner_page, self._publish, self._folder)
+        start = start_bytes(self._folder, plan.name)
+        context = LearnerContext(run, 1, device, self._learner_page, self._publish, self._folder, start=start)
         kind = LockstepLearner if run.lockstep else PolicyLearner
         share = plan.fraction_of_steps(self._environment.world)
         member = kind(plan, share, source, context, 0, self._curious(plan, auxiliaries, device))

@@ -45,6 +45,8 @@ def check_compiled(config: PolicyConfig) -> None:
         why = "entry, whose loss is its own and so steps are"
     elif config.record:
         why = "record, whose segments are learned again to the bit by steps that are"
+    elif config.freeze is not None:
+        why = "start.freeze, whose parts steps leave as they are, and so these are"
     if why:
         raise ConfigurationError("compile_conflict", reason=why, key="compile")
 

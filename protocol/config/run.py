@@ -25,7 +25,7 @@ from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed, 
 from protocol.config.offline import BC, Dataset
 from protocol.config.on_policy import IMPALA, PPO, OnStream, Streamed
 from protocol.config.source_names import Multiprocessing, with_named_algorithms, without_aliases
-from protocol.config.trainable import Computing, Learners, Trainable, settled
+from protocol.config.trainable import Computing, Freeze, Learners, Start, Trainable, settled
 from protocol.errors import ConfigurationError
 from protocol.spaces import World, policy_map
 
@@ -129,6 +129,8 @@ class PolicyConfig(Trainable):
     """Keep every segment that the learner receives in the run's folder, as a dataset."""
     dataset: Dataset | None = None
     """Learn from this instead of from actors."""
+    start: Start | None = None
+    """Begin with weights of an earlier run, by a section or by its `path` alone; None: with new ones, by `seed`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -170,6 +172,11 @@ class PolicyConfig(Trainable):
         if isinstance(algorithm, Streamed) and algorithm.zero_start and self.network.core is None:
             raise ConfigurationError("zero_start_without_recurrence", key="algorithm.zero_start")
         return self
+
+    @property
+    def freeze(self) -> Freeze | None:
+        """What of it stays as it started."""
+        return None if self.start is None else self.start.freeze
 
     def _static(self) -> None:
         """ValueError where algorithm, dataset and record do not go together."""
@@ -412,7 +419,9 @@ class Run(ConfigModel):
         """The same run, whose relative paths begin in the working directory of now: a user's code may change that."""
         data = self.model_dump()
         for policy in (data["policy"], *data["policies"].values()):
-            for part in ("algorithm", "dataset"):
+            if isinstance(policy.get("start"), str):
+                policy["start"] = {"path": policy["start"]}
+            for part in ("algorithm", "dataset", "start"):
                 section = policy.get(part)
                 if isinstance(section, dict) and isinstance(section.get("path"), str):
                     section["path"] = os.path.abspath(section["path"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from protocol.config.base import ConfigModel, Name
 from protocol.errors import ConfigurationError
@@ -38,6 +38,46 @@ class Trainable(ConfigModel):
     """Train steps from one publication of weights to the next; with `impala` 1 by default."""
     largest_number: float = Field(default=1e12, gt=0, le=1e18)
     """Size of a reward, an observation or another number in a segment, beyond which its learner rejects the segment."""
+
+
+Parts = Annotated[tuple[str, ...], BeforeValidator(lambda said: (said,) if isinstance(said, str) else said)]
+"""Of a policy; one may stand alone."""
+
+
+class Freeze(ConfigModel):
+    """What of a policy stays as it was taken."""
+
+    only: Parts = Field(min_length=1)
+    """Parts that stay, as in `start.only`; with a value head the statistics of returns stay as well."""
+    steps: int | None = Field(default=None, ge=1)
+    """Agent steps of this policy for which they stay so; None: for good."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: Any) -> Any:
+        return {"only": data} if isinstance(data, str | list | tuple) else data
+
+
+class Start(ConfigModel):
+    """Weights of an earlier run that a policy begins with, by name and shape."""
+
+    path: str = Field(min_length=1)
+    """The folder of a run, as `RUN`, `RUN@best`, `RUN@STEP`, `RUN/POLICY` or `RUN@best/POLICY`: by default its newest
+    checkpoint of the policy that is called so too, or of its only one. Or a file of weights (safetensors)."""
+    only: Parts = ()
+    """Parts that are taken, of `encoder`, `core`, `hidden`, `heads` and `normalizer`, or beginnings of weights' names;
+    none: all."""
+    skip: Parts = ()
+    """Parts that are not."""
+    normalizer: bool = True
+    """Take the statistics of observations and returns as well."""
+    freeze: Freeze | None = None
+    """What stays as it was taken, as a section or by its `only` alone."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: Any) -> Any:
+        return {"path": data} if isinstance(data, str) else data
 
 
 class AlgorithmConfig(ConfigModel):

@@ -18,11 +18,11 @@ Checksum = Annotated[str, Field(max_length=32, pattern=r"^[0-9a-f]{32}$")]
 
 
 class Fetch(Message):
-    """actor -> coordinator, over a connection of its own: the bytes of a member from `offset` on."""
+    """actor or learner -> coordinator, over a connection of its own: the bytes of a member from `offset` on."""
 
     type: ClassVar[str] = "fetch"
     name: Label
-    """Of the actor, as in its heartbeats; so `token` and `incarnation`."""
+    """Of the worker, as in its heartbeats; so `token` and `incarnation`."""
     token: Name
     incarnation: Incarnation
     member: Name
@@ -31,7 +31,7 @@ class Fetch(Message):
 
 
 class Part(Message):
-    """coordinator -> actor, answering a `fetch`. Frame 1: bytes of the member's file from `offset` on."""
+    """coordinator -> actor or learner, answering a `fetch`. Frame 1: bytes of the member's file from `offset` on."""
 
     type: ClassVar[str] = "part"
     arrays: ClassVar[bool] = True

@@ -31,6 +31,8 @@ def graphable(update: Update) -> bool:
 
 def _stackable(update: Update) -> bool:
     """Whether its steps can be made together with those of others, and by this process alone."""
+    if update.optimizer.held:
+        return False
     if isinstance(update, DQNUpdate | IQNUpdate):
         return not update.policy.modular and update.algorithm.entry is None
     if not isinstance(update, PPOUpdate) or not isinstance(update.policy, ActorCritic) or update.ranks.size > 1:

@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from protocol.config.run import Run
@@ -19,7 +20,7 @@ from workers.environments.base import Environment
 from workers.environments.registry import single_copy
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.forked import Ended, Forked, Tell
-from workers.planning.policy_plan import plan_policies
+from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import SHOWN
@@ -37,17 +38,19 @@ _CLOSE_SECONDS = 3.0
 """In which a world that was described may close itself."""
 
 
-def described(run: Run, role: str, lock: int | None = None) -> tuple[World, dict[str, int]]:
+def described(
+    run: Run, role: str, lock: int | None = None, prepare: Callable[[Run, dict[str, PolicyPlan]], None] | None = None
+) -> tuple[World, dict[str, int]]:
     """The world of `run`, in which all its scripts can act, and how many numbers policies remember of a stream. To be
     asked before threads are begun. `lock`: the descriptor that holds the run's folder, which what a world may leave
-    behind must not hold.
+    behind must not hold. `prepare` is called there with the run and the plans of its policies.
 
     Where it cannot be made, a script cannot act, or its first turn contradicts its API or its spaces, the other process
     says so as `role` does, and this one ends with its exit code. EnvironmentFault where it ended, or hung, before it
     could say anything. How its first turn ends otherwise, and how it is closed, keeps nobody, and is logged.
     """
     world = run.environment.id
-    other = Forked(lambda tell: _describe(run, role, tell), () if lock is None else (lock,))
+    other = Forked(lambda tell: _describe(run, role, tell, prepare), () if lock is None else (lock,))
     try:
         told = _heard(other, world, role)
         if not told:
@@ -81,7 +84,9 @@ def _heard(other: Forked, world: str, role: str) -> list[str]:
     return told
 
 
-def _describe(run: Run, role: str, tell: Tell) -> int:
+def _describe(
+    run: Run, role: str, tell: Tell, prepare: Callable[[Run, dict[str, PolicyPlan]], None] | None = None
+) -> int:
     """In the forked process: tells the world, and that it has played a turn, before it is closed; or the exit code of
     what it has said instead."""
     run = run.anchored()
@@ -90,8 +95,10 @@ def _describe(run: Run, role: str, tell: Tell) -> int:
             environment = single_copy(run.environment, run.lockstep_checkpoints)
             closing.callback(environment.close)
             check_fixed(run, environment.world)
-            plans = plan_policies(run, environment.world).values()  # of which cores are code of the user
-            fields = ((plan.name, field) for plan in plans for field in plan.layout.fields)
+            plans = plan_policies(run, environment.world)  # of which cores are code of the user
+            if prepare is not None:
+                prepare(run, plans)
+            fields = ((name, field) for name, plan in plans.items() for field in plan.layout.fields)
             states = {name: field.shape[0] for name, field in fields if field.name == "state"}
             tell(json.dumps({"world": environment.world.model_dump_json(), "states": states}))
             if run.environment.id != EXTERNAL:  # whose turns are simulators'

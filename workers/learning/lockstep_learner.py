@@ -37,8 +37,9 @@ class LockstepLearner(PolicyLearner):
 
     def resume(self, found: NDArray[np.uint8] | None, last: Version) -> None:
         """To the last cut, whose publication is made again; or to the beginning."""
-        self._health.new = self._cuts is None or self._cuts.newest is None
-        if self._cuts is not None and not self._health.new:
+        cut = self._cuts is not None and self._cuts.newest is not None
+        self._begins(new=not cut)
+        if self._cuts is not None and cut:
             self._restore(self._cuts.read(self._part))
         elif self._rounds.log is not None:
             self._rounds.log.begin()

@@ -26,6 +26,7 @@ from protocol.weights.publisher import WeightSource
 from protocol.weights.version import Version
 from workers.algorithms.build import build_update, try_algorithm
 from workers.algorithms.common.batches import Learnable, SegmentBatch
+from workers.algorithms.common.held_parts import HeldParts
 from workers.algorithms.common.update import Outcome
 from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.learning.buffers.build import build_buffer
@@ -39,10 +40,12 @@ from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.learning.league_publisher import LeaguePublisher
 from workers.learning.source import SegmentSource
+from workers.learning.starts import start_table, tell_start
 from workers.learning.training_log import TrainingLog
 from workers.metrics.step_time import StepClock
 from workers.planning.policy_plan import TrainingPlan
 from workers.policies.build import build, published_weights
+from workers.policies.export.start import put_in_place
 from workers.policies.networks.layers import RowEncoder
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.tensors.flat_weights import FlatWeights, flatten_
@@ -67,6 +70,8 @@ class LearnerContext:
     publish: Callable[[str, WeightSource, Version], None]
     folder: Path | None = None
     cuts: LockstepCheckpoints | None = None
+    start: bytes = b""
+    """The file of what the policy starts from (starts.py); empty: from nothing."""
 
 
 class PolicyLearner:
@@ -99,12 +104,15 @@ class PolicyLearner:
         arithmetic = Precision(run.precision, isinstance(plan.config, PolicyConfig) and plan.config.compile)
         if tried := try_algorithm(plan.interface, plan.config, arithmetic, context.device, self.repeated):
             log.info("event=algorithm policy=%s entry=%s", plan.name, tried)
-        self.policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name)).to(context.device)
+        policy = build(plan.interface, plan.config, seed_of(run.seed, "weights", plan.name))
+        put_in_place(policy, context.start)
+        self.policy = policy.to(context.device)
         self.weights, self.published = flatten_(self.policy), published_weights(self.policy)
         if plan.interface.encoder is not None:
             log.info("event=encoder policy=%s encoder=%s", plan.name, plan.interface.encoder)
         self.update = build_update(self.policy, plan.config)
         self.update.arithmetic = arithmetic
+        self._start, self._held = context.start, HeldParts(self.policy, self.update.optimizer, plan.config)
         self._finite = FiniteWeights(self.policy)
         bounds = ValueBounds.of(plan.config)
         rate, encoder = plan.config.learning_rate, RowEncoder.of(self.policy)
@@ -178,8 +186,14 @@ class PolicyLearner:
         elif found is not None:
             self.published.load(found)
             log.info("event=resumed policy=%s from=last_published version=%d", self.name, last.version)
-        self._health.new = loaded is None and found is None
+        self._begins(new=loaded is None and found is None)
         return number
+
+    def _begins(self, new: bool) -> None:
+        """As its first incarnation does, where it is `new`: what it starts from then is told."""
+        self._health.new = new and not self._start
+        if new and self._start:
+            tell_start(self.name, start_table(self._start))
 
     def restart(self, found: NDArray[np.uint8] | None) -> None:
         """Goes back to the newest checkpoint, or to the last published weights `found` with a fresh optimiser, as when
@@ -199,6 +213,7 @@ class PolicyLearner:
     def _begin_here(self) -> None:
         """With a publication, from which the next ones are counted."""
         self.freeze_if_due()
+        self._held.hold(self._rows)
         self._published_step = self._steps_counted = self._telling.logged_step = self.update.train_steps
         self.publish()
 
@@ -260,6 +275,7 @@ class PolicyLearner:
         """The batch that was taken, for an update; None if no update should see it, which is settled then."""
         batch = self._batch
         assert batch is not None
+        self._held.hold(self._rows)
         try:
             self._health.check(batch)
             if self._curious is not None and isinstance(batch, SegmentBatch):

@@ -68,9 +68,10 @@ def stacks_of(run: Run, plans: Sequence[TrainingPlan], device: str = "cpu") -> l
 
 
 def _branches(plan: TrainingPlan) -> TypeGuard[PolicyPlan]:
-    """Whether its updates may be branches of a graph; records are learned again to the bit."""
+    """Whether its updates may be branches of a graph; records are learned again to the bit, what is frozen
+    is left as it is."""
     algorithm = plan.config.algorithm
-    if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1 or plan.modular:
+    if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1 or plan.modular or plan.config.freeze:
         return False
     if isinstance(algorithm, OnStream):
         plain = not algorithm.central_critic and not algorithm.priority_alpha

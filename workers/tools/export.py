@@ -11,13 +11,10 @@ from pathlib import Path
 
 import click
 
-from protocol.config.run import Run
-from protocol.config.yaml_file import read_run_in
 from protocol.errors import ConfigurationError, one_sentence
 from workers import freeze_startup_objects
-from workers.policies import checkpoint
 from workers.policies.export import onnx, safetensors
-from workers.policies.export.from_checkpoint import export_module, find_checkpoint
+from workers.policies.export.from_checkpoint import export_module, find_checkpoint, saved_policies
 from workers.runtime import torch_setup
 
 FORMATS = {"safetensors": ".safetensors", "torchscript": ".pt", "onnx": ".onnx"}
@@ -26,7 +23,7 @@ FORMATS = {"safetensors": ".safetensors", "torchscript": ".pt", "onnx": ".onnx"}
 def export(run: Path, policy: str | None, kind: str, out: Path | None, which: str) -> Path:
     """Writes the policy called `policy` (None: the only one) of the run in the folder `run`, as of the checkpoint
     `which`: `newest`, `best` or a train step. Returns the file. ConfigurationError in one sentence."""
-    name = _policy(run, policy, read_run_in(run))
+    name = _policy(run, policy)
     step, manifest, found = find_checkpoint(run, name, which)
     path = out or run / "exports" / f"{name}-{step}{FORMATS[kind]}"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,10 +35,8 @@ def export(run: Path, policy: str | None, kind: str, out: Path | None, which: st
     return path
 
 
-def _policy(run: Path, policy: str | None, config: Run) -> str:
-    folder = run / "checkpoints"
-    saved = sorted(path.name for path in folder.iterdir() if checkpoint.list_steps(path)) if folder.is_dir() else []
-    names = [name for name in saved if name not in config.auxiliaries]
+def _policy(run: Path, policy: str | None) -> str:
+    names = saved_policies(run)
     if not names:
         raise ConfigurationError("run_without_checkpoint", file=run)
     if policy in names:

@@ -78,6 +78,9 @@ class FlatAdam:
         self.first = torch.zeros_like(self.parameters)
         self.second = torch.zeros_like(self.parameters)
         self.steps = 0
+        self.held: list[Tensor] = []
+        """Parameters that a step leaves as they are. Their moments go on, so that they are those of now when these
+        parameters are let go."""
         base = self.parameters.storage_offset()
         for parameter in module.parameters():
             if parameter.requires_grad:
@@ -113,7 +116,10 @@ class FlatAdam:
         one, two = self.betas
         rate, scale = learning_rate / (1 - one**self.steps), math.sqrt(1 - two**self.steps)
         moments, shares = (self.first, self.second), (1 - one, 1 - two)
+        before = [parameter.detach().clone() for parameter in self.held]
         adam_step(self.parameters, self.gradient, moments, shares, rate, scale, self.epsilon)
+        for parameter, values in zip(self.held, before, strict=True):
+            parameter.detach().copy_(values)
 
     def reset(self) -> None:
         """Forgets all moments, as after weights from elsewhere were loaded."""

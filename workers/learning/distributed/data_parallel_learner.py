@@ -199,6 +199,7 @@ class DataParallelLearner(PolicyLearner):
 
     def _outcome(self, given: SegmentBatch) -> Outcome:
         assert isinstance(self.update, PPOUpdate)
+        self._held.hold(self._rows)
         (outcome,) = update_each([self.update], [given], [self.progress])
         return outcome
 

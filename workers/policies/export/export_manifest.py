@@ -22,6 +22,8 @@ from workers.policies.interface import Interface
 FORMAT = 1
 KEY = "rookery"
 """Under which files of all kinds hold the manifest."""
+TABLE = "start"
+"""Under which the file of what a policy starts from holds what that is."""
 
 
 class ArraySpec(ConfigModel):

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from protocol.config.run import PolicyConfig
-from protocol.config.yaml_file import read_run
+from protocol.config.yaml_file import read_run, read_run_in
 from protocol.errors import ConfigurationError
 from protocol.experience.layout import common_of
 from protocol.spaces import Agent, Box, DictPopulation, World
@@ -27,7 +27,7 @@ def find_checkpoint(run: Path, policy: str, which: str) -> tuple[int, ExportMani
     """Train step, manifest and policy of the checkpoint `which` in a run's folder: `newest`, `best` or a train step; of
     another newest one, if a run that goes on removed it meanwhile. ConfigurationError in one sentence."""
     while True:
-        step = _step(run, policy, which)
+        step = step_of(run, policy, which)
         path = run / "checkpoints" / policy / str(step)
         try:
             return step, *read(path)
@@ -96,7 +96,15 @@ def export_module(interface: Interface, config: PolicyConfig, policy: Policy) ->
     return ExportedModule(interface, policy, frames_of(config), state_size(policy))
 
 
-def _step(run: Path, policy: str, which: str) -> int:
+def saved_policies(run: Path) -> list[str]:
+    """The policies of the run in the folder `run` that have a checkpoint."""
+    folder, auxiliaries = run / "checkpoints", read_run_in(run).auxiliaries
+    saved = sorted(path.name for path in folder.iterdir() if checkpoint.list_steps(path)) if folder.is_dir() else []
+    return [name for name in saved if name not in auxiliaries]
+
+
+def step_of(run: Path, policy: str, which: str) -> int:
+    """The train step of the checkpoint `which` (`newest`, `best` or a train step); ConfigurationError."""
     steps = checkpoint.list_steps(run / "checkpoints" / policy)
     if not steps:
         raise ConfigurationError("policy_without_checkpoint", file=run, policy=policy)

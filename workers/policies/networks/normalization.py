@@ -31,7 +31,7 @@ class RunningMoments(nn.Module):
 
     With `memory`, the past weighs at most `memory` times the rows being added, so that old rows are forgotten.
     `least` is the least standard deviation, and `floor` the least as a fraction of the mean's size, for quantities that
-    may become constant.
+    may become constant. While it is `held` it stays as it is.
     """
 
     mean: Tensor
@@ -43,7 +43,7 @@ class RunningMoments(nn.Module):
     ) -> None:
         super().__init__()
         size = () if features is None else (features,)
-        self.memory, self.floor, self.least = memory, floor, least
+        self.memory, self.floor, self.least, self.held = memory, floor, least, False
         self.register_buffer("mean", torch.zeros(size, dtype=torch.float64))
         self.register_buffer("variance", torch.ones(size, dtype=torch.float64))
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
@@ -52,7 +52,7 @@ class RunningMoments(nn.Module):
     def update(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds `rows` [N, *features] of all `ranks`, some of which may have none, by the parallel formula (Chan, Golub
         & LeVeque 1979); no rows change nothing."""
-        if ranks.size == 1 and not len(rows):
+        if self.held or (ranks.size == 1 and not len(rows)):
             return
         added, mean, variance = merged_moments(rows, ranks)
         held = self.count if self.memory is None else self.count.clamp(max=self.memory * added)
@@ -113,6 +113,8 @@ class PopArtValue(nn.Module):
     def update_returns(self, targets: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds value targets [N] (unit of the reward) of all `ranks` to the return statistics and rescales the value
         head so that every value stays what it was."""
+        if self.returns.held:
+            return
         before = self.returns.mean.clone(), self.returns.std
         self.returns.update(targets, ranks)
         keep_values_(*self.value_head, before, (self.returns.mean, self.returns.std))

@@ -1,0 +1,89 @@
+"""The weights that policies of a run start from, as files of the run: put there once, before anything begins.
+
+In flow: what other runs and files hold, and `policy.start` names. Out flows: a file for each policy in the run's
+library, from which it begins as often as it must, and what is told of it. Without torch, but for `take_starts`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from protocol.config.run import Run
+from workers.league import policy_pool
+from workers.league.policy_pool import PoolEntry
+from workers.planning.policy_plan import PolicyPlan
+from workers.policies.export.export_manifest import TABLE
+
+log = logging.getLogger(__name__)
+
+
+def take_starts(run: Run, plans: Mapping[str, PolicyPlan], folder: Path) -> None:
+    """Puts in place what each of `plans` starts from, unless it is there from an earlier life of the run; of what was
+    recorded, what it started from then. ConfigurationError."""
+    from workers.policies.build import build
+    from workers.policies.export.start import take_start
+
+    for name, plan in plans.items():
+        start = plan.config.start
+        if start is not None and start_entry(folder, name) is None:
+            data = start_bytes(Path(run.replay), name) if run.replay else b""
+            data = data or take_start(name, build(plan.interface, plan.config, 0), start)
+            policy_pool.add(folder, _place(name), 0, data)
+
+
+def start_entry(folder: Path, policy: str) -> PoolEntry | None:
+    """What `policy` starts from, in the library of the run in `folder`."""
+    return next(iter(policy_pool.entries(folder, _place(policy))), None)
+
+
+def start_bytes(folder: Path, policy: str) -> bytes:
+    """The file; empty where the policy starts from nothing."""
+    entry = start_entry(folder, policy)
+    return b"" if entry is None else policy_pool.verify(entry, entry.path(folder).read_bytes())
+
+
+def start_table(data: bytes) -> dict[str, Any]:
+    """What was taken, skipped and left new, of the file that is `data`."""
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    table: dict[str, Any] = json.loads(header["__metadata__"][TABLE])
+    return table
+
+
+def tell_start(policy: str, table: Mapping[str, Any]) -> None:
+    """The table in the log."""
+    parts = ("taken", "skipped", "new", "unused", "frozen")
+    counts = " ".join(f"{part}={len(table[part])}" for part in parts)
+    log.info("event=start policy=%s path=%s sha256=%s %s", policy, table["path"], table["sha256"], counts)
+    for part in parts:
+        for name in table[part]:
+            said = f' shape="{table[part][name]}"' if isinstance(table[part], dict) else ""
+            log.info("event=start_weight policy=%s weight=%s is=%s%s", policy, name, part, said)
+
+
+def told_starts(folder: Path, policies: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The tables of those that start from something."""
+    return {name: start_table(data) for name in policies if (data := start_bytes(folder, name))}
+
+
+def for_workers(run: Run, entries: Mapping[str, PoolEntry]) -> Run:
+    """`run` as workers are told it: by what they start policies from is named as they ask for it, by its checksum, and
+    no path is."""
+    told = dict(run.policies)
+    for name, entry in entries.items():
+        start = run.policy_config(name).start
+        assert start is not None
+        told[name] = {**told.get(name, {}), "start": start.model_dump(mode="json") | {"path": entry.checksum}}
+    return run.model_copy(update={"policies": told})
+
+
+def start_name(policy: str) -> str:
+    """What the file of `policy` is called in the library; no policy of a league can be called so."""
+    return f"{_place(policy)}/0"
+
+
+def _place(policy: str) -> str:
+    return f"start~{policy}"

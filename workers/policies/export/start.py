@@ -1,0 +1,169 @@
+"""What a policy starts from: weights of another run, or of a file, by name and shape.
+
+In flow: `policy.start`. Out flows: one file with the weights that are taken, and in its header a table of what was
+taken, skipped and left new; and at the learner these weights in place, bit for bit. No code of the other run's is
+imported: what is not of the policy's own names and shapes is left where it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import nn
+
+from protocol.config.trainable import Start
+from protocol.config.yaml_file import check_run_folder
+from protocol.errors import ConfigurationError
+from workers.policies.build import Policy
+from workers.policies.export.export_manifest import TABLE
+from workers.policies.export.from_checkpoint import saved_policies, step_of
+from workers.policies.networks.normalization import RunningMoments
+
+LARGEST = 2**31
+"""Bytes of a file of weights."""
+_AT = "policy.start"
+_HEADS = re.compile(r"(.+\.)?(head|mixer|critics|(policy|value)_(weight|bias)|log_std|log_temperature)(\..+)?")
+_COPIES = {"target.": "online.", "targets.": "critics."}
+"""What follows others while a policy learns: at first it is a copy of them."""
+
+
+def take_start(name: str, policy: Policy, start: Start) -> bytes:
+    """The file of what the policy called `name`, which was built as in the run, takes by its `start`.
+    ConfigurationError where there is no such thing, it is none of weights, or nothing in it fits."""
+    file = _file_of(start.path, name)
+    data = _read(file)
+    try:
+        there = load(data)
+    except (SafetensorError, ValueError, KeyError) as fault:
+        reason = " ".join(str(fault).split())
+        raise ConfigurationError("start_not_safetensors", key=f"{_AT}.path", file=file, reason=reason) from None
+    taken, table = _matched(policy, start, there)
+    if not taken:
+        told = {"file": file, "policy": name, "choices": sorted(there)[:8], "expected": sorted(parts_of(policy))[:8]}
+        raise ConfigurationError("start_nothing_fits", key=f"{_AT}.path", **told)
+    for field, tensor in taken.items():
+        if not bool(tensor.isfinite().all()):
+            raise ConfigurationError("start_not_finite", key=f"{_AT}.path", file=file, field=field)
+    source = {"path": start.path, "file": str(file), "sha256": hashlib.sha256(data).hexdigest()}
+    return save(taken, {TABLE: json.dumps({**source, **table})})
+
+
+def put_in_place(policy: nn.Module, data: bytes) -> None:
+    """Copies the weights of `take_start`, or of no file at all, into `policy`; what follows others becomes a copy."""
+    own = policy.state_dict()
+    for name, tensor in load(data).items() if data else ():
+        own[name].copy_(tensor)
+    for target, online in _COPIES.items() if data else ():
+        for name in own:
+            if name.startswith(target):
+                own[name].copy_(own[online + name.removeprefix(target)])
+
+
+def parts_of(policy: nn.Module) -> dict[str, frozenset[str]]:
+    """What may be taken of `policy`: its weights by name, each with the words for the parts that it belongs to. Neither
+    its constants nor its exploration rate, nor what follows others."""
+    modules = policy.named_modules()
+    moments = {f"{name}." for name, module in modules if isinstance(module, RunningMoments)}
+    found = {}
+    for name in policy.state_dict():
+        places, words = name.split("."), set[str]()
+        if name in dict(policy.named_buffers(recurse=False)) or name.startswith((*_COPIES,)):
+            continue
+        words |= {"encoder", "core"} & {*places}
+        if name.startswith((*moments,)):
+            words |= {"normalizer", *(["heads"] if places[0] == "returns" else [])}  # a value head speaks in its unit
+        found[name] = frozenset(words or {"heads" if _HEADS.fullmatch(name) else "hidden"})
+    return found
+
+
+def named(policy: nn.Module, parts: Sequence[str], key: str) -> set[str]:
+    """The weights of `policy` in any of `parts`, which are words, or beginnings of names; ConfigurationError for one
+    without any."""
+    known, found = parts_of(policy), set[str]()
+    for part in parts:
+        begins = re.compile(rf"{re.escape(part)}([._].*)?")
+        mine = {name for name, words in known.items() if part in words or begins.fullmatch(name)}
+        if not mine:
+            choices = sorted({word for words in known.values() for word in words})
+            raise ConfigurationError("start_part_unknown", key=f"{_AT}.{key}", value=part, choices=choices)
+        found |= mine
+    return found
+
+
+def _matched(
+    policy: Policy, start: Start, there: dict[str, torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """What is taken of `there`, and the table."""
+    own, known = policy.state_dict(), parts_of(policy)
+    wanted = named(policy, start.only, "only") if start.only else {*known}
+    wanted -= named(policy, start.skip, "skip")
+    wanted -= set() if start.normalizer else {name for name, words in known.items() if "normalizer" in words}
+    taken, new = {}, {}
+    for name in [name for name in known if name in wanted]:
+        mine, its = own[name], there.get(name)
+        if its is None:
+            new[name] = "not there"
+        elif (its.shape, its.is_floating_point()) != (mine.shape, mine.is_floating_point()):
+            new[name] = f"{list(its.shape)} there, {list(mine.shape)} here"
+        else:
+            taken[name] = its.to(mine.dtype).contiguous()
+    frozen = named(policy, start.freeze.only, "freeze") if start.freeze is not None else set()
+    for name, _ in policy.named_parameters():
+        if name in frozen and name not in taken:
+            raise ConfigurationError("start_freezes_new", key=f"{_AT}.freeze", field=name)
+    return taken, {
+        "taken": {name: list(tensor.shape) for name, tensor in taken.items()},
+        "skipped": [name for name in known if name not in wanted],
+        "new": new,
+        "unused": sorted(there.keys() - own.keys()),
+        "frozen": [name for name in known if name in frozen],
+        "frozen_steps": None if start.freeze is None else start.freeze.steps,
+    }
+
+
+def _file_of(path: str, name: str) -> Path:
+    """The file that `path` means: itself, or the weights of a checkpoint of RUN[@newest|best|STEP][/POLICY], by default
+    the newest one of the policy called `name`, or of the only one that there is."""
+    if Path(path).is_file():
+        return Path(path)
+    folder, at, rest = path.rpartition("@")
+    which, _, policy = rest.partition("/")
+    if not at:
+        inside = not (Path(path) / "config.yaml").is_file() and (Path(path).parent / "config.yaml").is_file()
+        folder, which, policy = (str(Path(path).parent), "", Path(path).name) if inside else (path, "", "")
+    run = Path(folder)
+    try:
+        check_run_folder(run)
+    except ConfigurationError:
+        raise ConfigurationError("start_not_found", key=f"{_AT}.path", value=path, folder=Path.cwd()) from None
+    there = saved_policies(run)
+    policy = policy or (there[0] if len(there) == 1 else name)
+    if there and policy not in there:
+        raise ConfigurationError("start_policy_unknown", key=f"{_AT}.path", file=run, policy=policy, choices=there)
+    try:
+        step = step_of(run, policy, which or "newest")
+    except ConfigurationError as fault:
+        raise fault.within(f"{_AT}.path", key=f"{_AT}.path") from None
+    return run / "checkpoints" / policy / str(step) / "weights.safetensors"
+
+
+def _read(file: Path) -> bytes:
+    """All of it, opened once."""
+    facts = {"key": f"{_AT}.path", "file": file}
+    try:
+        with file.open("rb") as opened:
+            size = os.fstat(opened.fileno()).st_size
+            if size > LARGEST:
+                raise ConfigurationError("start_too_large", **facts, value=size, limit=LARGEST)
+            return opened.read(LARGEST)
+    except OSError as fault:
+        raise ConfigurationError("start_not_safetensors", **facts, reason=fault.strerror) from None
