@@ -150,6 +150,8 @@ def test_in_lockstep_what_is_taken_frozen_and_thaws_is_the_same_as_in_one_proces
     before, after = weights_in(earlier, "agent_0"), weights_in(tmp_path / "short" / "run", "agent_0")
     same = {name for name in after if torch.equal(before[name], after[name])}
     assert same == {"layer_0_weight", "layer_0_bias"}
+    log = (tmp_path / "two" / "run" / "logs" / "learner-agent_1.log").read_text()
+    assert "event=start policy=agent_1" in log
     summary = json.loads((tmp_path / "two" / "run" / "summary.json").read_text())["starts"]
     assert summary["agent_0"]["skipped"] == ["value_weight", "value_bias"]
     assert (summary["agent_0"]["frozen_steps"], summary["agent_1"]["frozen_steps"]) == (600, None)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 
 from protocol.config.run import IQN, PPO, Run
 from protocol.errors import ConfigurationError, TrainingFault
@@ -21,6 +22,7 @@ from workers.learning.buffers.prioritized import PrioritizedSample
 from workers.learning.league_publisher import LeaguePublisher
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.planning.policy_plan import PolicyPlan, plan_policies
+from workers.policies.export.start import take_start
 
 COPIES = 4
 HERE = torch.device("cpu")
@@ -37,6 +39,7 @@ class Bench:
         rows_before: int = 0,
         freezing: Callable[[PolicyPlan], LeaguePublisher] | None = None,
         device: torch.device = HERE,
+        start: bytes = b"",
     ) -> None:
         self.plan: PolicyPlan = plan_policies(run, scripted.WORLD)["one"]
         self.source, self.counters = scripted.Source(), Counters(None, *scripted.LearnerReport.names(["one"]))
@@ -45,7 +48,7 @@ class Bench:
             self.plan,
             1.0,
             self.source,
-            LearnerContext(run, incarnation, device, self.counters, self._publish, folder),
+            LearnerContext(run, incarnation, device, self.counters, self._publish, folder, start=start),
             rows_before,
             freezing=None if freezing is None else freezing(self.plan),
         )
@@ -126,6 +129,30 @@ def test_weights_are_published_before_training_and_every_so_many_train_steps_C3_
     assert [version.version for version, _ in bench.published] == [1, 2, 3]
     assert bench.counters["trained.one"] == 4 * COPIES
     assert not np.array_equal(bench.published[0][1], bench.published[-1][1])
+
+
+def test_what_is_started_from_is_published_first_thaws_and_is_not_taken_for_new(tmp_path: Path) -> None:
+    """A policy that was trained before may be sure of what it does."""
+    other = Bench(run_of(STREAM))
+    save_file({name: one + 1 for name, one in other.member.policy.state_dict().items()}, tmp_path / "w.safetensors")
+    run = run_of(STREAM, start={"path": str(tmp_path / "w.safetensors"), "freeze": {"only": "hidden", "steps": 33}})
+    assert run.policy.start is not None
+    bench = Bench(run, start=take_start("one", other.member.policy, run.policy.start))
+    bench.member.resume(None, Version(0, 0))
+    assert not bench.member._health.new
+    expected = other.member.policy.state_dict()["value_weight"] + 1
+    assert torch.equal(bench.member.policy.state_dict()["value_weight"], expected)
+    assert np.array_equal(bench.published[0][1], bench.member.published.bytes_view())
+    moved = []
+    for _ in range(3):
+        before = {name: one.clone() for name, one in bench.member.policy.state_dict().items()}
+        bench.feed(1)
+        while bench.member.step():
+            pass
+        moved.append([not torch.equal(before[name], bench.member.policy.state_dict()[name]) for name in before])
+    names = [*bench.member.policy.state_dict()]
+    assert [dict(zip(names, each, strict=True))["layer_0_weight"] for each in moved] == [False, False, True]
+    assert all(dict(zip(names, each, strict=True))["policy_weight"] for each in moved)
 
 
 def test_no_more_rows_are_counted_as_trained_than_short_segments_have() -> None:

@@ -23,7 +23,6 @@ from torch import nn
 from protocol.config.trainable import Start
 from protocol.config.yaml_file import check_run_folder
 from protocol.errors import ConfigurationError
-from workers.policies.build import Policy
 from workers.policies.export.export_manifest import TABLE
 from workers.policies.export.from_checkpoint import saved_policies, step_of
 from workers.policies.networks.normalization import RunningMoments
@@ -36,7 +35,7 @@ _COPIES = {"target.": "online.", "targets.": "critics."}
 """What follows others while a policy learns: at first it is a copy of them."""
 
 
-def take_start(name: str, policy: Policy, start: Start) -> bytes:
+def take_start(name: str, policy: nn.Module, start: Start) -> bytes:
     """The file of what the policy called `name`, which was built as in the run, takes by its `start`.
     ConfigurationError where there is no such thing, it is none of weights, or nothing in it fits."""
     file = _file_of(start.path, name)
@@ -100,7 +99,7 @@ def named(policy: nn.Module, parts: Sequence[str], key: str) -> set[str]:
 
 
 def _matched(
-    policy: Policy, start: Start, there: dict[str, torch.Tensor]
+    policy: nn.Module, start: Start, there: dict[str, torch.Tensor]
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """What is taken of `there`, and the table."""
     own, known = policy.state_dict(), parts_of(policy)
@@ -115,7 +114,7 @@ def _matched(
         elif (its.shape, its.is_floating_point()) != (mine.shape, mine.is_floating_point()):
             new[name] = f"{list(its.shape)} there, {list(mine.shape)} here"
         else:
-            taken[name] = its.to(mine.dtype).contiguous()
+            taken[name] = its
     frozen = named(policy, start.freeze.only, "freeze") if start.freeze is not None else set()
     for name, _ in policy.named_parameters():
         if name in frozen and name not in taken:

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from protocol.config.run import Run
 from protocol.memory.counters import Counters
 from protocol.messages.core import Route
 from protocol.weights.version import Version
@@ -32,12 +33,12 @@ MET = {f"learner-one-{rank}": 1 for rank in range(SIZE)}
 class Bench:
     """A rank with its surroundings."""
 
-    def __init__(self, group: ProcessGroup, folder: Path | None) -> None:
-        self.plan = plan_policies(RUN, scripted.WORLD)["one"]
+    def __init__(self, group: ProcessGroup, folder: Path | None, run: Run = RUN) -> None:
+        self.plan = plan_policies(run, scripted.WORLD)["one"]
         self.source, self.counters = scripted.Source(), Counters(None, *scripted.LearnerReport.names(["one"]))
         self.published: list[Version] = []
         published = self.published.append
-        place = RUN, 1, torch.device("cpu"), self.counters, lambda _, __, version: published(version), folder
+        place = run, 1, torch.device("cpu"), self.counters, lambda _, __, version: published(version), folder
         self.member = DataParallelLearner(self.plan, 1.0, self.source, LearnerContext(*place), group=group, met=MET)
 
     def feed(self) -> None:
@@ -62,10 +63,10 @@ def turns(member: DataParallelLearner) -> None:
 class Pair:
     """Both ranks, which do everything at the same time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, run: Run = RUN) -> None:
         self.pool, store = ThreadPoolExecutor(SIZE), dist.HashStore()
         groups = list(self.pool.map(lambda rank: ProcessGroup("one", store, rank, SIZE, patience=200), range(SIZE)))
-        self.ranks = [Bench(group, None if group.rank else folder) for group in groups]
+        self.ranks = [Bench(group, None if group.rank else folder, run) for group in groups]
         self.each(lambda rank: rank.member.resume(None, Version(0, 5 * rank.member._group.rank)))
 
     def each(self, work: Callable[[Bench], Any]) -> list[Any]:
@@ -123,6 +124,24 @@ def test_a_rank_whose_actors_are_gone_joins_in_with_nothing(pair: Pair) -> None:
     assert same(pair)
     assert [rank.member.update.train_steps for rank in pair.ranks] == [2, 2]
     assert [rank.counters["trained.one"] for rank in pair.ranks] == [COPIES, 0]
+
+
+def test_ranks_thaw_in_the_same_update_also_the_one_that_joins_in_with_nothing(tmp_path: Path) -> None:
+    freeze = {"path": "x", "freeze": {"only": "hidden", "steps": 20}}
+    frozen = run_of(STREAM, ranks=SIZE, publish_interval=2, start=freeze)
+    pair = Pair(tmp_path, frozen.model_copy(update={"actors": SIZE, "learner_timeout": 30.0}))
+    pair.ranks[1].member.attended = False
+    moved = []
+    for _ in range(3):
+        before = pair.ranks[0].member.policy.state_dict()["layer_0_weight"].clone()
+        pair.ranks[0].feed()
+        pair.until_trained()
+        moved.append(not torch.equal(before, pair.ranks[0].member.policy.state_dict()["layer_0_weight"]))
+        assert same(pair)
+    assert moved == [False, True, True]
+    for rank in pair.ranks:
+        rank.member.close()
+    pair.pool.shutdown()
 
 
 def test_ranks_end_together_when_none_has_a_batch_any_more(pair: Pair, tmp_path: Path) -> None:
