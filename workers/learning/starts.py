@@ -49,8 +49,7 @@ def start_bytes(folder: Path, policy: str) -> bytes:
 def start_table(data: bytes) -> dict[str, Any]:
     """What was taken, skipped and left new, of the file that is `data`."""
     header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    table: dict[str, Any] = json.loads(header["__metadata__"][TABLE])
-    return table
+    return dict(json.loads(header["__metadata__"][TABLE]))
 
 
 def tell_start(policy: str, table: Mapping[str, Any]) -> None:

@@ -70,15 +70,14 @@ def put_in_place(policy: nn.Module, data: bytes) -> None:
 def parts_of(policy: nn.Module) -> dict[str, frozenset[str]]:
     """What may be taken of `policy`: its weights by name, each with the words for the parts that it belongs to. Neither
     its constants nor its exploration rate, nor what follows others."""
-    modules = policy.named_modules()
-    moments = {f"{name}." for name, module in modules if isinstance(module, RunningMoments)}
+    moments = tuple(f"{name}." for name, one in policy.named_modules() if isinstance(one, RunningMoments))
     found = {}
     for name in policy.state_dict():
         places, words = name.split("."), set[str]()
         if name in dict(policy.named_buffers(recurse=False)) or name.startswith((*_COPIES,)):
             continue
         words |= {"encoder", "core"} & {*places}
-        if name.startswith((*moments,)):
+        if name.startswith(moments):
             words |= {"normalizer", *(["heads"] if places[0] == "returns" else [])}  # a value head speaks in its unit
         found[name] = frozenset(words or {"heads" if _HEADS.fullmatch(name) else "hidden"})
     return found
