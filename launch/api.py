@@ -1,6 +1,6 @@
 """Behind `import rookery`: the run that `rookery train` makes, by the same workers, from a script or a notebook.
 
-In flow: a preset's name or a file, and what to change. Out flow: how the run ended, and its folder.
+In flow: a preset's name or a file, and what to change. Out flow: a handle of the run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from traceback import walk_stack
@@ -21,27 +21,19 @@ from typing import Any, Never
 from rich.console import Console
 
 from launch import config_loader, packages
-from launch.cli.display import Display, Plain, Silent
+from launch.cli.display import display
 from launch.local import supervisor
+from launch.local.run_handle import RunHandle
 from launch.run_dir import folder_for
 from protocol.config.base import known_as
 from protocol.config.run import Run
-from protocol.config.yaml_file import read_summary
+from protocol.config.yaml_file import check_run_folder, read_summary
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.errors.origin import is_ours
 
 _NAME = re.compile(r"[^.=\s]+").fullmatch
 _SAID = 80
 """Characters of what was given that a sentence repeats."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedRun:
-    """A run that is over: whether it reached its end, its `summary.json`, and where it lies."""
-
-    complete: bool
-    summary: dict[str, Any]
-    folder: Path
 
 
 class _Trimmed:
@@ -55,14 +47,13 @@ class _Trimmed:
             fault.__traceback__ = None
 
 
-def load(folder: Path | str) -> TrainedRun:
-    """The run in `folder` as it ended; ConfigurationError if none has ended there."""
+def load(folder: Path | str) -> RunHandle:
+    """The run in `folder`, which goes on or is over; ConfigurationError where there is none."""
     with _Trimmed():
         folder = _path("folder", folder).resolve()
-        summary = read_summary(folder)
-        if summary is None:
-            raise ConfigurationError("run_without_summary", file=folder)
-        return TrainedRun(bool(summary.get("complete", True)), summary, folder)
+        if read_summary(folder) is None:
+            check_run_folder(folder)
+        return RunHandle(folder)
 
 
 def train(
@@ -75,9 +66,11 @@ def train(
     run_dir: Path | str | None = None,
     sequential: bool = False,
     progress: bool = True,
+    wait: bool = True,
     **unknown: Never,
-) -> TrainedRun:
-    """Trains on this machine until the run ends, and shows its progress.
+) -> RunHandle:
+    """Trains on this machine until the run ends, and shows its progress; without `wait` the run goes on beside the
+    program, and `wait` of what is returned shows it.
 
     `source`: a preset, a YAML file, or the folder of a run that is to go on; `env`: an environment in place of its own,
     as `package.module:function`, which workers import from the working directory or what is installed, never from a
@@ -98,14 +91,12 @@ def train(
         run = config_loader.load(source, changes, env=env, steps=steps, seed=seed)
         alone = sequential or run.multiprocessing.enabled is False
         folder = folder_for(run, source or env or "", None if run_dir is None else _path("run_dir", run_dir), alone)
-        console = Console(stderr=True)
-        how = supervisor.train_sequential if alone else supervisor.train
-        display = Silent(console)
-        if progress:
-            display = Display(console) if console.is_terminal or console.is_jupyter else Plain(console)
-        with display:
-            outcome = how(run, folder, display.show, display.tell)
-        return TrainedRun(outcome.complete, outcome.summary, folder)
+        handle = RunHandle(folder, partial(supervisor.train_sequential if alone else supervisor.train, run, folder))
+        if not wait:
+            handle.begin()
+            return handle
+        with display(Console(stderr=True), progress) as shown:
+            return handle.make(shown)
 
 
 def _path(key: str, value: object) -> Path:

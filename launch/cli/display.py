@@ -101,6 +101,13 @@ class Display(Silent):
             self._live.update(render(view))
 
 
+def display(console: Console, progress: bool = True) -> Silent:
+    """What shows a run: in a notebook and on a terminal a table, elsewhere lines."""
+    if not progress:
+        return Silent(console)
+    return Display(console) if console.is_terminal or console.is_jupyter else Plain(console)
+
+
 def render(view: dict[str, Any], over: bool = False) -> Group:
     """The whole picture of `view`, in 80 columns or more; of a run that is `over` without workers and what they
     wait for."""

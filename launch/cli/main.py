@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from launch.cli.completion import presets_and_files
-from launch.cli.display import Display, Plain, Silent, tell_summary
+from launch.cli.display import Silent, display, tell_summary
 from launch.cli.doctor import diagnosis, model, preflight, short_run
 from launch.cli.exec import BECOMES, become
 from launch.cli.hosts import hosts
@@ -123,9 +123,8 @@ def train(
     folder = folder_for(run, source or env or "", run_dir, alone)
     console = Console(stderr=True)
     how = supervisor.train_sequential if alone else partial(supervisor.train, without_keys=without_keys)
-    display = Silent(console) if no_progress else Display(console) if console.is_terminal else Plain(console)
-    with display:
-        outcome = how(run, folder, display.show, display.tell)
+    with display(console, not no_progress) as shown:
+        outcome = how(run, folder, shown.show, shown.tell)
     if not outcome.summary:
         click.echo("rookery: the run ended before it could write a summary; see the logs in its folder", err=True)
         sys.exit(1)

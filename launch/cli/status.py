@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import click
 from rich.console import Console
 
-from launch.cli.display import Display, Plain, Silent, read_rows, render, summary_table
+from launch.cli.display import display, read_rows, render, summary_table
 from protocol.config.yaml_file import read_summary
 from protocol.control.verdicts import verdict_line
 from protocol.errors import ConfigurationError, Refused, Timeout
@@ -73,20 +73,16 @@ def look(place: CoordinatorAddress) -> dict[str, Any]:
 
     Refused without the token that is asked for; Timeout when nobody answers and nothing is known.
     """
-    headers = {"Authorization": f"Bearer {place.token}"} if place.token else {}
     refused = ""
     try:
         if place.url:
-            request = urllib.request.Request(f"{place.url}/api/view", headers=headers)
-            with _DIRECT.open(request, timeout=_SECONDS) as answer:
-                view = json.load(answer)
+            view = json.loads(ask(place, "view"))
             if not isinstance(view, dict) or not {"id", "stage"} <= view.keys():
                 refused = "what no coordinator says"
             elif place.folder is None or view["id"] == (place.folder / "run_id").read_text().strip():
                 return view  # or else another run has come to live at that port
     except urllib.error.HTTPError as fault:
-        with fault:
-            refused = f"{fault.code}: {fault.read().decode(errors='replace').strip()}"
+        refused = _refusal(fault)
     except http.client.HTTPException:
         refused = "what is no HTTP (the page of a coordinator at tcp://HOST:PORT is http://HOST:PORT+9)"
     except (OSError, ValueError):
@@ -101,6 +97,31 @@ def look(place: CoordinatorAddress) -> dict[str, Any]:
         raise Refused("run_never_began", file=log)
     where = place.url or f"{place.folder}, a run in one process"
     raise Timeout("coordinator_silent", peer=where)
+
+
+def stop(place: CoordinatorAddress) -> None:
+    """Has the run end in order, as the button of its page does. Refused without the token that is asked for; Timeout
+    where nobody coordinates it any more."""
+    try:
+        ask(place, "stop", "POST")
+    except urllib.error.HTTPError as fault:
+        raise Refused("coordinator_answer_unusable", peer=place.url, reason=_refusal(fault)) from None
+    except (OSError, ValueError):
+        raise Timeout("coordinator_silent", peer=place.url or place.folder) from None
+
+
+def ask(place: CoordinatorAddress, what: str, method: str = "GET") -> bytes:
+    """What the coordinator answers; OSError where none does, urllib.error.HTTPError where it refuses, ValueError where
+    nobody coordinates the run."""
+    headers = {"Authorization": f"Bearer {place.token}"} if place.token else {}
+    request = urllib.request.Request(f"{place.url}/api/{what}", headers=headers, method=method)
+    with _DIRECT.open(request, timeout=_SECONDS) as answer:
+        return bytes(answer.read())
+
+
+def _refusal(fault: urllib.error.HTTPError) -> str:
+    with fault:
+        return f"{fault.code}: {fault.read().decode(errors='replace').strip()}"
 
 
 @click.command()
@@ -122,11 +143,10 @@ def status(source: str, watch: bool, as_json: bool) -> None:
         return _print(place, watch)
     if not watch:
         return _show(console, look(place))
-    display: Silent = Display(console) if console.is_terminal else Plain(console)
-    with display:
+    with display(console) as shown_to:
         while (view := look(place))["stage"] not in _OVER:
             if "made" in view:
-                display.show(view)
+                shown_to.show(view)
             time.sleep(_LOOK_EVERY)
     _show(console, view)
 

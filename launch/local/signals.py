@@ -1,6 +1,7 @@
 """Ctrl-C, SIGTERM and a terminal that is gone: once to end in order, twice to end now.
 
-In flow: signals. Out flow: how often one came, and how long those that are to end are waited for.
+In flow: signals, or a program that asks for the same. Out flow: how often one came, and how long those that are to end
+are waited for.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ class Interrupt:
     def __init__(self) -> None:
         self.count = 0
         self.first_at = 0.0
-        self._woken, self._wakes = os.pipe()
+        self._woken = self._wakes = -1
         self._old: dict[int, Any] = {}
+        self._open = threading.Lock()
+        """Held while a descriptor is used or closed that another thread may write to."""
 
     def __enter__(self) -> Interrupt:
+        self._woken, self._wakes = os.pipe()
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
@@ -38,18 +42,26 @@ class Interrupt:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
-        os.close(self._woken)
-        os.close(self._wakes)
+        with self._open:
+            os.close(self._woken)
+            os.close(self._wakes)
+            self._wakes = -1
+
+    def ask(self) -> None:
+        """What a signal does, from any thread."""
+        with self._open:
+            self._note()
 
     def sleep(self, seconds: float) -> None:
         """So long at most: a signal ends it."""
         if select.select([self._woken], [], [], seconds)[0]:
             os.read(self._woken, 1)
 
-    def _note(self, _number: int, _frame: FrameType | None) -> None:
+    def _note(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         self.first_at = self.first_at or time.monotonic()
         self.count += 1
-        os.write(self._wakes, b"!")
+        if self._wakes >= 0:
+            os.write(self._wakes, b"!")
 
     def patience(self, usual: float) -> float:
         """Seconds that workers are given to end."""

@@ -10,7 +10,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -65,10 +65,16 @@ class RunOutcome:
 
 
 def train(
-    run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None], without_keys: bool = False
+    run: Run,
+    folder: Path,
+    show: Callable[[View], None],
+    tell: Callable[[str], None],
+    interrupt: Interrupt | None = None,
+    without_keys: bool = False,
 ) -> RunOutcome:
-    """Trains `run` with separate workers in `folder`; `show` gets the live view, `tell` one line for each event. They
-    know each other by keys that lie in the folder, unless every user of the machine may reach them, `without_keys`.
+    """Trains `run` with separate workers in `folder`; `show` gets the live view, `tell` one line for each event.
+    Signals end it in order, and so does a program by `interrupt`. Workers know each other by keys that lie in the
+    folder, unless every user of the machine may reach them, `without_keys`.
 
     Raises RunFailed, in one sentence, when a worker cannot be kept alive; nothing is left behind in any case.
     """
@@ -76,8 +82,7 @@ def train(
     _check_datasets(run)
     sweep()
     run, changes = going_on(on_this_machine(run, folder, gpu=_on_gpu(run, "learner")), folder)
-    fresh = make_folder(folder)
-    with left_as_found(folder, fresh):
+    with left_as_found(folder, fresh := make_folder(folder)):
         config = write_config(run, folder)
         keys = "" if without_keys else str(run_keys(folder))
         context = open_context(keys, "supervisor")
@@ -85,7 +90,7 @@ def train(
     processes: list[Process] = []
     client: ControlClient | None = None
     forks: ForkClient | None = None
-    with Interrupt() as interrupt:
+    with interrupt or Interrupt() as interrupt:
         try:
             forks = fork_client(folder / "logs" / "fork-server.out", lambda: bool(interrupt.count))
             command = ["--run-dir", str(folder), *known, "--bind"]
@@ -101,11 +106,8 @@ def train(
                 return RunOutcome(True, read_summary(folder) or {})
             _tell_plan(run, changes, welcome, tell)
             client.start(lambda: Report(state="watching"))
-            for role, index in _workers(run, welcome):
-                output = folder / "logs" / f"{role}-{index}.out"
-                worker = [f"workers.{role}", "--coordinator", address, *known, *_named(role, index, welcome.policies)]
-                server = None if _on_gpu(run, role) else forks
-                processes.append(start_process(role, worker, output, run.restarts, forks=server))
+            for process in _started(run, folder, welcome, ["--coordinator", address, *known], forks):
+                processes.append(process)  # each at once: what fails later ends it
             coordinator.command = [first[0], str(folder / "config.yaml"), *command, address.removeprefix("tcp://")]
             if run.environment.id == _EXTERNAL and "command" not in run.environment.settings:
                 show = _with_addresses(folder, keys, show, tell)
@@ -121,14 +123,18 @@ def train(
             (folder / "config.new.yaml").unlink(missing_ok=True)
             if fresh and processes and processes[0].code == ConfigurationError.exit_code:  # nothing began: all is told
                 remove(folder)
-    code = coordinator.code
-    return RunOutcome(code == 0, read_summary(folder) or {})
+    return RunOutcome(coordinator.code == 0, read_summary(folder) or {})
 
 
-def _workers(run: Run, welcome: Welcome) -> list[tuple[str, int]]:
-    """The role of each, and its number among those of its role."""
+def _started(
+    run: Run, folder: Path, welcome: Welcome, where: Sequence[str], forks: ForkClient | None
+) -> Iterator[Process]:
+    """The workers that the coordinator asks for, as they begin."""
     counts = {"learner": welcome.learners, "actor": welcome.actors, "evaluator": int(run.evaluation is not None)}
-    return [(role, index) for role, count in counts.items() for index in range(count)]
+    for role, index in [(role, index) for role, count in counts.items() for index in range(count)]:
+        command = [f"workers.{role}", *where, *_named(role, index, welcome.policies)]
+        server = None if _on_gpu(run, role) else forks
+        yield start_process(role, command, folder / "logs" / f"{role}-{index}.out", run.restarts, forks=server)
 
 
 def _named(role: str, index: int, policies: Sequence[str]) -> list[str]:
@@ -163,14 +169,20 @@ def _placed(policies: int, learners: int) -> str:
     return f"each of {policies} policies has a learner process of its own: {why}"
 
 
-def train_sequential(run: Run, folder: Path, show: Callable[[View], None], tell: Callable[[str], None]) -> RunOutcome:
+def train_sequential(
+    run: Run,
+    folder: Path,
+    show: Callable[[View], None],
+    tell: Callable[[str], None],
+    interrupt: Interrupt | None = None,
+) -> RunOutcome:
     """The sequential reference in one process, shown and ended in the same way."""
     _check_devices(run)
     _check_datasets(run)
     fresh = make_folder(folder)
     config = write_config(run, folder)
     output = folder / "logs" / "sequential.out"
-    with Interrupt() as interrupt:
+    with interrupt or Interrupt() as interrupt:
         command = ["workers.sequential", str(config), "--run-dir", str(folder)]
         process = start_process("sequential", command, output, pipe=True)
         assert process.popen.stdout is not None

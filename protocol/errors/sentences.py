@@ -337,6 +337,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "policy_option_needed": "{file} {reason}; give --policy one of {choices}",
         "policy_option_unused": "--policy names {policy!r}, which no agent uses; the policies are {choices}",
         "policy_trained_on_other_spaces": "policy {policy!r}: the agent that {file} was trained as {what} {trained}, and {agent!r} of {environment} {expected}; give a policy that was trained on the same spaces",
+        "policy_not_named": "{file} has several policies; name one of {choices}",
         "policy_without_checkpoint": "{file} has no checkpoint of policy {policy!r} yet; wait for the first, or train longer",
         "population_member_twice": "population {population!r} has two members {value!r}; rename one",
         "population_setting_not_allowed": "settings has {key!r}, which the population sets itself or which changes the shape of weights; remove it",

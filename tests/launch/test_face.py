@@ -283,7 +283,7 @@ def test_a_run_that_has_ended_is_loaded(tmp_path: Path) -> None:
     run = rookery.load(tmp_path)
     assert (run.complete, run.summary["agent_steps"], run.folder) == (False, 3, tmp_path)
     for folder in (tmp_path / "none", tmp_path / "summary.json"):
-        with raises(ConfigurationError, "run_without_summary", file=folder):
+        with raises(ConfigurationError, "folder_without_config", file=folder):
             rookery.load(folder)
 
 

@@ -5,10 +5,11 @@
     run = rookery.train("cartpole", steps=10_000)
     print(run.summary["returns"])
 
-`train` makes the run that the command `rookery train` makes, `load` reads one that is there, and `Run` is what both
-return. `Environment` is the form of a world that steps many copies at once. `Simulator` and `serve` let a program of
-yours be the environment of a run. `StreamAlgorithm` and `ReplayAlgorithm` are the bases of an algorithm of your
-own, whose `loss` returns a `Loss`. Each is imported when it is first asked for: `import rookery` alone costs nothing.
+`train` makes the run that the command `rookery train` makes, `load` finds one that is there, and `Run` is what both
+return. An `EpisodePlayer` is a policy of a run as a function. `Environment` is the form of a world that steps many
+copies at once. `Simulator` and `serve` let a program of yours be the environment of a run. `StreamAlgorithm` and
+`ReplayAlgorithm` are the bases of an algorithm of your own, whose `loss` returns a `Loss`. Each is imported when it is
+first asked for: `import rookery` alone costs nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from launch.api import TrainedRun as Run
     from launch.api import load, train
+    from launch.local.run_handle import RunHandle as Run
     from protocol.simulator.client import Simulator
     from protocol.simulator.serve import serve
     from workers.algorithms.common.loss import Loss
@@ -32,17 +33,19 @@ if TYPE_CHECKING:
     from workers.environments.base import Environment
     from workers.policies.encoders.observation_spec import ObservationSpec
     from workers.policies.encoders.own_network import ActionSpec
+    from workers.rollout.players.episode_player import EpisodePlayer
 
-__all__ = ["ActionSpec", "Environment", "Loss", "ObservationSpec", "ReplayAlgorithm", "Run", "Simulator"]
-__all__ += ["StreamAlgorithm", "load", "serve", "train"]
+__all__ = ["ActionSpec", "Environment", "EpisodePlayer", "Loss", "ObservationSpec", "ReplayAlgorithm", "Run"]
+__all__ += ["Simulator", "StreamAlgorithm", "load", "serve", "train"]
 
 _PLACES = {
     "ActionSpec": ("workers.policies.encoders.own_network", "ActionSpec"),
     "Environment": ("workers.environments.base", "Environment"),
+    "EpisodePlayer": ("workers.rollout.players.episode_player", "EpisodePlayer"),
     "Loss": ("workers.algorithms.common.loss", "Loss"),
     "ObservationSpec": ("workers.policies.encoders.observation_spec", "ObservationSpec"),
     "ReplayAlgorithm": ("workers.algorithms.off_policy", "ReplayAlgorithm"),
-    "Run": ("launch.api", "TrainedRun"),
+    "Run": ("launch.local.run_handle", "RunHandle"),
     "Simulator": ("protocol.simulator.client", "Simulator"),
     "StreamAlgorithm": ("workers.algorithms.stream", "StreamAlgorithm"),
     "load": ("launch.api", "load"),

@@ -1,0 +1,82 @@
+"""Runs in the hands of a program: several at once, beside it, asked, waited for and stopped."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rookery
+from protocol.errors import ConfigurationError
+from tests.faults import raises
+from tests.flows.runs import PATIENCE, environment
+from tests.waiting import until
+
+ENDLESS, SHORT = 500_000_000, 20_000
+SMALL = {"baseline_episodes": 0}
+
+
+def test_two_runs_go_on_beside_a_program_and_are_asked_and_stopped(tmp_path: Path) -> None:
+    """One of them is begun by another thread, and stopped by who has found it by its folder."""
+    runs: list[rookery.Run] = []
+
+    def begin() -> None:
+        settings = {**SMALL, "checkpoint_interval": 0.5}
+        runs.append(rookery.train("cartpole", steps=ENDLESS, settings=settings, run_dir=tmp_path / "long", wait=False))
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    with rookery.train("cartpole", steps=SHORT, settings=SMALL, run_dir=tmp_path / "short", wait=False) as short:
+        assert short.wait(PATIENCE, progress=False)
+    assert (short.complete, short.summary["agent_steps"], short.status()["stage"]) == (True, SHORT, "over")
+    thread.join()
+    (run,) = runs
+    until(lambda: run.status().get("made", 0) > 0 and "return" in run.curves().get("agent", {}))
+    assert (run.over, run.wait(0.0, progress=False)) == (False, False)
+    with raises(ConfigurationError, "run_without_summary", file=tmp_path / "long"):
+        assert run.summary
+    steps, returns = run.curves()["agent"]["return"]
+    assert steps.shape == returns.shape
+    assert steps[-1] > 0
+    until(lambda: (tmp_path / "long" / "checkpoints" / "agent").is_dir())
+    found = rookery.load(tmp_path / "long")
+    assert found.status()["stage"] == "running"
+    found.stop()
+    assert run.wait(PATIENCE, progress=False)
+    assert (run.complete, run.summary["complete"], found.over, found.complete) == (False, False, True, False)
+    assert run.policy()(np.zeros(4, np.float32)) in (0, 1)
+    (line,) = run.evaluate(episodes=2)
+    assert (line["policy"], line["episodes"]) == ("agent", 2)
+    with raises(ConfigurationError, "checkpoint_not_found"):
+        run.evaluate(checkpoint=3)
+
+
+LEAVES = """
+import sys, rookery
+
+if __name__ == "__main__":
+    settings = {{"baseline_episodes": 0}}
+    run = rookery.train("cartpole", steps={steps}, settings=settings, run_dir="run", wait=False, sequential={alone})
+    print(run.status()["stage"])
+    sys.exit(4)
+"""
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["workers", "one process"])
+def test_a_run_ends_in_order_with_the_program_that_began_it(tmp_path: Path, alone: bool) -> None:
+    (tmp_path / "script.py").write_text(LEAVES.format(steps=ENDLESS, alone=alone))
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert done.returncode == 4, done.stderr
+    run = rookery.load(tmp_path / "run")
+    assert (run.complete, run.over) == (False, True)
+
+
+def test_what_keeps_a_run_from_beginning_is_raised_at_once(tmp_path: Path) -> None:
+    with raises(ConfigurationError, "module_not_found"):
+        rookery.train(env="nowhere_at_all:World", run_dir=tmp_path / "run", wait=False)
