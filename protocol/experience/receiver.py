@@ -190,14 +190,6 @@ class ExperienceReceiver:
                 intake.left.remove((key, ring))
                 ring.remove()
 
-    def is_living(self, actor: str, incarnation: int) -> bool:
-        """Whether this actor incarnation is a member, as far as is known."""
-        return (actor, incarnation) in self._roll
-
-    def rings(self, policy: str) -> dict[Key, Ring]:
-        """The attached rings by (actor, incarnation)."""
-        return self._intakes[policy].rings
-
     def beacon(self, now: float) -> None:
         """To be called each turn. Answers new listeners at once, and once a second repeats every listener's cumulative
         acknowledgement, so that a lost one stalls nobody."""

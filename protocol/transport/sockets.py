@@ -36,8 +36,6 @@ _MORE, _LAST = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK)
 LAST_BASE = 65_536 - BLOCK
 HIGH_WATER = 100_000
 """Messages a socket may queue for one peer; beyond it a message would be lost, so credits are refused that reach it."""
-REQUESTS = 500
-"""Messages of one peer that wait where requests are answered; whoever sends more waits himself."""
 LARGEST: dict[int, int] = {zmq.ROUTER: 4 * 2**20, zmq.DEALER: 4 * 2**20, zmq.XPUB: 512}
 """Bytes of the largest frame that is taken in by sockets of a type (XPUB: subscriptions). A peer that sends a larger
 one is disconnected before its memory is found. What PULL and SUB take in depends on their policies."""

@@ -23,7 +23,7 @@ from protocol.config.run import PolicyConfig, parse_run
 from protocol.memory.counters import Counters
 from protocol.spaces import Agent, Box, Discrete
 from tests.benchmarks.baseline_loop import BareValues, BaselineLoop, Size
-from tests.benchmarks.gpu_inference import inference
+from tests.benchmarks.gpu_inference import inference, medians
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
 from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
 from workers.algorithms.dqn import DQNUpdate
@@ -41,7 +41,6 @@ from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.runtime.torch_setup import FLOAT32, Precision
-from workers.tools.bench.pipeline.timing import medians
 from workers.tools.bench.ring_feed import WORLD, RingFeed, member_of
 
 __all__ = ["FULL", "TINY", "GpuSizes", "fed_through_rings", "measure", "staging"]

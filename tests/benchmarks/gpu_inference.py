@@ -6,6 +6,9 @@ perceptrons, a draw on the device, the action back), and both.
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable, Mapping
+
 import numpy as np
 import torch
 from torch import nn
@@ -18,9 +21,24 @@ from workers.policies.backends.cuda_graphs import GraphCache
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.tools.bench.pipeline.timing import medians
+from workers.tools.bench.learner import seconds
 
-__all__ = ["inference"]
+__all__ = ["inference", "medians"]
+
+_WARM = 12
+"""Goes before any counts on a GPU, in which graphs are recorded, and a learner looks closely at its first batches."""
+
+
+def medians(works: Mapping[str, Callable[[], object]], rounds: int, device: torch.device) -> dict[str, float]:
+    """Seconds of `rounds` goes of each, one after the other, again and again."""
+    for _ in range(_WARM if device.type == "cuda" else 1):
+        for work in works.values():
+            work()
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            taken[name].append(seconds(work, device))
+    return {name: statistics.median(times) for name, times in taken.items()}
 
 
 def inference(agents: int, size: Size, rounds: int, device: torch.device) -> dict[str, float]:

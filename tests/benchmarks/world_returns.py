@@ -11,9 +11,9 @@ import argparse
 import numpy as np
 
 from protocol.config.run import EnvironmentConfig
+from tests.playing import baselines, play
 from workers.environments.players import random_player
 from workers.environments.registry import make
-from workers.evaluation.baselines import baselines, play
 
 WORLDS = (
     EnvironmentConfig(id="treasure_hunt"),

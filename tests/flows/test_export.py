@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from protocol.config.run import EnvironmentConfig
 from tests.faults import kinds_in, words_in
 from tests.flows.runs import config, rookery, write
+from tests.playing import play
 from tests.tools import skip_or_fail
 from workers.environments.registry import make
-from workers.evaluation.baselines import play
 from workers.policies import checkpoint
 from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.rollout.players.frozen_player import FrozenPlayer

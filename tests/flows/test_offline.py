@@ -14,9 +14,9 @@ from protocol.config.run import EnvironmentConfig
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from tests.flows.runs import balanced, config, rookery, summary_of, train, workers_of
+from tests.playing import play
 from tests.waiting import until
 from workers.environments.registry import make
-from workers.evaluation.baselines import play
 from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.rollout.players.frozen_player import FrozenPlayer
 

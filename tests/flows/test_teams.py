@@ -12,9 +12,9 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import EnvironmentFault
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
+from tests.playing import play
 from tests.trial import Trial
 from workers.environments.registry import make
-from workers.evaluation.baselines import play
 from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.rollout.players.frozen_player import FrozenPlayer
 

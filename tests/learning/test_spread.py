@@ -12,10 +12,10 @@ from launch.config_loader import load
 from protocol.config.run import EnvironmentConfig
 from tests.learning.greedy import make_run
 from tests.learning.test_presets import SEEDS, train
+from tests.playing import play
 from tests.tools import skip_or_fail
 from tests.trial import Trial
 from workers.environments.registry import make
-from workers.evaluation.baselines import play
 from workers.rollout.players.frozen_player import FrozenPlayer
 from workers.tools.evaluate import frozen_policies, load_run
 

@@ -22,13 +22,13 @@ import yaml
 
 from protocol.config.run import parse_run
 from tests.learning.test_league import exploited_in_poker
+from tests.playing import baselines
 from tests.returns.cells import SEEDS, Cell, Task, pairs
 from tests.returns.table import HERE, RESULTS, read, table
 from tests.tools import ROOT
 from tests.workers.league.exploitability import exploitability
 from tests.workers.league.games import strategy_of, tree_of
 from workers.environments.adapters.openspiel_adapter import load_game
-from workers.evaluation.baselines import baselines
 
 EPISODES, EPISODE_SEED = 100, 20_000
 LIMIT = 1_200.0

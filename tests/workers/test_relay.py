@@ -155,7 +155,7 @@ def test_segments_of_many_actors_reach_the_learner_through_one_file_that_is_used
     assert relay.count("relayed") == len(learner.got)
     assert relay.count("repeated") == relay.count("waiting_for_room") == relay.counters["quarantined_messages"] == 0
     assert learner.counters["quarantined_messages"] == learner.counters["out_of_order"] == 0
-    assert len(learner.receiver.rings(POLICY)) == 2, "one attachment for each actor"
+    assert len(learner.receiver._intakes[POLICY].rings) == 2, "one attachment for each actor"
 
 
 def test_what_an_auxiliary_is_told_passes_though_nobody_acts_in_it_J1(scene: Scene) -> None:
@@ -182,7 +182,7 @@ def test_checksums_are_those_of_the_pool(scene: Scene) -> None:
     relay, learner, actor = scene.ends(plan)
     actor.write(2)
     shipped(relay, learner, actor, count=2 * BLOCK)  # `Learner.use` asserts that all is intact
-    ring = learner.receiver.rings(POLICY)["actor-0", 1]
+    ring = learner.receiver._intakes[POLICY].rings["actor-0", 1]
     assert ring.checksums
     records = ring.table[:1].copy()
     assert ring.intact(records).all()
@@ -313,7 +313,7 @@ def test_in_replay_the_pool_keeps_what_the_actors_ring_would_keep(scene: Scene) 
         until(lambda: relay.passed.turn() is not None and (learner.listen() or learner.receiver.arrivals(POLICY)))
         records += list(learner.receiver.arrivals(POLICY)[0].records.copy())
         shipped(relay, learner, actor, count=(turn + 1) * BLOCK)
-    ring = learner.receiver.rings(POLICY)["actor-0", 1]
+    ring = learner.receiver._intakes[POLICY].rings["actor-0", 1]
     current = [bool(ring.current(np.array([record]))[0]) for record in records]
     assert current == [False] * 3 * BLOCK + [True] * plan.kept_blocks * BLOCK
 

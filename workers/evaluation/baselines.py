@@ -17,7 +17,7 @@ from workers.environments.base import Environment, Player
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.players import random_player
 from workers.environments.registry import make
-from workers.evaluation.episodes import EpisodePlay, evaluation_config, play_episodes
+from workers.evaluation.episodes import EpisodePlay, evaluation_config
 from workers.rollout.players.scripted_player import Script
 
 Found = dict[str, dict[str, float]]
@@ -27,25 +27,8 @@ _COPIES = 256
 """At most so many copies play at once."""
 
 
-def play(
-    environment: Environment, players: Mapping[str, Player], episodes: int, seed: int
-) -> dict[str, tuple[float, float]]:
-    """agent -> (mean return, its standard error) over at least `episodes` episodes, equally many from every copy.
-
-    The standard error is 0 where there was a single episode. EnvironmentFault if episodes do not end.
-    """
-    return {name: _mean(earned.ravel()) for name, earned in play_episodes(environment, players, episodes, seed).items()}
-
-
-def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> Found:
-    """Of so many whole episodes, or some more; reproducible from `seed`."""
-    measured = Baselines(config, episodes, seed)
-    measured.play()
-    return measured.found
-
-
 class Baselines:
-    """The same, as far as they have been played."""
+    """Of so many whole episodes, or some more, as far as they have been played; reproducible from `seed`."""
 
     def __init__(self, config: EnvironmentConfig, episodes: int, seed: int, copies: int = _COPIES) -> None:
         self._config = evaluation_config(config, min(copies, episodes))
@@ -59,7 +42,7 @@ class Baselines:
         for kind, game in self._games.items():
             for agent, earned in game.returns.items():
                 if earned.size:
-                    mean, error = _mean(earned.ravel())
+                    mean, error = mean_and_error(earned.ravel())
                     told = {kind: mean, f"{kind}_stderr": error, f"{kind}_episodes": earned.size}
                     result[agent] = {**result.get(agent, {}), **told}
         return result
@@ -89,6 +72,7 @@ class Baselines:
             game.step()
 
 
-def _mean(earned: NDArray[np.float64]) -> tuple[float, float]:
+def mean_and_error(earned: NDArray[np.float64]) -> tuple[float, float]:
+    """Of returns, the standard error 0 where there is a single one."""
     spread = float(np.std(earned, ddof=1)) / math.sqrt(len(earned)) if len(earned) > 1 else 0.0
     return float(np.mean(earned)), spread

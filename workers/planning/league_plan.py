@@ -69,11 +69,6 @@ class LeaguePlan:
         )
 
     @property
-    def arena(self) -> range:
-        """Copies of a group in which members play members."""
-        return range(len(self.homes) * self.copies_per_slot, self.copies)
-
-    @property
     def members(self) -> tuple[str, ...]:
         """Names of all members that there will be."""
         return tuple(name for player in self.players.values() for name in player.members)

@@ -388,7 +388,7 @@ def test_G2_finished_segments_of_a_killed_actor_are_taken_from_its_ring(memory_d
             process.kill()
             process.wait(60)
         assert sum(len(arrival.records) for arrival in learner.receiver.arrivals(POLICY)) == BLOCK
-        table = learner.receiver.rings(POLICY)["actor-0", 1].table
+        table = learner.receiver._intakes[POLICY].rings["actor-0", 1].table
         begun = np.flatnonzero(table["state"] == WRITING)
         assert len(begun) == BLOCK
         table["state"][begun], table["number"][begun] = FINISHED, [7, 8]  # its death came between two stores
@@ -401,7 +401,7 @@ def test_G2_finished_segments_of_a_killed_actor_are_taken_from_its_ring(memory_d
         learner.receiver.living({("actor-1", 1)})
         learner.receiver.living(set())
         assert learner.use() == 0
-        assert not learner.receiver.is_living("actor-0", 1)
+        assert ("actor-0", 1) not in learner.receiver._roll
         assert [path.name for path in files()] == [RING]
         learner.receiver.forget(POLICY, "actor-0", 1)
         assert list(files()) == []

@@ -32,7 +32,7 @@ for size in (0, 4096, 6000):
         except SharedMemoryError as fault:
             print("writer", fault.kind)
         try:
-            learner.receiver.rings(POLICY)["actor-0", 1].check_whole()
+            learner.receiver._intakes[POLICY].rings["actor-0", 1].check_whole()
         except SharedMemoryError as fault:
             print("reader", fault.kind)
 """

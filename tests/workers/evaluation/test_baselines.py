@@ -12,9 +12,9 @@ from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
+from tests.playing import baselines, play
 from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.evaluation import episodes as module
-from workers.evaluation.baselines import baselines, play
 from workers.evaluation.episodes import EpisodePlay
 
 

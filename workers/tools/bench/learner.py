@@ -9,6 +9,7 @@ sees 64 numbers.
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -24,7 +25,6 @@ from workers.algorithms.ppo import PPOUpdate
 from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.policies.build import build
-from workers.tools.bench.pipeline.timing import seconds
 from workers.tools.bench.ring_feed import WORLD, RingFeed, member_of
 
 _POLICIES = 16
@@ -113,3 +113,17 @@ def _pairs(
         other()
     pairs = [(seconds(one, device), seconds(other, device)) for _ in range(rounds)]
     return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Of one go: on the CPU the time of this thread's processor, of which neighbours on the machine take none;
+    elsewhere that of the clock, with nothing left to be done."""
+    if device.type == "cpu":
+        started = time.thread_time()
+        work()
+        return time.thread_time() - started
+    torch.cuda.synchronize(device)
+    started = time.perf_counter()
+    work()
+    torch.cuda.synchronize(device)
+    return time.perf_counter() - started

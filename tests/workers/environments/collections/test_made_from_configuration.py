@@ -11,10 +11,10 @@ import pytest
 from protocol.config.environment import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises, words_in
+from tests.playing import baselines
 from workers.environments.base import Environment
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import describe, make
-from workers.evaluation.baselines import baselines
 
 pytestmark = pytest.mark.usefixtures("forked_steppers")
 SMALL = {"id": "matrix_game", "settings": {"game": "chicken", "turns": 3}}

@@ -9,6 +9,7 @@ import pytest
 
 from protocol.errors import ConfigurationError
 from tests.faults import raises
+from tests.playing import play
 from workers.environments.base import Turn
 from workers.environments.worlds.cleanup import (
     AGENT,
@@ -23,7 +24,6 @@ from workers.environments.worlds.cleanup import (
     ZAPPING,
     Cleanup,
 )
-from workers.evaluation.baselines import play
 
 UP, DOWN, LEFT, RIGHT, CLEAN, ZAP = range(6)
 STILL = {"waste_spawn": 0.0, "apple_spawn": 0.0, "initial_waste": 0.0}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from protocol.config.run import EnvironmentConfig
+from tests.playing import baselines
 from workers.environments.worlds.deep_sea import DeepSea
-from workers.evaluation.baselines import baselines
 
 
 def dive(env: DeepSea, actions: list[list[int]]) -> tuple[list[float], list[list[list[int]]]]:

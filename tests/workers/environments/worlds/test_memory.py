@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from protocol.config.run import EnvironmentConfig
+from tests.playing import baselines
 from workers.environments.worlds.memory import MemoryTask
-from workers.evaluation.baselines import baselines
 
 
 def test_an_episode_shows_the_cue_then_nothing_then_the_sign_to_act() -> None:

@@ -8,9 +8,9 @@ import pytest
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import EnvironmentFault
 from tests.faults import raises
+from tests.playing import baselines
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.worlds.rendezvous import DRAG, REACH, THRUST, TOP, Rendezvous
-from workers.evaluation.baselines import baselines
 
 
 def test_a_thrust_adds_to_what_drag_leaves_of_the_velocity_and_a_wall_stops_the_body() -> None:

@@ -11,11 +11,11 @@ import pytest
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
+from tests.playing import baselines
 from tests.tools import skip_or_fail
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.environments.worlds.simple_spread import Spread
-from workers.evaluation.baselines import baselines
 
 
 def original(agents: int, ratio: float, turns: int) -> Any:

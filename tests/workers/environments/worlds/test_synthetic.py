@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError
 from tests.faults import raises
+from tests.playing import baselines
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.environments.worlds.synthetic import PERIOD, SHOWN, Synthetic
-from workers.evaluation.baselines import baselines
 
 SMALL: dict[str, Any] = {"observation": 8, "actions": 4, "episode_steps": 10}
 

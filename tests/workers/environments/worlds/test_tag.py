@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.playing import play
 from workers.environments.base import Turn
 from workers.environments.players import random_player
 from workers.environments.worlds.tag import EMPTY, FREE, IT, WALL, Tag
-from workers.evaluation.baselines import play
 
 UP, DOWN, LEFT, RIGHT = range(4)
 

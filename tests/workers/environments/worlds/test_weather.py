@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from protocol.config.run import EnvironmentConfig
+from tests.playing import baselines
 from workers.environments.worlds.weather import Weather
-from workers.evaluation.baselines import baselines
 from workers.policies.interface import Interface
 
 

@@ -28,6 +28,7 @@ from protocol.spaces import (
 )
 from protocol.spaces.drawing import random_rows
 from tests.faults import raises
+from tests.playing import baselines, play
 from tests.workers.environments.worlds.scenes import Scenes
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
@@ -35,7 +36,6 @@ from workers.environments.players import random_player
 from workers.environments.registry import describe, make
 from workers.environments.wrappers.team import TeamEnvironment
 from workers.environments.wrappers.team_spaces import part_of, team_world
-from workers.evaluation.baselines import baselines, play
 from workers.policies.interface import Interface
 from workers.policies.team_layout import members_of
 

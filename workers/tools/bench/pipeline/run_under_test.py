@@ -7,7 +7,6 @@ memory of all.
 from __future__ import annotations
 
 import json
-import math
 import signal
 import statistics
 import subprocess
@@ -30,8 +29,6 @@ _LOOKS = 0.1
 """Seconds between two looks at a run that is awaited."""
 _END = 60.0
 """Seconds that a run has to end in."""
-_TAIL = 2**18
-"""Bytes of what a run tells in which its latest return is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,25 +95,12 @@ class RunUnderTest:
 
     def returns(self) -> dict[str, float]:
         """The first and the last that were told, the mean over policies; nothing if no episode has ended."""
-        told = self._told(0)
-        return {"return_first": told[0], "return_last": told[-1]} if told else {}
-
-    def latest_return(self) -> float:
-        """The last that was told, of a run that goes on; -inf before any."""
         path = self._folder / "metrics.jsonl"
-        if not path.exists():
-            return -math.inf
-        told = self._told(max(0, path.stat().st_size - _TAIL))
-        return told[-1] if told else -math.inf
-
-    def _told(self, start: int) -> list[float]:
-        """The mean returns in the whole lines from byte `start` on."""
-        with (self._folder / "metrics.jsonl").open("rb") as stream:
-            stream.seek(start)
-            lines = stream.read().split(b"\n")[1 if start else 0 : -1]  # what is behind the last end is being written
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []  # what is behind them is being written
         by_policy = ([of for of in json.loads(line).values() if isinstance(of, dict)] for line in lines)
         earned = [[of["return"] for of in policies if of.get("return") is not None] for policies in by_policy]
-        return [statistics.mean(returns) for returns in earned if returns]
+        told = [statistics.mean(returns) for returns in earned if returns]
+        return {"return_first": told[0], "return_last": told[-1]} if told else {}
 
 
 @contextmanager
