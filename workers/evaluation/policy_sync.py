@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import EvaluationConfig
 from workers.planning.policy_plan import PolicyPlan
-from workers.policies.distributions import Noise
+from workers.policies.distributions import Legal, Noise, Remembered
 from workers.policies.export.export_manifest import frames_of
 from workers.rollout.acting_policy import ActingPolicy
 
@@ -29,11 +29,7 @@ class SyncedPolicy:
         """Stands for noise where nothing is drawn."""
 
     def infer(
-        self,
-        seen: NDArray[Any],
-        noise: Noise | None,
-        legal: NDArray[np.bool_] | None = None,
-        state: NDArray[np.float32] | None = None,
+        self, seen: NDArray[Any], noise: Noise | None, legal: Legal = None, state: Remembered = None
     ) -> dict[str, NDArray[Any]]:
         """As `ActingPolicy.act`; the likeliest without `noise`."""
         return self.performer.act(seen, self._undrawn if noise is None else noise, noise is None, legal, state)

@@ -36,6 +36,12 @@ class Noise(Protocol):
         """Uniform in low..high - 1."""
 
 
+Legal = NDArray[np.bool_] | None
+"""[n, C]: which values of all heads may be chosen; None: all of them."""
+Remembered = NDArray[np.float32] | None
+"""[n, S]: the states of a recurrent policy; None of any other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heads:
     """`sizes` [K]: values of each head; `continuous`: D."""
@@ -93,7 +99,7 @@ class Heads:
         outputs: NDArray[np.float32],
         log_std: NDArray[np.float32] | None,
         noise: Noise | None,
-        legal: NDArray[np.bool_] | None = None,
+        legal: Legal = None,
     ) -> dict[str, NDArray]:
         """`action`, `log_probability` and, where there are amounts, `amount` from `outputs` [A, n]; the likeliest
         without `noise`. Takes n float32 numbers for each head, then [n, D] normal ones."""
@@ -185,7 +191,7 @@ class OwnHeads(Heads):
         outputs: NDArray[np.float32],
         log_std: NDArray[np.float32] | None,
         noise: Noise | None,
-        legal: NDArray[np.bool_] | None = None,
+        legal: Legal = None,
     ) -> dict[str, NDArray]:
         """As its distribution draws them; takes n float32 numbers for each choice and each amount. ConfigurationError
         for what no world can be given."""

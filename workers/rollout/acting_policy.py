@@ -19,10 +19,9 @@ from protocol.weights.version import Version, pack
 from workers.policies.backends.cuda_actor import CudaActor
 from workers.policies.backends.numpy_actor import numpy_actor
 from workers.policies.build import Policy, build, published_weights, state_size
-from workers.policies.distributions import Noise
+from workers.policies.distributions import Legal, Noise, Remembered
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.soft_actor_critic import SoftActorCritic
 
 
 class ActingPolicy:
@@ -107,12 +106,7 @@ class ActingPolicy:
         return True
 
     def act(
-        self,
-        observation: NDArray,
-        noise: Noise,
-        greedy: bool = False,
-        legal: NDArray[np.bool_] | None = None,
-        state: NDArray[np.float32] | None = None,
+        self, observation: NDArray, noise: Noise, greedy: bool = False, legal: Legal = None, state: Remembered = None
     ) -> dict[str, NDArray]:
         """What the policy does on `observation` [n, *shape] (or [n, F, *shape]) and further row fields, [n, ...] each;
         `legal` [n, C]: the values that it may choose, of all heads; `state` [n, S]: what it remembers, if it does, and
@@ -123,10 +117,7 @@ class ActingPolicy:
         host = self._hosts[self._live]
         if host is not None:
             return host.act(observation, noise, greedy, legal, state)
-        module, seen = self._modules[self._live], from_numpy(observation)
-        if isinstance(module, SoftActorCritic):
-            return module.act(seen, noise, greedy=greedy, legal=legal)
-        return module.act(seen, noise, greedy=greedy, legal=legal, state=state)
+        return self.module.act(from_numpy(observation), noise, greedy, legal, state)
 
 
 class InferenceRequest(NamedTuple):
@@ -136,9 +127,9 @@ class InferenceRequest(NamedTuple):
     observation: NDArray
     """[n, *shape], or [n, F, *shape]"""
     noise: Noise
-    legal: NDArray[np.bool_] | None
+    legal: Legal
     """[n, C]: which values of the policy's heads may be chosen; None where all may be, always."""
-    state: NDArray[np.float32] | None
+    state: Remembered
     """[n, S]: what the policy remembers; None where it has no memory."""
 
     def act(self) -> dict[str, NDArray]:

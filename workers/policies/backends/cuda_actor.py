@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from workers.policies.backends.cuda_graphs import GraphCache
-from workers.policies.distributions import Noise
+from workers.policies.distributions import Legal, Noise, Remembered
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.tensors.flat_weights import flatten_
 from workers.policies.tensors.scratch import ScratchBuffers
@@ -38,12 +38,7 @@ class CudaActor:
 
     @torch.inference_mode()
     def act(
-        self,
-        observation: NDArray,
-        noise: Noise,
-        greedy: bool = False,
-        legal: NDArray[np.bool_] | None = None,
-        state: NDArray[np.float32] | None = None,
+        self, observation: NDArray, noise: Noise, greedy: bool = False, legal: Legal = None, state: Remembered = None
     ) -> dict[str, NDArray]:
         """As `ActorCritic.act`, of and with arrays."""
         policy, rows = self._policy, len(observation)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from workers.policies.backends.numpy_recurrent import NumpyRecurrentCore
-from workers.policies.distributions import Noise
+from workers.policies.distributions import Legal, Noise, Remembered
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.normalization import CLIP, STD_FLOOR
 from workers.policies.networks.recurrent import RecurrentCore
@@ -78,12 +78,7 @@ class NumpyActor:
         """The same by the number of rows, cut to it: to cut it takes as long as to use it."""
 
     def act(
-        self,
-        observation: NDArray,
-        noise: Noise,
-        greedy: bool = False,
-        legal: NDArray[np.bool_] | None = None,
-        state: NDArray[np.float32] | None = None,
+        self, observation: NDArray, noise: Noise, greedy: bool = False, legal: Legal = None, state: Remembered = None
     ) -> dict[str, NDArray]:
         """As `ActorCritic.act`, of and with arrays."""
         rows, after = len(observation), {}

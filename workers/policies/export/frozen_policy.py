@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from protocol.errors import EnvironmentFault
 from workers.policies.backends.numpy_actor import numpy_actor
 from workers.policies.build import Policy, state_size
-from workers.policies.distributions import Noise
+from workers.policies.distributions import Legal, Noise, Remembered
 from workers.policies.export import safetensors
 from workers.policies.export.export_manifest import ExportManifest
 from workers.policies.export.module import NEXT_STATE, STATE
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
-from workers.policies.networks.soft_actor_critic import SoftActorCritic
 from workers.policies.tensors.flat_weights import flatten_
 
 
@@ -70,23 +69,16 @@ class ExportedPolicy:
         return {**found, NEXT_STATE: acted["state"]} if self.state else found
 
     def infer(
-        self,
-        seen: NDArray,
-        noise: Noise | None,
-        legal: NDArray[np.bool_] | None = None,
-        state: NDArray[np.float32] | None = None,
+        self, seen: NDArray, noise: Noise | None, legal: Legal = None, state: Remembered = None
     ) -> dict[str, NDArray]:
         """What the network chose on `seen` [n, *shape] (or [n, F, *shape]), of values `legal` [n, C], in `state`
         [n, S]: as `ActingPolicy.act` does."""
         greedy, source = noise is None, self._undrawn if noise is None else noise
         if self._host is not None:
             return self._host.act(seen, source, greedy, legal, state)
-        if isinstance(self._policy, ActorCritic | CentralActorCritic):
-            return self._policy.act(torch.from_numpy(seen), source, greedy=greedy, legal=legal, state=state)
-        stacked = torch.from_numpy(seen if self.frames > 1 else seen[:, None])
-        if isinstance(self._policy, SoftActorCritic):
-            return self._policy.act(stacked, source, greedy=greedy, legal=legal)
-        return self._policy.act(stacked, source, greedy=greedy, legal=legal, state=state)
+        if self.frames == 1 and not isinstance(self._policy, ActorCritic | CentralActorCritic):
+            seen = seen[:, None]
+        return self._policy.act(torch.from_numpy(seen), source, greedy, legal, state)
 
     def _check(self, columns: Mapping[str, NDArray]) -> int:
         """The number of rows."""

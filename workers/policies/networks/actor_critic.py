@@ -17,12 +17,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.distributions import Heads, Noise
+from workers.policies.distributions import Heads, Legal, Noise, Remembered
 from workers.policies.networks.actor_critic_mlp import actor_critic_mlp, evaluate, two_towers
 from workers.policies.networks.layers import HIDDEN_GAIN, RowEncoder, flatten_inputs, orthogonal
 from workers.policies.networks.normalization import CLIP, PopArtValue, RunningMoments, return_moments
@@ -136,13 +135,7 @@ class ActorCritic(PopArtValue):
 
     @torch.inference_mode()
     def act(
-        self,
-        observation: Tensor,
-        noise: Noise,
-        *,
-        greedy: bool = False,
-        legal: NDArray[np.bool_] | None = None,
-        state: NDArray[np.float32] | None = None,
+        self, observation: Tensor, noise: Noise, greedy: bool = False, legal: Legal = None, state: Remembered = None
     ) -> dict[str, NDArray]:
         """Actions for `observation` [B, *shape], of which values `legal` [B, C] may be chosen; a recurrent policy
         needs the `state` [B, S] before it.

@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.distributions import Heads, Noise
-from workers.policies.networks.layers import Perceptron, RowEncoder, flatten_inputs
+from workers.policies.distributions import Heads, Legal, Noise, Remembered
+from workers.policies.networks.layers import Perceptron, RowEncoder, flatten_inputs, orthogonal_layer
 from workers.policies.networks.normalization import PopArtValue, RunningMoments, return_moments
 from workers.policies.networks.recurrent import Core
 from workers.policies.networks.recurrent_context import RecurrentContext
@@ -45,7 +44,7 @@ class _Actor(nn.Module):
         super().__init__()
         self.core, self.encoder = core, encoder
         self.perceptron = Perceptron(inputs + (core.size if core is not None else 0), hidden, activation)
-        self.head = _head(self.perceptron.outputs, heads.outputs, 0.01)
+        self.head = orthogonal_layer(nn.Linear(self.perceptron.outputs, heads.outputs), 0.01)
         # the same everywhere, and 1 at first: half the range of a bounded action
         self.log_std = nn.Parameter(torch.zeros(heads.continuous)) if heads.continuous else None
         self.observations = RunningMoments(inputs) if normalize and encoder is None else None
@@ -62,7 +61,7 @@ class _Critic(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.perceptron = Perceptron(inputs, hidden, activation)
-        self.head = _head(self.perceptron.outputs, 1, 1.0)
+        self.head = orthogonal_layer(nn.Linear(self.perceptron.outputs, 1), 1.0)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, I + P] -> normalised values [N]."""
@@ -143,13 +142,7 @@ class CentralActorCritic(PopArtValue):
 
     @torch.inference_mode()
     def act(
-        self,
-        observation: Tensor,
-        noise: Noise,
-        *,
-        greedy: bool = False,
-        legal: NDArray[np.bool_] | None = None,
-        state: NDArray[np.float32] | None = None,
+        self, observation: Tensor, noise: Noise, greedy: bool = False, legal: Legal = None, state: Remembered = None
     ) -> dict[str, NDArray]:
         """As `ActorCritic.act`, but that nobody says here what it is worth."""
         x, after = self.inputs(observation), {}
@@ -160,10 +153,3 @@ class CentralActorCritic(PopArtValue):
             x, after = torch.cat([x, features], 1), {"state": next_state.cpu().numpy()}
         log_std = None if self.log_std is None else self.log_std.cpu().numpy()
         return {**self.heads.sample(self.actor(x).cpu().numpy(), log_std, None if greedy else noise, legal), **after}
-
-
-def _head(inputs: int, outputs: int, gain: float) -> nn.Linear:
-    head = nn.Linear(inputs, outputs)
-    nn.init.orthogonal_(head.weight, gain)
-    nn.init.zeros_(head.bias)
-    return head

@@ -46,6 +46,13 @@ def orthogonal(shape: Sequence[int], gain: float) -> Tensor:
     return matrix
 
 
+def orthogonal_layer(layer: nn.Linear, gain: float) -> nn.Linear:
+    """`layer`, whose weights are orthogonal from now on, times `gain`, and whose biases are 0."""
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
 class RowEncoder(nn.Module):
     """What reads rows of an observation first (workers/policies/encoders/policy_encoder.py)."""
 
@@ -93,10 +100,7 @@ class Perceptron(nn.Module):
             inputs += core.size
         self.layers = nn.ModuleList()
         for units in hidden:
-            layer = nn.Linear(inputs, units)
-            nn.init.orthogonal_(layer.weight, HIDDEN_GAIN)
-            nn.init.zeros_(layer.bias)
-            self.layers.append(layer)
+            self.layers.append(orthogonal_layer(nn.Linear(inputs, units), HIDDEN_GAIN))
             inputs = units
         self.outputs = inputs
 
@@ -168,7 +172,4 @@ def noise_size(head: nn.Linear | None) -> int:
 
 def head_of(inputs: int, outputs: int, noisy: bool) -> nn.Linear:
     """A last layer, its means as all last layers begin."""
-    head = NoisyLinear(inputs, outputs) if noisy else nn.Linear(inputs, outputs)
-    nn.init.orthogonal_(head.weight, 1.0)
-    nn.init.zeros_(head.bias)
-    return head
+    return orthogonal_layer(NoisyLinear(inputs, outputs) if noisy else nn.Linear(inputs, outputs), 1.0)

@@ -35,11 +35,3 @@ class DQNPolicy(QPolicy):
 
     def __init__(self, spec: QNetworkSpec, epsilon: float = 1.0) -> None:
         super().__init__(spec.shape, spec.actions, spec.frames, epsilon, ValueTower(spec), ValueTower(spec))
-
-    def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
-        """[B, F * I] -> mean returns [B, A] by the online network."""
-        return self.online(x, noise)
-
-    def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, F * I] and states [B, S] -> mean returns [B, A] by the online network, and the states after it."""
-        return self.online.step(x, state)

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from workers.policies.distributions import Noise
+from workers.policies.distributions import Legal, Noise, Remembered
 from workers.policies.networks.layers import Perceptron, RowEncoder, head_of, noise_size
 from workers.policies.networks.recurrent import Core
 from workers.policies.networks.recurrent_context import RecurrentContext
@@ -74,9 +74,7 @@ def greedy_action(means: Tensor, legal: Tensor | None) -> Tensor:
     return (means if legal is None else means.masked_fill(~legal, -torch.inf)).argmax(-1)
 
 
-def choose(
-    means: Tensor, noise: Noise | None, epsilon: float | NDArray[np.float64], legal: NDArray[np.bool_] | None
-) -> NDArray[np.int64]:
+def choose(means: Tensor, noise: Noise | None, epsilon: float | NDArray[np.float64], legal: Legal) -> NDArray[np.int64]:
     """Actions [B] by mean returns [B, A]: the best `legal` ones [B, A], or with the chance `epsilon` (or [B]) any
     of these.
 
@@ -91,7 +89,7 @@ def choose(
     return action
 
 
-def _any(rows: int, actions: int, legal: NDArray[np.bool_] | None, noise: Noise) -> NDArray[np.int64]:
+def _any(rows: int, actions: int, legal: Legal, noise: Noise) -> NDArray[np.int64]:
     """Any legal action in each of so many rows, all equally likely."""
     if legal is None:
         return noise.integers(0, actions, rows)
@@ -130,8 +128,8 @@ class QNetwork(nn.Module):
 
 
 class QPolicy(nn.Module):
-    """An online network and its target, alike, with the exploration rate: one unit for publication. `means` is told
-    by each kind."""
+    """An online network and its target, alike, with the exploration rate: one unit for publication. Where the
+    network gives more than mean returns, `means` and `step` make these of it."""
 
     epsilon: Tensor
 
@@ -154,7 +152,8 @@ class QPolicy(nn.Module):
     def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
         """`inputs(...)` [B, F * I] and normal numbers [B, numbers], if any, -> mean returns [B, A] by the online
         network."""
-        raise NotImplementedError
+        means: Tensor = self.online(x, noise)
+        return means
 
     def inputs(self, observation: Tensor) -> Tensor:
         """[B, F, *shape] -> [B, F * I] float32, or for an encoder as it is. Raises ValueError for another number of
@@ -166,17 +165,11 @@ class QPolicy(nn.Module):
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """`inputs(...)` [B, F * I] and states [B, S] -> mean returns [B, A] by the online network, and the states after
         it."""
-        raise NotImplementedError
+        return self.online.step(x, state)
 
     @torch.inference_mode()
     def act(
-        self,
-        observation: Tensor,
-        noise: Noise,
-        *,
-        greedy: bool = False,
-        legal: NDArray[np.bool_] | None = None,
-        state: NDArray[np.float32] | None = None,
+        self, observation: Tensor, noise: Noise, greedy: bool = False, legal: Legal = None, state: Remembered = None
     ) -> dict[str, NDArray]:
         """Epsilon-greedy actions for `observation` [B, F, *shape], of which `legal` [B, A] may be chosen: `action`
         int64 [B], and of who remembers, and is in `state` [B, S], the `state` after it.
@@ -197,6 +190,6 @@ class QPolicy(nn.Module):
             after = {"state": next_state.cpu().numpy()}
         return {"action": self._choose(means, None if greedy else noise, legal), **after}
 
-    def _choose(self, means: Tensor, noise: Noise | None, legal: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    def _choose(self, means: Tensor, noise: Noise | None, legal: Legal) -> NDArray[np.int64]:
         """Actions by mean returns [B, A], as `choose` makes them."""
         return choose(means, noise, 0.0 if noise is None else self.epsilon.item(), legal)

@@ -13,7 +13,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RowEncoder, flatten_inputs
+from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RowEncoder, flatten_inputs, orthogonal_layer
 from workers.policies.networks.normalization import RunningMoments
 from workers.policies.tensors.kernels import Activation, to_float32
 
@@ -72,7 +72,4 @@ class RNDNetworks(nn.Module):
 
 def _network(inputs: int, hidden: Sequence[int], activation: Activation, features: int) -> nn.Sequential:
     perceptron = Perceptron(inputs, hidden, activation)
-    last = nn.Linear(perceptron.outputs, features)
-    nn.init.orthogonal_(last.weight, HIDDEN_GAIN)
-    nn.init.zeros_(last.bias)
-    return nn.Sequential(perceptron, last)
+    return nn.Sequential(perceptron, orthogonal_layer(nn.Linear(perceptron.outputs, features), HIDDEN_GAIN))

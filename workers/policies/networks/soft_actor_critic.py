@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from workers.policies.distributions import Heads, Noise
-from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RowEncoder, orthogonal
+from workers.policies.distributions import Heads, Legal, Noise, Remembered
+from workers.policies.networks.layers import HIDDEN_GAIN, Perceptron, RowEncoder, orthogonal, orthogonal_layer
 from workers.policies.networks.q_policy import stacked_rows
 from workers.policies.tensors.kernels import Activation, tanh, to_float32
 
@@ -99,9 +99,7 @@ class SACActor(nn.Module):
     ) -> None:
         super().__init__()
         self.perceptron = Perceptron(inputs, hidden, activation, encoder)
-        self.head = nn.Linear(self.perceptron.outputs, outputs)
-        nn.init.orthogonal_(self.head.weight, 0.01)
-        nn.init.zeros_(self.head.bias)
+        self.head = orthogonal_layer(nn.Linear(self.perceptron.outputs, outputs), 0.01)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[B, I] float32 -> means and log standard deviations [B, D]."""
@@ -151,10 +149,10 @@ class SoftActorCritic(nn.Module):
 
     @torch.inference_mode()
     def act(
-        self, observation: Tensor, noise: Noise, *, greedy: bool = False, legal: NDArray[np.bool_] | None = None
+        self, observation: Tensor, noise: Noise, greedy: bool = False, legal: Legal = None, state: Remembered = None
     ) -> dict[str, NDArray]:
         """Amounts float32 [B, D] in (-1, 1) for `observation` [B, F, *shape], with an `action` [B, 0]; or an `action`
-        [B] of the choices, of which `legal` [B, A] may be made.
+        [B] of the choices, of which `legal` [B, A] may be made. It remembers nothing.
 
         Takes [B, D] normal numbers from `noise`, or for choices B float32 ones, or none when `greedy` (then the
         squashed mean is given, or the likeliest choice).

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import elu
 
-from workers.policies.distributions import Noise
+from workers.policies.distributions import Legal, Noise
 from workers.policies.networks.layers import RowEncoder
 from workers.policies.networks.q_network import ValueTower
 from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy, choose
@@ -183,10 +183,6 @@ class TeamQPolicy(QPolicy):
         self.firsts = [sum(self.sizes[:member]) for member in range(len(self.sizes))]
         """[M]: where among all choices each member's begin."""
 
-    def means(self, x: Tensor, noise: Tensor | None = None) -> Tensor:
-        """`inputs(...)` -> mean returns [B, C] by the online network."""
-        return self.online(x, noise)
-
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """`inputs(...)` and states [B, S] -> mean returns [B, C] by the online network, and the states after it."""
         return self.online.step(self.online.see(x), state)
@@ -200,7 +196,7 @@ class TeamQPolicy(QPolicy):
         among = values if legal is None else values.masked_fill(~legal, -torch.inf)
         return torch.stack([part.argmax(1) for part in among.split(self.sizes, 1)], 1)
 
-    def _choose(self, means: Tensor, noise: Noise | None, legal: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    def _choose(self, means: Tensor, noise: Noise | None, legal: Legal) -> NDArray[np.int64]:
         """[B, M]: of `noise` each member takes for itself what a policy of its own would."""
         epsilon = 0.0 if noise is None else self.epsilon.item()
         chosen = []

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from workers.policies.distributions import Noise
+from workers.policies.distributions import Legal, Noise, Remembered
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import evaluate
 from workers.policies.networks.q_network import DQNPolicy
@@ -39,9 +39,7 @@ class StackedActors:
         self.weights = self._policy.weights
 
     @torch.inference_mode()
-    def act(
-        self, observation: NDArray, noise: Noise, legal: NDArray[np.bool_] | None, state: NDArray[np.float32] | None
-    ) -> dict[str, NDArray]:
+    def act(self, observation: NDArray, noise: Noise, legal: Legal, state: Remembered) -> dict[str, NDArray]:
         """`observation` [K, n, *shape]; numbers from `noise`, `legal` [K * n, C] and `state` [K * n, S], one policy
         after another -> as `ActorCritic.act`, [K * n, ...] each."""
         policy, (many, rows) = self._policy, observation.shape[:2]
@@ -69,9 +67,7 @@ class StackedQActors:
         self._policy, self.weights = stack_policies(policies)
 
     @torch.inference_mode()
-    def act(
-        self, observation: NDArray, noise: Noise, legal: NDArray[np.bool_] | None, state: NDArray[np.float32] | None
-    ) -> dict[str, NDArray]:
+    def act(self, observation: NDArray, noise: Noise, legal: Legal, state: Remembered) -> dict[str, NDArray]:
         """`observation` [K, n, F, *shape] -> as `QPolicy.act`, [K * n] each."""
         assert state is None
         many, rows = observation.shape[:2]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.environments.base import AgentOutcome, AgentTimeStep
-from workers.policies.distributions import Noise
+from workers.policies.distributions import Legal, Noise, Remembered
 from workers.policies.interface import Interface
 from workers.rollout.observation_encoder import ObservationEncoder
 from workers.rollout.segment_block import Index
@@ -41,11 +41,7 @@ class InferencePolicy(Protocol):
         """Whether it sees something that all agents see."""
 
     def infer(
-        self,
-        seen: NDArray[Any],
-        noise: Noise | None,
-        legal: NDArray[np.bool_] | None = None,
-        state: NDArray[np.float32] | None = None,
+        self, seen: NDArray[Any], noise: Noise | None, legal: Legal = None, state: Remembered = None
     ) -> dict[str, NDArray[Any]]:
         """What the network chooses on `seen` [n, *shape] (or [n, F, *shape]), of values `legal` [n, C], in `state`
         [n, S]; the likeliest without `noise`."""
