@@ -40,14 +40,14 @@ ROOMS = (
 )
 """The folders of workers, each of which imports only what stands left of it; `roles` are its own files."""
 LINES = {
-    "protocol": 11_250,
-    "workers/algorithms": 2_165,
+    "protocol": 11_245,
+    "workers/algorithms": 2_130,
     "workers/coordination": 1_255,
     "workers/learning": 4_385,
-    "workers/policies": 3_910,
+    "workers/policies": 3_850,
     "workers/policies/encoders": 785,
-    "workers/rollout": 1_680,
-    "": 47_190,
+    "workers/rollout": 1_665,
+    "": 47_030,
 }
 """Lines with a token of code, docstrings aside, that a room has at most, and the product: they only fall."""
 APART = "workers/policies/encoders"

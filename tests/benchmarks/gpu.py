@@ -265,15 +265,15 @@ def _batch(size: Size, device: torch.device) -> SegmentBatch:
     """Whole segments of random rows, without truncations."""
     shape = (size.segments, size.length)
     return SegmentBatch(
-        torch.randn(size.segments, size.length + 1, size.inputs, device=device),
-        torch.randint(0, size.actions, shape, device=device),
-        torch.randn(shape, device=device),
-        torch.rand(shape, device=device) < 0.01,
-        torch.zeros(shape, dtype=torch.bool, device=device),
-        torch.full(shape, -1.4, device=device),
-        torch.full((size.segments,), size.length, device=device),
-        torch.zeros(size.segments, 1, size.inputs, device=device),
-        torch.full((size.segments, 1), -1, device=device),
+        observation=torch.randn(size.segments, size.length + 1, size.inputs, device=device),
+        action=torch.randint(0, size.actions, shape, device=device),
+        reward=torch.randn(shape, device=device),
+        terminated=torch.rand(shape, device=device) < 0.01,
+        truncated=torch.zeros(shape, dtype=torch.bool, device=device),
+        log_probability=torch.full(shape, -1.4, device=device),
+        valid=torch.full((size.segments,), size.length, device=device),
+        final_observation=torch.zeros(size.segments, 1, size.inputs, device=device),
+        final_row=torch.full((size.segments, 1), -1, device=device),
         value=torch.zeros(shape, device=device),
         state=torch.zeros(size.segments, 2 * size.recurrent, device=device) if size.recurrent else None,
     )

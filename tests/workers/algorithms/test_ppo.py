@@ -267,9 +267,18 @@ def bandit(observation: Tensor, acted: dict[str, Any], reward: np.ndarray) -> Se
     """32 segments of 8 rows in which nothing ends."""
     none = torch.zeros(32, 8, dtype=torch.bool)
     action, chance, value = (torch.from_numpy(acted[n].reshape(32, 8)) for n in ("action", "log_probability", "value"))
-    finals = torch.zeros(32, 1, 4), torch.full((32, 1), -1)
-    rewards = torch.from_numpy(reward)
-    return SegmentBatch(observation, action, rewards, none, none, chance, torch.full((32,), 8), *finals, value=value)
+    return SegmentBatch(
+        observation=observation,
+        action=action,
+        reward=torch.from_numpy(reward),
+        terminated=none,
+        truncated=none,
+        log_probability=chance,
+        valid=torch.full((32,), 8),
+        final_observation=torch.zeros(32, 1, 4),
+        final_row=torch.full((32, 1), -1),
+        value=value,
+    )
 
 
 def test_e10_ppo_learns_which_action_pays(trial: Trial) -> None:

@@ -17,12 +17,35 @@ from protocol.errors import TrainingFault
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentBatch:
-    """Whole segments of the stream mode, segment-major as they lie in the ring. Row `t` holds the observation,
-    the action taken on it, the reward and end *caused by that action*; row T holds only an observation."""
+class _Segments:
+    """What was seen, segment-major as it lies in the ring."""
 
     observation: Tensor
     """[B, T + 1, *shape]"""
+    valid: Tensor
+    """[B] int64: rows 0..valid-1 are real; row `valid` is what was seen after them: row 0 of the stream's next segment,
+    a last observation to bootstrap from, or the last row once more. The rest is never trained on"""
+    final_observation: Tensor
+    """[B, K, *shape]: the true last observation of each truncated episode"""
+    final_row: Tensor
+    """[B, K] int64: the row it belongs to, -1 where the entry is unused"""
+
+    @property
+    def rows(self) -> int:
+        """Rows that are trained on; what a short segment has behind its own is padding."""
+        return int(self.valid.sum())
+
+    @property
+    def real(self) -> Tensor:
+        """[B, T] bool: which rows are."""
+        return torch.arange(self.observation.shape[1] - 1, device=self.valid.device) < self.valid[:, None]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBatch(_Segments):
+    """Whole segments of the stream mode. Row `t` holds the observation, the action taken on it, the reward and end
+    *caused by that action*; row T holds only an observation."""
+
     action: Tensor
     """[B, T] int64, or [B, T, H]"""
     reward: Tensor
@@ -33,12 +56,6 @@ class SegmentBatch:
     """[B, T] bool"""
     log_probability: Tensor
     """[B, T] of the behaviour policy"""
-    valid: Tensor
-    """[B] int64: rows 0..valid-1 are real (row `valid` is the bootstrap observation); the rest is never trained on"""
-    final_observation: Tensor
-    """[B, K, *shape]: the true last observation of each truncated episode"""
-    final_row: Tensor
-    """[B, K] int64: the row it belongs to, -1 where the entry is unused"""
     amount: Tensor | None = None
     """[B, T, D], where there are amounts"""
     legal: Tensor | None = None
@@ -55,11 +72,6 @@ class SegmentBatch:
     """[B, F - 1 + T + 1, *shape], where frames are stacked: `observation` behind the rows before it"""
     stack: Tensor | None = None
     """[B, T + 1, F] int64: the rows of `history` that each row's stack consists of, newest last"""
-
-    @property
-    def rows(self) -> int:
-        """Rows that are trained on; what a short segment has behind its own is padding."""
-        return int(self.valid.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +120,9 @@ class TransitionBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class SequenceBatch:
+class SequenceBatch(_Segments):
     """Sampled segments of the replay mode, for who remembers. Rows beyond `valid` are zeros, but for `valid` itself."""
 
-    observation: Tensor
-    """[B, T + 1, *shape]"""
     action: Tensor
     """[B, T] int64"""
     reward: Tensor
@@ -121,12 +131,6 @@ class SequenceBatch:
     """[B, T] bool"""
     truncated: Tensor
     """[B, T] bool, and not terminated"""
-    valid: Tensor
-    """[B] int64: rows 0..valid-1 are real, row `valid` is what was seen after them"""
-    final_observation: Tensor
-    """[B, K, *shape]: the true last observation of each truncated episode"""
-    final_row: Tensor
-    """[B, K] int64: the row it belongs to, -1 where the entry is unused"""
     state: Tensor
     """[B, S]: what was remembered before row 0"""
     legal: Tensor | None = None
@@ -134,38 +138,14 @@ class SequenceBatch:
     fractions: Tensor | None = None
     """[2, N]: as in `TransitionBatch`"""
 
-    @property
-    def rows(self) -> int:
-        """Rows that are real."""
-        return int(self.valid.sum())
-
     def mean(self, losses: Tensor) -> Tensor:
         """The mean of `losses` [n], of those rows that are trained on."""
         return losses.mean()
 
 
 @dataclass(frozen=True, slots=True)
-class ObservationBatch:
+class ObservationBatch(_Segments):
     """What others saw, for an auxiliary: `SegmentBatch` without what was done and earned."""
-
-    observation: Tensor
-    """[B, T + 1, *shape]"""
-    valid: Tensor
-    """[B] int64: rows 0..valid-1 are real; row `valid` is row 0 of the stream's next segment, or its last once more"""
-    final_observation: Tensor
-    """[B, K, *shape]: the true last observation of each truncated episode"""
-    final_row: Tensor
-    """[B, K] int64: the row it belongs to, -1 where the entry is unused"""
-
-    @property
-    def rows(self) -> int:
-        """Rows that are trained on."""
-        return int(self.valid.sum())
-
-    @property
-    def real(self) -> Tensor:
-        """[B, T] bool: which rows are."""
-        return torch.arange(self.observation.shape[1] - 1, device=self.valid.device) < self.valid[:, None]
 
 
 Replay = TransitionBatch | SequenceBatch

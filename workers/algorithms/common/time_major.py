@@ -10,7 +10,7 @@ that only learners see, `R` ranks. Actions are as workers/policies/action_encodi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -24,15 +24,10 @@ from workers.policies.tensors.collectives import Collective
 from workers.policies.tensors.scratch import ScratchBuffers
 
 
-@dataclass(frozen=True, slots=True)
-class Minibatch:
-    """Whole segments, time first."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Segments:
+    """Whole segments, time first; of an update B for b."""
 
-    observation: Tensor
-    """[(T + 1) * b + k, *shape]: row t of segment i at t * b + i, then the true last observations; [..., F, *shape]
-    where frames are stacked"""
-    final_place: Tensor
-    """[k] int64: place t * b + i of the row that each true last observation belongs to"""
     action: Tensor
     """[T, b] int64, or [T, b, H]"""
     reward: Tensor
@@ -55,6 +50,17 @@ class Minibatch:
     """[b, S], where the policy is recurrent"""
     value: Tensor | None
     """[T, b] of the behaviour, where that is known"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minibatch(_Segments):
+    """Some segments of an update."""
+
+    observation: Tensor
+    """[(T + 1) * b + k, *shape]: row t of segment i at t * b + i, then the true last observations; [..., F, *shape]
+    where frames are stacked"""
+    final_place: Tensor
+    """[k] int64: place t * b + i of the row that each true last observation belongs to"""
     privileged: Tensor | None = None
     """[(T + 1) * b + k, P]: what a central critic sees besides `observation`"""
     importance: Tensor | None = None
@@ -81,9 +87,9 @@ class Minibatch:
         return RecurrentContext(self.state, self.terminated | self.truncated, self.final_place, self.runs)
 
 
-@dataclass(frozen=True, slots=True)
-class TimeMajorBatch:
-    """All segments of an update; fields as in `Minibatch` with B for b, except where described."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeMajorBatch(_Segments):
+    """All segments of an update."""
 
     observation: Tensor
     """[B, T + 1, *shape], or with rows before the first, where frames are stacked"""
@@ -91,18 +97,6 @@ class TimeMajorBatch:
     """[B, K, *shape]"""
     final_row: Tensor
     """[B, K] int64: -1 where unused"""
-    action: Tensor
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    log_probability: Tensor
-    cut: Tensor
-    mask: Tensor
-    amount: Tensor | None
-    legal: Tensor | None
-    state: Tensor | None
-    """[B, S]"""
-    value: Tensor | None
     privileged: Tensor | None
     """[B, T + 1, P]"""
     final_privileged: Tensor | None
@@ -163,14 +157,16 @@ class TimeMajorBatch:
         self, index: Tensor, observation: Tensor, final_place: Tensor, members: int, **more: Tensor | None
     ) -> Minibatch:
         """The segments `index` [b] int64, whose observations were gathered; `more` as in `Minibatch`."""
-        columns = {name: getattr(self, name) for name in _COLUMNS}
-        state = None if self.state is None else self.state.index_select(0, index)
-        chosen = {name: None if one is None else one.index_select(1, index) for name, one in columns.items()}
-        fields: dict[str, Any] = {**chosen, **more}
-        return Minibatch(observation, final_place, state=state, members=members, **fields)
+        columns = {field.name: getattr(self, field.name) for field in fields(_Segments)}
+        given: dict[str, Any] = {
+            name: None if one is None else one.index_select(0 if name == "state" else 1, index)
+            for name, one in columns.items()
+        }
+        given |= {"observation": observation, "final_place": final_place, "members": members, **more}
+        return Minibatch(**given)
 
 
-_COLUMNS = ("action", "reward", "terminated", "truncated", "log_probability", "cut", "mask", "amount", "legal", "value")
+_AS_THEY_ARE = ("action", "reward", "terminated", "log_probability", "amount", "legal", "value")
 
 
 def to_time_major(segments: SegmentBatch) -> TimeMajorBatch:
@@ -188,24 +184,17 @@ def to_time_major(segments: SegmentBatch) -> TimeMajorBatch:
     if carried < due:
         raise TrainingFault("true_last_observation_missing")
     last = row >= segments.valid[:, None] - 1
-    columns = {
-        "action": segments.action,
-        "reward": segments.reward,
-        "terminated": segments.terminated,
-        "truncated": truncated,
-        "log_probability": segments.log_probability,
-        "cut": segments.terminated | truncated | last,
-        "mask": real.to(torch.float32),
+    columns = {name: getattr(segments, name) for name in _AS_THEY_ARE}
+    columns |= {"truncated": truncated, "cut": segments.terminated | truncated | last, "mask": real.to(torch.float32)}
+    given: dict[str, Any] = {
+        name: None if one is None else one.transpose(0, 1).contiguous() for name, one in columns.items()
     }
     return TimeMajorBatch(
-        segments.observation if segments.history is None else segments.history,
-        segments.final_observation,
-        final_row,
-        **{name: _time_first(column) for name, column in columns.items()},
-        amount=None if segments.amount is None else _time_first(segments.amount),
-        legal=None if segments.legal is None else _time_first(segments.legal),
+        observation=segments.observation if segments.history is None else segments.history,
+        final_observation=segments.final_observation,
+        final_row=final_row,
+        **given,
         state=segments.state,
-        value=None if segments.value is None else _time_first(segments.value),
         privileged=segments.privileged,
         final_privileged=segments.final_privileged,
         rows=count,
@@ -260,27 +249,16 @@ def _zero_padding(segments: SegmentBatch, real: Tensor) -> SegmentBatch:
     whole = segments.observation if segments.history is None else segments.history
     before = whole.shape[1] - shown.shape[1]
     whole = _filled(whole, ~pad(shown, (before, 0), value=True) | (segments.valid == 0)[:, None], 0)
-    return replace(
-        segments,
-        observation=whole[:, before:],
-        history=None if segments.history is None else whole,
-        action=_filled(segments.action, ~real, 0),
-        amount=None if segments.amount is None else _filled(segments.amount, ~real, 0),
-        legal=None if segments.legal is None else _filled(segments.legal, ~real, True),
-        reward=segments.reward.masked_fill(~real, 0.0),
-        terminated=segments.terminated & real,
-        truncated=segments.truncated & real,
-        log_probability=segments.log_probability.masked_fill(~real, 0.0),
-        value=None if segments.value is None else segments.value.masked_fill(~real, 0.0),
-        privileged=None if segments.privileged is None else _filled(segments.privileged, ~shown, 0),
-        state=None if segments.state is None else segments.state.masked_fill((segments.valid == 0)[:, None], 0.0),
-    )
-
-
-def _time_first(column: Tensor) -> Tensor:
-    return column.transpose(0, 1).contiguous()
+    unreal = {**dict.fromkeys((*_AS_THEY_ARE, "truncated"), ~real), "privileged": ~shown, "state": segments.valid == 0}
+    columns = {name: getattr(segments, name) for name in unreal}
+    filled: dict[str, Any] = {
+        name: None if column is None else _filled(column, unreal[name], name == "legal")
+        for name, column in columns.items()
+    }
+    history = None if segments.history is None else whole
+    return replace(segments, observation=whole[:, before:], history=history, **filled)
 
 
 def _filled(column: Tensor, where: Tensor, value: float) -> Tensor:
-    """`column` [B, T, ...] with `value` at rows `where` [B, T]."""
-    return column.masked_fill(where.view(*where.shape, *[1] * (column.dim() - 2)), value)
+    """`column` [B, T, ...] with `value` at rows `where` [B, T], or [B]."""
+    return column.masked_fill(where.view(*where.shape, *[1] * (column.dim() - where.dim())), value)

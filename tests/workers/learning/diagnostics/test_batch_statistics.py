@@ -34,15 +34,15 @@ def segments() -> SegmentBatch:
     rows = torch.tensor([[1.0, 2.0, 3.0], [2.0, absurd, absurd]])
     no = torch.zeros(2, 3, dtype=torch.bool)
     return SegmentBatch(
-        observation,
-        torch.tensor([[0, 2, 2], [2, 1, 1]]),
-        rows,
-        torch.tensor([[True, False, False], [False, True, True]]),
-        no,
-        -rows,
-        torch.tensor([3, 1]),
-        torch.zeros(2, 1, 2),
-        torch.full((2, 1), -1),
+        observation=observation,
+        action=torch.tensor([[0, 2, 2], [2, 1, 1]]),
+        reward=rows,
+        terminated=torch.tensor([[True, False, False], [False, True, True]]),
+        truncated=no,
+        log_probability=-rows,
+        valid=torch.tensor([3, 1]),
+        final_observation=torch.zeros(2, 1, 2),
+        final_row=torch.full((2, 1), -1),
         value=rows,
     )
 
