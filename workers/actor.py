@@ -53,7 +53,6 @@ from workers.rollout.transport import ActorTransport
 from workers.runtime import torch_setup
 from workers.runtime.last_words import run_to_end
 from workers.runtime.lockstep_checkpoints import checkpoints_of
-from workers.runtime.logs import configure_logging
 from workers.runtime.process import StopRequested, WorkerProcess, run_dir_of, worker_command
 from workers.runtime.seeds import seed_of
 from workers.runtime.watchdog import turn_seconds
@@ -276,11 +275,8 @@ class Actor:
 def main(life: WorkerProcess) -> None:
     """Joins, makes the environment, acts."""
     torch_setup.configure_torch()
-    _, welcome = life.join("actor")
-    run = Run.model_validate_json(welcome.config).anchored()
-    run_dir = run_dir_of(welcome)
-    configure_logging(welcome.name, run, run_dir)
-    log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+    welcome, run = life.join("actor")
+    run = run.anchored()
     life.watch(turn_seconds(run))
     where = environment_for_actor(run, welcome.index)
     lent = simulator_endpoint(life, welcome) if where.id == EXTERNAL else None

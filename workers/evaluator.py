@@ -30,7 +30,6 @@ from workers.policies.checkpoint import list_steps
 from workers.policies.export.from_checkpoint import find_checkpoint
 from workers.runtime import torch_setup
 from workers.runtime.last_words import run_to_end
-from workers.runtime.logs import configure_logging
 from workers.runtime.process import StopRequested, WorkerProcess, run_dir_of, worker_command
 
 __all__ = ["EvaluatorWorker", "main"]
@@ -133,11 +132,8 @@ def main(life: WorkerProcess) -> None:
     """Joins, and evaluates until the run ends."""
     torch_setup.configure_torch()
     os.nice(_NICE)
-    _, welcome = life.join("evaluator")
-    run, folder = Run.model_validate_json(welcome.config).anchored(), folder_of(welcome)
-    configure_logging(welcome.name, run, folder)
-    log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
-    evaluation = EvaluatorWorker(life, run, parse_world(welcome.world), folder)
+    welcome, run = life.join("evaluator")
+    evaluation = EvaluatorWorker(life, run.anchored(), parse_world(welcome.world), folder_of(welcome))
     try:
         evaluation.run()
     finally:

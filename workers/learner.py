@@ -54,7 +54,6 @@ from workers.planning.shared_observation_plan import plan_common
 from workers.runtime import torch_setup
 from workers.runtime.last_words import run_to_end
 from workers.runtime.lockstep_checkpoints import checkpoints_of
-from workers.runtime.logs import configure_logging
 from workers.runtime.process import WorkerProcess, run_dir_of, worker_command
 
 __all__ = ["Learner", "main"]
@@ -350,11 +349,7 @@ def main(life: WorkerProcess) -> None:
     """Joins, resumes, learns."""
     torch_setup.configure_torch()
     life.options = replace(life.options, name=requested_name(life.options.name))
-    _, welcome = life.join("learner")
-    run = Run.model_validate_json(welcome.config)
-    folder = run_dir_of(welcome)
-    configure_logging(welcome.name, run, folder)
-    log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+    welcome, run = life.join("learner")
     life.watch(run.stall_timeout)
     world = parse_world(welcome.world)
     learner = Learner(life, welcome, run, plan_learners(run, world), world)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import zmq
 
-from protocol.config.run import Run
 from protocol.control.heartbeat import Report
 from protocol.experience.validation import largest_frame
 from protocol.memory.counters import Counters
@@ -37,7 +36,6 @@ from workers.planning.shared_observation_plan import plan_common
 from workers.relaying.segment_relay import SegmentRelay
 from workers.relaying.weight_relay import WeightRelay
 from workers.runtime.last_words import run_to_end
-from workers.runtime.logs import configure_logging
 from workers.runtime.process import WorkerProcess, run_dir_of, worker_command
 
 __all__ = ["Relay", "main"]
@@ -183,11 +181,7 @@ def _names(policies: list[str]) -> list[str]:
 
 def main(life: WorkerProcess) -> None:
     """Joins, passes on."""
-    _, welcome = life.join("relay")
-    run = Run.model_validate_json(welcome.config)
-    folder = run_dir_of(welcome)
-    configure_logging(welcome.name, run, folder)
-    log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+    welcome, run = life.join("relay")
     life.watch(run.stall_timeout)
     for incarnation in range(1, welcome.incarnation):
         sweep(f"{welcome.run}-{welcome.name}.{incarnation}")  # what it left when killed, unless somebody still reads it

@@ -55,6 +55,12 @@ def one_line(fault: BaseException) -> str:
     return f"{type(fault).__name__}: {said}" if said else type(fault).__name__
 
 
+def shortened(said: object, most: int) -> str:
+    """Its text in one line of at most so many characters."""
+    text = " ".join(str(said).split())
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 def blame(fault: BaseException) -> dict[str, Any]:
     """Facts of what a user's code raised: `reason` in one line; `at`, `function`, `file` and `line` of its innermost
     frame, empty where none is the user's; `traceback`, with ours folded."""

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from protocol.errors import ConfigurationError
+from protocol.errors.origin import shortened
 from protocol.spaces.arrays import limits
 from protocol.spaces.composite import Dict, Space, Tuple
 from protocol.spaces.model import fault_of
@@ -58,12 +59,12 @@ def from_gymnasium(space: Any, where: str, part: str = "") -> Space:
         raise ConfigurationError(
             "space_not_supported",
             where=where,
-            space=_short(space),
+            space=shortened(space, 120),
             reason=fault_of(fault),
             part=f"{below}{of[1]}" if len(of) > 1 else part,
         ) from None
     raise ConfigurationError(
-        "space_without_fixed_size", where=where, space=_short(space), value=type(space).__name__, part=part
+        "space_without_fixed_size", where=where, space=shortened(space, 120), value=type(space).__name__, part=part
     )
 
 
@@ -150,8 +151,3 @@ def _filled(space: Box, bound: Any, name: Literal["low", "high"]) -> Any:
 
 def _why(fault: ConfigurationError) -> str:
     return str(fault.facts.get("reason") or f"a {fault.value} has no fixed size")
-
-
-def _short(space: Any) -> str:
-    text = " ".join(str(space).split())
-    return text if len(text) <= 120 else text[:117] + "..."

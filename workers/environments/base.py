@@ -296,8 +296,13 @@ class WrappedEnvironment(Environment):
         return self._run("metrics")
 
     def scripted(self) -> Player | None:
-        """As the environment's."""
-        return self._run("scripted")
+        """As the environment's, which is shown what it knows."""
+        player: Player | None = self._run("scripted")
+        return None if player is None else self._player(player)
+
+    def _player(self, player: Player) -> Player:
+        """What plays here as `player` does in the environment."""
+        return player
 
     def render(self, copy: int = 0) -> str:
         """As the environment's."""

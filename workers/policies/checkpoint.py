@@ -27,6 +27,7 @@ from safetensors.torch import load_file, save_file
 
 from protocol import RELEASE
 from protocol.errors import ConfigurationError
+from workers.runtime.files import sync
 
 FORMAT = 2
 """2 has `mean_return` and, on replay, a file of its own."""
@@ -88,11 +89,11 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         save_arrays(checkpoint.replay, aside / "replay.safetensors")
     (aside / "manifest.json").write_text(json.dumps(checkpoint.manifest.model_dump(), indent=2) + "\n")
     for written in (*aside.iterdir(), aside):
-        _sync(written)
+        sync(written)
     if final.exists():
         final.rename(old)
     aside.rename(final)
-    _sync(folder)
+    sync(folder)
     kept = {*list_steps(folder)[-keep:], best(folder)}
     for other in list_steps(folder):
         if other not in kept:
@@ -185,11 +186,3 @@ def _remove_unfinished(folder: Path) -> None:
     """What a save that was killed left behind; a policy has one writer."""
     for path in folder.glob(".*.*"):
         shutil.rmtree(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

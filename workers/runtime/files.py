@@ -50,6 +50,15 @@ class SafeWriter:
             log.error("event=disk_full missed=%d error=%s", self.missed, disk_fault(fault))
 
 
+def sync(path: Path) -> None:
+    """Returns when what is written of a file, or of the names in a folder, outlasts the machine."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class AppendFile:
     """A file that grows by whole records."""
 

@@ -104,8 +104,9 @@ class WorkerProcess:
     _signal: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
 
-    def join(self, role: Role) -> tuple[ControlClient, Welcome]:
-        """Becomes a member, waiting for the coordinator as long as `--patience` says; heartbeats begin at once."""
+    def join(self, role: Role) -> tuple[Welcome, Run]:
+        """Becomes a member, waiting for the coordinator as long as `--patience` says; heartbeats begin at once. What it
+        is told, and of that the run's configuration; from now on logs lie in the run's folder."""
         options = self.options
         self.client = ControlClient(self.context, options.coordinator, role, options.name, node_name(options.node))
         self.vitals.client = self.client
@@ -114,7 +115,10 @@ class WorkerProcess:
         self.vitals.identity = Identity(welcome.run, self.role, welcome.name, welcome.incarnation)
         self.client.start(Report)  # a world, a device, a dataset may take longer to open than a lease lasts
         threading.Thread(target=self._end_orphan, name="orphan", daemon=True).start()
-        return self.client, welcome
+        run = Run.model_validate_json(welcome.config)
+        configure_logging(welcome.name, run, run_dir_of(welcome))
+        log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
+        return welcome, run
 
     def report(self, snapshot: Callable[[], Report]) -> None:
         """From now on heartbeats tell that, and what this process takes."""

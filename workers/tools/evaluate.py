@@ -111,14 +111,20 @@ def parse_pairs(_context: click.Context, _option: click.Parameter, given: tuple[
     return found
 
 
+others_option = click.option(
+    "--policy", "others", multiple=True, metavar="NAME=PATH", callback=parse_pairs, help="Another that plays it."
+)
+which_option = click.option(
+    "--checkpoint", "which", default="newest", show_default=True, metavar="newest|best|N", help="Which one."
+)
+
+
 @click.command(name="evaluate", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
 @click.option("--episodes", type=click.IntRange(min=1), default=100, show_default=True, help="In each environment.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the episodes.")
-@click.option(
-    "--policy", "others", multiple=True, metavar="NAME=PATH", callback=parse_pairs, help="Another that plays it."
-)
-@click.option("--checkpoint", "which", default="newest", show_default=True, metavar="newest|best|N", help="Which one.")
+@others_option
+@which_option
 @click.option("--json", "as_json", is_flag=True, help="Print the lines as JSON.")
 def main(run: Path, episodes: int, seed: int, others: dict[str, str], which: str, as_json: bool) -> None:
     """Plays the policies of RUN without exploring, and says what they earn.

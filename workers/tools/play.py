@@ -28,7 +28,7 @@ from workers.evaluation.forked import apart
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.seeds import seed_of
-from workers.tools.evaluate import frozen_policies, load_run, parse_pairs
+from workers.tools.evaluate import frozen_policies, load_run, others_option, which_option
 from workers.tools.rendering import check_film, half_block_text, write_film, write_map
 
 _FILE = click.Path(dir_okay=False, path_type=Path, resolve_path=True)
@@ -111,10 +111,8 @@ def play(folder: Path, episodes: int, seed: int, others: dict[str, str], which: 
 @click.option("--turns", type=click.IntRange(min=1), default=1_000, show_default=True, help="At most so many.")
 @click.option("--fps", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Turns a second.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the episodes.")
-@click.option(
-    "--policy", "others", multiple=True, metavar="NAME=PATH", callback=parse_pairs, help="Another that plays it."
-)
-@click.option("--checkpoint", "which", default="newest", show_default=True, metavar="newest|best|N", help="Which one.")
+@others_option
+@which_option
 @click.option("--environment", "place", default="", metavar="NAME", help="Of several; default: the first.")
 def main(
     run: Path,

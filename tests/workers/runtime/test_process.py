@@ -172,7 +172,9 @@ def test_heartbeats_begin_with_joining_as_a_world_may_take_longer_to_open_than_a
             return [heartbeat for heartbeat in server.of(Heartbeat) if heartbeat.state == state]
 
         def body(life: WorkerProcess) -> None:
-            client, _ = life.join("actor")
+            life.join("actor")
+            client = life.client
+            assert client is not None
             until(lambda: len(told("starting")) > 1)
             client.start(lambda: Report(state="acting"))
             until(lambda: told("acting"))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
-from protocol.errors.origin import blame
+from protocol.errors.origin import blame, shortened
 
 RESET, STEP = "(observation, info)", "(observation, reward, terminated, truncated, info)"
 """What Gymnasium's `reset` and `step` return."""
@@ -120,8 +120,7 @@ def _said(value: Any) -> str:
         return f"the class {value.__name__}, which should be called"
     if callable(value):
         return "a method"
-    kind, text = type(value), " ".join(str(value).split())
-    short = text if len(text) <= 60 else text[:57] + "..."
+    kind, short = type(value), shortened(value, 60)
     if kind.__module__.partition(".")[0] == "gym":
         return f"{short} of gym, the package before gymnasium"
     return f"{short}, of type {kind.__name__}"

@@ -11,6 +11,7 @@ from typing import Any
 
 from protocol.config.environment import COLLECTION
 from protocol.errors import ConfigurationError
+from protocol.errors.origin import shortened
 from protocol.spaces import Place, World
 
 
@@ -46,8 +47,8 @@ def _agree(name: str, one: World, other_name: str, other: World) -> None:
                 other=other_name,
                 field=field,
                 agent=place.name,
-                value=_short(ours),
-                expected=_short(theirs),
+                value=shortened(ours, 80),
+                expected=shortened(theirs, 80),
                 key="environment.members",
             )
     raise ConfigurationError("members_order_differs", member=name, other=other_name, key="environment.members")
@@ -66,8 +67,3 @@ def _difference(one: Place, other: Place) -> tuple[str, Any, Any]:
         return "capacity", one.capacity, other.capacity
     ours, theirs = ([population.payoff for _, population in place.populations] for place in (one, other))
     return ("payoff", ours, theirs) if ours != theirs else ("", None, None)
-
-
-def _short(said: Any) -> str:
-    text = " ".join(str(said).split())
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -66,11 +66,7 @@ class AddedInputs(WrappedEnvironment):
                 added["last_reward"][rows] = 0.0
         return self._augment(self._inner.step(actions))
 
-    def scripted(self) -> Player | None:
-        """As the world's, which sees what it always did."""
-        player = self._inner.scripted()
-        if player is None:
-            return None
+    def _player(self, player: Player) -> Player:
         return lambda present: player(replace(present, observation=self._own[present.agent].read(present.observation)))
 
     def _augment(self, turn: Turn) -> Turn:

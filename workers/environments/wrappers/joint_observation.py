@@ -50,16 +50,9 @@ class JointObservation(WrappedEnvironment):
         """As the world's; all ends are told in the turn in which they come."""
         return self._augment(self._inner.step(actions))
 
-    def scripted(self) -> Player | None:
-        """As the world's, which knows nothing of what others see."""
-        player = self._inner.scripted()
-        if player is None:
-            return None
-
-        def choose(present: AgentTimeStep) -> NDArray:
-            return player(replace(present, observation=self._views[present.agent].own.read(present.observation)))
-
-        return choose
+    def _player(self, player: Player) -> Player:
+        own = [view.own for view in self._views]
+        return lambda present: player(replace(present, observation=own[present.agent].read(present.observation)))
 
     def _augment(self, turn: Turn) -> Turn:
         self.restarts = self._inner.restarts

@@ -79,11 +79,7 @@ class TeamEnvironment(WrappedEnvironment):
                 taken[name, team.agent] = before[0] + count * first, before[1] + worth * total
         return taken
 
-    def scripted(self) -> Player | None:
-        """The environment's, for each member."""
-        player = self._inner.scripted()
-        if player is None:
-            return None
+    def _player(self, player: Player) -> Player:
         theirs, inner = {team.agent: team for team in self._teams}, {there: i for i, there in self._own.items()}
 
         def choose(present: AgentTimeStep) -> NDArray[Any]:

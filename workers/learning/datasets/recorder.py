@@ -8,7 +8,6 @@ whole or not there. What a learner that is killed had not written yet is not in 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,6 +26,7 @@ from protocol.memory.counters import Counters
 from workers.learning.datasets.dataset_manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, DatasetManifest
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
+from workers.runtime.files import sync
 
 FILE_BYTES = 1 << 25
 """Of segments in a file; one segment at least."""
@@ -60,9 +60,9 @@ def begin(run: Run, plan: TrainingPlan, incarnation: int, folder: Path | None) -
         left.unlink()
     aside = place / f".{MANIFEST}"
     aside.write_text(manifest.model_dump_json(indent=2) + "\n")
-    _sync(aside)
+    sync(aside)
     aside.rename(place / MANIFEST)
-    _sync(place)
+    sync(place)
     return place
 
 
@@ -175,15 +175,7 @@ def _write(path: Path, tensors: dict[str, NDArray], told: dict[str, str]) -> int
     """How many segments there are now in `path`, whole."""
     aside = path.with_name(f".{path.name}")
     save_file(tensors, aside, told)
-    _sync(aside)
+    sync(aside)
     aside.rename(path)
-    _sync(path.parent)
+    sync(path.parent)
     return len(tensors[ACTOR])
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

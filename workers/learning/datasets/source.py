@@ -15,6 +15,7 @@ import psutil
 
 from protocol.config.run import Sampled
 from protocol.errors import ConfigurationError, WireError
+from protocol.errors.origin import shortened
 from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Ring
@@ -81,14 +82,9 @@ def _check_agent(reader: TrajectoryReader, agent: Agent, policy: str) -> None:
                 field=what,
                 agent=agent.name,
                 policy=policy,
-                value=_short(found),
-                expected=_short(expected),
+                value=shortened(found, 160),
+                expected=shortened(expected, 160),
             )
-
-
-def _short(node: object) -> str:
-    text = " ".join(str(node).split())
-    return text if len(text) <= 160 else text[:157] + "..."
 
 
 def _check_size(reader: TrajectoryReader, plan: TrainingPlan, rows: int) -> None:

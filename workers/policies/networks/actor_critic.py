@@ -25,7 +25,7 @@ from workers.policies.distributions import Heads, Legal, Noise, Remembered
 from workers.policies.networks.actor_critic_mlp import actor_critic_mlp, evaluate, two_towers
 from workers.policies.networks.layers import HIDDEN_GAIN, RowEncoder, flatten_inputs, orthogonal
 from workers.policies.networks.normalization import CLIP, PopArtValue, RunningMoments, return_moments
-from workers.policies.networks.recurrent import Core, RecurrentCore
+from workers.policies.networks.recurrent import Core, RecurrentCore, recalled
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation
@@ -115,10 +115,7 @@ class ActorCritic(PopArtValue):
         """
         if self.encoder is not None:
             x = self.encoder(x)
-        if self.core is not None:
-            assert recall is not None
-            x = torch.cat([x, self.core.unroll(x, recall)], 1)
-        return self.towers(x)
+        return self.towers(recalled(self.core, x, recall))
 
     def towers(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What encoder and core give [N, I] -> outputs [A, N] and normalised values [N], with gradients."""

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from workers.policies.distributions import Heads, Legal, Noise, Remembered
 from workers.policies.networks.layers import Perceptron, RowEncoder, flatten_inputs, orthogonal_layer
 from workers.policies.networks.normalization import PopArtValue, RunningMoments, return_moments
-from workers.policies.networks.recurrent import Core
+from workers.policies.networks.recurrent import Core, recalled
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation, to_float32
@@ -122,10 +122,7 @@ class CentralActorCritic(PopArtValue):
         shown = x if self.critic.encoder is None else self.critic.encoder(x)
         values = self.critic(torch.cat([shown, more], 1))
         x = x if self.actor.encoder is None else self.actor.encoder(x)
-        if self.actor.core is not None:
-            assert recall is not None
-            x = torch.cat([x, self.actor.core.unroll(x, recall)], 1)
-        return self.actor(x), values
+        return self.actor(recalled(self.actor.core, x, recall)), values
 
     def observe(self, rows: Tensor, ranks: Collective = SINGLE_PROCESS) -> None:
         """Adds rows [N, *shape] that all `ranks` saw to the statistics of observations, where these are kept."""

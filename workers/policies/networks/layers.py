@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from workers.policies.networks.recurrent import Core
+from workers.policies.networks.recurrent import Core, recalled
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 from workers.policies.tensors.kernels import Activation, tanh, to_float32
@@ -108,10 +108,7 @@ class Perceptron(nn.Module):
         """[N, I] float32, or rows for the encoder -> [N, outputs]; `recall`: how they hang together, for the core."""
         if self.encoder is not None:
             x = self.encoder(x)
-        if self.core is not None:
-            assert recall is not None
-            x = torch.cat([x, self.core.unroll(x, recall)], 1)
-        return self._layers(x)
+        return self._layers(recalled(self.core, x, recall))
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """The same of one row of each stream in states [N, S], and the states after it."""

@@ -84,6 +84,14 @@ class Core(nn.Module):
         raise NotImplementedError
 
 
+def recalled(core: Core | None, x: Tensor, recall: RecurrentContext | None) -> Tensor:
+    """Rows x [N, I] with what `core`, where there is one, remembers of them beside it, as `Core.unroll` says."""
+    if core is None:
+        return x
+    assert recall is not None
+    return torch.cat([x, core.unroll(x, recall)], 1)
+
+
 class RecurrentCore(Core):
     """An LSTM or a GRU."""
 
