@@ -105,7 +105,7 @@ def test_a_save_that_was_killed_is_never_loaded_and_removed_by_the_next(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_sync", killed)
+        patch.setattr(checkpoint, "sync", killed)
         with pytest.raises(KeyboardInterrupt):
             save(tmp_path, 2, 2.0)
     assert len(list(tmp_path.iterdir())) == 2
@@ -118,7 +118,7 @@ def test_all_of_it_is_on_disk_before_it_has_its_name_and_then_the_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     final, order = tmp_path / "5", []
-    monkeypatch.setattr(checkpoint, "_sync", lambda path: order.append((path.name, final.exists())))
+    monkeypatch.setattr(checkpoint, "sync", lambda path: order.append((path.name, final.exists())))
     save(tmp_path, 5)
     parts = {(path.name, False) for path in final.iterdir()}
     assert len(parts) >= 3
