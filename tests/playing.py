@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from protocol.config.run import EnvironmentConfig
 from workers.environments.base import Environment, Player
-from workers.evaluation.baselines import Baselines, Found, mean_and_error
+from workers.evaluation.baseline_process import Baselines, Found, mean_and_error
 from workers.evaluation.episodes import play_episodes
 
 
@@ -20,6 +20,6 @@ def play(
 
 def baselines(config: EnvironmentConfig, episodes: int, seed: int) -> Found:
     """Of random and scripted players, over so many whole episodes or some more."""
-    measured = Baselines(config, episodes, seed)
+    measured = Baselines(config, episodes, seed, 256)
     measured.play()
     return measured.found

@@ -44,10 +44,10 @@ LINES = {
     "workers/algorithms": 2_130,
     "workers/coordination": 1_255,
     "workers/learning": 4_375,
-    "workers/policies": 3_840,
-    "workers/policies/encoders": 785,
+    "workers/policies": 3_825,
+    "workers/policies/encoders": 780,
     "workers/rollout": 1_665,
-    "": 46_995,
+    "": 46_920,
 }
 """Lines with a token of code, docstrings aside, that a room has at most, and the product: they only fall."""
 APART = "workers/policies/encoders"

@@ -22,7 +22,7 @@ from protocol.config.run import parse_run
 from tests.benchmarks.simulator_driver import ANSWER
 from workers.environments.simulators.endpoint import SimulatorEndpoint
 from workers.environments.simulators.environment import SimulatorEnvironment
-from workers.tools.bench.actor_loop import ActorLoop
+from workers.tools.bench.rollout import ActorLoop
 
 __all__ = ["measure"]
 

@@ -41,7 +41,7 @@ from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.runtime.torch_setup import FLOAT32, Precision
-from workers.tools.bench.ring_feed import WORLD, RingFeed, member_of
+from workers.tools.bench.learner import WORLD, RingFeed, member_of
 
 __all__ = ["FULL", "TINY", "GpuSizes", "fed_through_rings", "measure", "staging"]
 

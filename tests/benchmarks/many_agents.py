@@ -21,7 +21,7 @@ from protocol.experience.ring_buffer import Ring
 from workers import freeze_startup_objects
 from workers.environments.worlds.synthetic import SHOWN, SyntheticSettings
 from workers.runtime import torch_setup
-from workers.tools.bench.actor_loop import ActorLoop
+from workers.tools.bench.rollout import ActorLoop
 
 __all__ = ["follows", "many_agents"]
 

@@ -9,7 +9,7 @@ from protocol.config.run import parse_run
 from protocol.experience.ring_buffer import Ring
 from tests.benchmarks.many_agents import follows, many_agents
 from workers.environments.worlds.synthetic import SyntheticSettings
-from workers.tools.bench.actor_loop import ActorLoop
+from workers.tools.bench.rollout import ActorLoop
 
 SETTINGS = {"many": 3, "observation": 8, "actions": 4, "episode_steps": 10, "desynchronize": True}
 

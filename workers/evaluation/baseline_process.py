@@ -1,4 +1,5 @@
-"""The baselines of a run, played beside training by a process of their own, which may end or hang as it likes.
+"""The baselines of a run, what random and scripted players earn in its environment: played beside training by a process
+of their own, which may end or hang as it likes.
 
 In flows: a run's configuration, the time. Out flow: what `summary.json` says of baselines, more of it the later it is
 asked. They take at most a tenth of the run's time by the clock, on which waiting for a processor that the run has does
@@ -9,17 +10,25 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from protocol.config.run import EnvironmentConfig, Run
-from workers.environments.registry import BUILT_IN
+from workers.environments.base import Environment, Player
+from workers.environments.checks.checked_environment import CheckedEnvironment
+from workers.environments.players import random_player
+from workers.environments.registry import BUILT_IN, make
 from workers.environments.simulators import EXTERNAL
-from workers.evaluation.baselines import Baselines
+from workers.evaluation.episodes import EpisodePlay, evaluation_config
 from workers.evaluation.forked import Ended, Forked, Tell
+from workers.rollout.players.scripted_player import Script
 from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import configure_logging
 
@@ -175,3 +184,59 @@ def _redirect(output: Path) -> None:
     for stream in (1, 2):
         os.dup2(file, stream)
     os.close(file)
+
+
+Found = dict[str, dict[str, float]]
+"""agent -> {"random", "random_stderr", "random_episodes"}; the same of `scripted`, if the world has such a player."""
+
+
+class Baselines:
+    """Of so many whole episodes, or some more, as far as they have been played, by at most so many `copies` at once;
+    reproducible from `seed`."""
+
+    def __init__(self, config: EnvironmentConfig, episodes: int, seed: int, copies: int) -> None:
+        self._config = evaluation_config(config, min(copies, episodes))
+        self._episodes, self._seed = episodes, seed
+        self._games: dict[str, EpisodePlay] = {}
+
+    @property
+    def found(self) -> Found:
+        """Of the episodes that every copy has finished."""
+        result: Found = {}
+        for kind, game in self._games.items():
+            for agent, earned in game.returns.items():
+                if earned.size:
+                    mean, error = mean_and_error(earned.ravel())
+                    told = {kind: mean, f"{kind}_stderr": error, f"{kind}_episodes": earned.size}
+                    result[agent] = {**result.get(agent, {}), **told}
+        return result
+
+    def play(self, on_turn: Callable[[], None] = lambda: None) -> None:
+        """Plays all of them; `on_turn` is called once a turn and may raise."""
+        environment = CheckedEnvironment(make(self._config))
+        try:
+            places = environment.world.places
+            generators = np.random.default_rng(self._seed).spawn(len(places))
+            chance = {place.name: random_player(place, g) for place, g in zip(places, generators, strict=True)}
+            self._play("random", environment, chance, on_turn)
+            environment.reset(self._seed)
+            player = environment.scripted()
+            if player is not None:
+                scripts = {place.name: Script("world", "baselines", place, player) for place in places}
+                self._play("scripted", environment, scripts, on_turn)
+        finally:
+            environment.close()
+
+    def _play(
+        self, kind: str, environment: Environment, players: Mapping[str, Player], on_turn: Callable[[], None]
+    ) -> None:
+        game = self._games[kind] = EpisodePlay(environment, players, self._episodes, self._seed)
+        while not game.over:
+            on_turn()
+            game.step()
+
+
+def mean_and_error(earned: NDArray[np.float64]) -> tuple[float, float]:
+    """Of returns, the standard error 0 where there is a single one."""
+    spread = float(np.std(earned, ddof=1)) / math.sqrt(len(earned)) if len(earned) > 1 else 0.0
+    return float(np.mean(earned)), spread

@@ -1,19 +1,24 @@
 """Where measurements of a run go, under the same names everywhere: workers/README.md has them.
 
-In flow: scalars by name, twice a second. Out flows: `metrics.jsonl`, TensorBoard, the curves of the page, loggers.
+In flow: scalars by name, twice a second. Out flows: `metrics.jsonl`, TensorBoard, the curves of the page, the loggers
+that the configuration names.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from protocol.config.run import Run
+from protocol.errors import ConfigurationError
 from workers.metrics.history import History
-from workers.metrics.loggers.build import loggers_of
+from workers.metrics.loggers.async_logger import AsyncLogger, Logger
 from workers.metrics.tensorboard import TensorBoardWriter
 from workers.runtime.files import AppendFile, SafeWriter
 
@@ -65,3 +70,26 @@ class MetricWriters:
         self._events.close()
         for logger in self._loggers:
             logger.close(complete)
+
+
+def loggers_of(run: Run, folder: Path) -> list[AsyncLogger]:
+    """An outlet for each of `run.loggers`; ConfigurationError where its package is not installed."""
+    for name in run.loggers:
+        if importlib.util.find_spec(name) is None:
+            raise ConfigurationError("logger_not_installed", value=name, key="loggers")
+    return [AsyncLogger(name, partial(_begin, name, run, folder)) for name in run.loggers]
+
+
+def _begin(name: str, run: Run, folder: Path) -> Logger:
+    from workers.metrics.loggers import mlflow, wandb  # here: they load what is large
+
+    kinds: dict[str, Callable[[Run, Path, str], Logger]] = {"wandb": wandb.Wandb, "mlflow": mlflow.MLflow}
+    return kinds[name](run, folder, _identity(folder))
+
+
+def _identity(folder: Path) -> str:
+    """By which a logger knows a run again whose coordinator comes back."""
+    path = folder / "logger_id"
+    if not path.exists():
+        path.write_text(secrets.token_hex(8) + "\n")
+    return path.read_text().strip()

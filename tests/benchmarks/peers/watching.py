@@ -21,7 +21,7 @@ import psutil
 
 from tests.benchmarks.peers.stepping import PLACE, SCORES
 from tests.tools import ROOT
-from workers.tools.bench.pipeline.process_tree import ProcessTree
+from workers.tools.bench.pipeline.run_under_test import ProcessTree
 
 __all__ = ["LONGEST", "solved", "watched"]
 

@@ -13,7 +13,7 @@ from tests.late.cuda import late_cuda
 from workers.learning.cohort import Cohort
 from workers.learning.report import LearnerReport
 from workers.planning.policy_plan import plan_policies
-from workers.tools.bench.ring_feed import WORLD, RingFeed, member_of
+from workers.tools.bench.learner import WORLD, RingFeed, member_of
 
 MOST = {"ppo": 5, "recurrent": 6}
 """Whether the batch is whole (and for how many ends there must be room), what became of the update, the rows that were

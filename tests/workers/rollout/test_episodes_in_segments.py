@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import parse_run
 from protocol.experience.ring_buffer import Ring
-from workers.tools.bench.actor_loop import ActorLoop
+from workers.tools.bench.rollout import ActorLoop
 
 T = 64
 

@@ -24,7 +24,7 @@ from workers.environments.adapters.pettingzoo_state import with_states
 from workers.environments.base import Environment, Turn
 from workers.environments.checks.closing import close_logged
 from workers.environments.known_ids import is_meant, nearest_modules
-from workers.environments.wrappers.central_state import tagged
+from workers.environments.wrappers.own_parts import tagged
 
 _DICTS = [dict] * 5
 _STEP = "({agent: observation}, {agent: reward}, {agent: terminated}, {agent: truncated}, {agent: info})"

@@ -14,8 +14,7 @@ import numpy as np
 from protocol.errors import ConfigurationError
 from workers.environments.adapters.space_conversion import MASK
 from workers.environments.checks.closing import close_logged
-from workers.environments.wrappers.central_state import CENTRAL, refuse_second
-from workers.environments.wrappers.own_parts import OWN
+from workers.environments.wrappers.own_parts import CENTRAL, OWN, refuse_second
 
 
 def with_states(id: str, make_one: Callable[[], Any]) -> Callable[[], Any]:

@@ -7,7 +7,7 @@ moves and beams are those of the `cleanup` example of Sorrel (https://github.com
 In flow: actions. Out flow: what each agent sees around itself, one plane a kind of thing, and what its turn brought.
 
 Legend: `E` copies, `A` agents, `R` cells of the river, `T` of the orchard, `V` = 2 * radius + 1 cells a side of the
-view, `B` = 3 * beam cells of a beam.
+view, `B` = 3 * beam cells of a beam, `n` some of the copies.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spaces import Agent, Box, Discrete, World
-from workers.environments.base import Player
+from workers.environments.base import AgentTimeStep, Player
 from workers.environments.settings import parse_settings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 from workers.environments.worlds.base.grid import Grid, SparseBernoulli
 from workers.environments.worlds.cleanup_map import CleanupSettings, beams, regions
-from workers.environments.worlds.scripted.cleanup_player import CleanupPlayer
+from workers.environments.worlds.treasure_hunt import TreasurePlayer
 
 PLANES = ("sand", "wall", "river", "waste", "tree", "apple", "agent", "cleaning", "zapping", "ahead")
 """Planes of an observation. Each cell has one of the first six; other agents and beams come on top."""
@@ -198,3 +198,44 @@ class Cleanup(FixedLengthWorld):
         """One copy as a picture [height * scale, width * scale, 3]."""
         picture: NDArray[np.uint8] = _COLOURS[self._tops(copy)]
         return picture.repeat(scale, axis=0).repeat(scale, axis=1)
+
+
+_WALL, _RIVER, _WASTE, _TREE, _APPLE, _AGENT, _AHEAD = 1, 2, 3, 4, 5, 6, 9
+_UP, _DOWN = 0, 1
+
+
+class CleanupPlayer:
+    """A hand-written player, which sees what a policy sees. Agents of even number walk to the nearest waste in view
+    and clean as soon as their beam would hit any; the others walk to the nearest apple in view. Whoever is out of
+    sight of its region walks up to the river or down to the orchard. Nobody zaps."""
+
+    def __init__(self, radius: int, beam: int, generator: np.random.Generator) -> None:
+        obstacles = (_WALL, _AGENT)
+        self._cleaner = TreasurePlayer(radius, {_WASTE: 1.0}, obstacles, generator)
+        self._picker = TreasurePlayer(radius, {_APPLE: 1.0}, obstacles, generator)
+        self._blocked = [_WALL, _AGENT]
+        side = 2 * radius + 1
+        self._beside = side * side // 2 + np.array([-side, side, -1, 1])
+        # [4, B]: cells of the view that a beam covers; those beyond it stand for the middle, where it hits nothing.
+        reached = beams(beam)
+        within = (np.abs(reached) <= radius).all(axis=-1)
+        self._covered = side * side // 2 + np.where(within, reached @ np.array([side, 1]), 0)
+
+    def __call__(self, present: AgentTimeStep) -> NDArray[np.int64]:
+        """Actions [n] for the agent present; observation [n, 10, V, V]."""
+        planes = present.observation.reshape(*present.observation.shape[:2], -1)
+        if present.agent % 2:
+            return self._walk(self._picker(present), planes, _TREE, _APPLE, _DOWN)
+        action = self._walk(self._cleaner(present), planes, _RIVER, _WASTE, _UP)
+        facing = planes[:, _AHEAD][:, self._beside].argmax(axis=1)
+        covered = self._covered[facing]
+        waste = np.take_along_axis(planes[:, _WASTE], covered, axis=1) * (covered != planes.shape[2] // 2)
+        return np.where(waste.any(axis=1), _CLEAN, action)
+
+    def _walk(
+        self, action: NDArray[np.int64], planes: NDArray[np.uint8], ground: int, thing: int, way: int
+    ) -> NDArray[np.int64]:
+        """`action` [n], or `way` where neither region nor thing is in view and the way is open."""
+        lost = ~(planes[:, ground].any(axis=1) | planes[:, thing].any(axis=1))
+        open_ = ~planes[:, self._blocked, self._beside[way]].any(axis=1)
+        return np.where(lost & open_, way, action)

@@ -4,7 +4,8 @@ The rules are those of the `tag` example of Sorrel (https://github.com/social-ai
 after its move, stands beside another passes it on; every turn pays those who are not it. In flow: moves. Out flow: what
 each agent sees around itself, and what its last turn brought.
 
-Legend: `E` copies, `A` agents, `V` = 2 * radius + 1 cells a side of the view.
+Legend: `E` copies, `A` agents, `V` = 2 * radius + 1 cells a side of the view, `n` some of the copies, `C`
+cells of the view.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from protocol.spaces import World
-from workers.environments.base import Player
+from workers.environments.base import AgentTimeStep, Player
 from workers.environments.settings import parse_settings
 from workers.environments.worlds.base.fixed_length import TurnMode
-from workers.environments.worlds.base.grid_world import EMPTY, WALL, GridSettings, GridWorld
-from workers.environments.worlds.scripted.tag_player import TagPlayer
+from workers.environments.worlds.base.grid_world import EMPTY, STEPS, WALL, GridSettings, GridWorld
 
 __all__ = ["EMPTY", "FREE", "IT", "WALL", "Tag", "TagSettings"]
 
@@ -93,3 +93,34 @@ class Tag(GridWorld):
     def scripted(self) -> Player:
         """Chases when it is it, flees when it is not; see `TagPlayer`."""
         return TagPlayer(self.settings.radius, generator=self._generator.spawn(1)[0])
+
+
+_FAR = 1e6
+
+
+class TagPlayer:
+    """A hand-written player, from what it sees alone. Of its moves onto empty cells it takes the one that ends
+    nearest to the nearest agent (being it) or farthest from whoever is it (not being it), by rows plus columns;
+    ties, and all moves when it sees nobody to mind, at random."""
+
+    def __init__(self, radius: int, generator: np.random.Generator) -> None:
+        self._generator = generator
+        reach = np.arange(-radius, radius + 1)
+        places = np.stack(np.meshgrid(reach, reach, indexing="ij"), axis=-1).reshape(-1, 2)
+        self._middle = len(places) // 2
+        self._beside = self._middle + STEPS @ np.array([reach.size, 1])
+        # [4, C]: how far a cell is after each move.
+        self._distance = np.abs(places[None] - STEPS[:, None]).sum(axis=-1).astype(np.float64)
+
+    def __call__(self, present: AgentTimeStep) -> NDArray[np.int64]:
+        """Moves [n] for the agent present; observation [n, 4, V, V]."""
+        n = len(present.observation)
+        planes = present.observation.reshape(n, 4, -1).astype(np.bool_)
+        chasing = planes[:, IT, self._middle]
+        minded = np.where(chasing[:, None], planes[:, FREE], planes[:, IT])
+        minded[:, self._middle] = False
+        # [n, 4]: the distance to the nearest agent that matters; the same for all moves where there is none.
+        distance = np.where(minded[:, None, :], self._distance, _FAR).min(axis=-1)
+        score = np.where(chasing[:, None], -distance, distance)
+        score[~planes[:, EMPTY][:, self._beside]] = -2 * _FAR
+        return (score + 0.5 * self._generator.random((n, 4))).argmax(axis=1)

@@ -21,8 +21,7 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Dict, MultiBinary, Place, Tuple, World
 from protocol.spaces.tree import space_of
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn, WrappedEnvironment
-from workers.environments.wrappers.central_state import CENTRAL, with_central
-from workers.environments.wrappers.own_parts import OwnParts, Rows, fields_of, rows_of
+from workers.environments.wrappers.own_parts import CENTRAL, OwnParts, Rows, fields_of, rows_of, with_central
 
 _THERE = f"{CENTRAL}.there"
 

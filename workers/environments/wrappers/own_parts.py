@@ -1,7 +1,8 @@
 """What an agent sees, as one part among others: worlds whose agents are shown more than before, and rows of them.
 
 In flow: a world, and rows of its observations. Out flow: the world whose observations have more parts, and such rows;
-a plain observation is its part `own` from then on.
+a plain observation is its part `own` from then on. What learners see besides what each agent does is a part `central`,
+evaluation-only, which no acting policy is shown.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
+from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Component, Dict, Observation, Place, World
+from protocol.spaces.model import fault_of
 from protocol.spaces.row_format import field_of
 from protocol.spaces.tree import Population
 from workers.environments.base import AgentOutcome, AgentTimeStep
@@ -96,3 +100,42 @@ def _changed(node: Population, path: str, change: Callable[[Agent, str], Agent])
         for child in node.agents
     )
     return node.model_copy(update={"agents": children})
+
+
+CENTRAL = "central"
+
+
+def with_central(world: World, spaces: Mapping[str, Any]) -> World:
+    """`world`, in which the agent at each place sees a space besides; ConfigurationError where that cannot be."""
+
+    def widened(agent: Agent, name: str) -> Agent:
+        parts = components(agent.observation)
+        if CENTRAL in parts:
+            raise refuse_second(world.id, name)
+        parts[CENTRAL] = Component(space=spaces[name], evaluation_only=True)
+        return with_parts(agent, parts)
+
+    try:
+        return with_agents(world, widened)
+    except ValidationError as fault:
+        raise ConfigurationError(
+            "central_state_world_invalid", environment=world.id, reason=fault_of(fault), key="environment.central_state"
+        ) from None
+
+
+def tagged(world: World) -> World:
+    """`world`, in which a part `central` that all observations have is evaluation-only from now on."""
+
+    def widened(agent: Agent, name: str) -> Agent:
+        parts = components(agent.observation)
+        parts[CENTRAL] = Component(space=parts[CENTRAL].space, evaluation_only=True)
+        return with_parts(agent, parts)
+
+    return with_agents(world, widened)
+
+
+def refuse_second(id: str, agent: str) -> ConfigurationError:
+    """An observation has a part of that name already."""
+    return ConfigurationError(
+        "observation_part_taken", entry=CENTRAL, agent=agent, environment=id, key="environment.central_state"
+    )

@@ -13,14 +13,13 @@ from torch import Tensor, nn
 
 from protocol.config.network import CNNEncoder, EntitiesEncoder, EntryEncoder, MLPEncoder, OneEncoder, TokensEncoder
 from protocol.errors import ConfigurationError
-from workers.policies.encoders.cnn import CNN
+from workers.policies.encoders.cnn import CNN, Residual
 from workers.policies.encoders.composite import Composite
 from workers.policies.encoders.entities import Entities
 from workers.policies.encoders.entry import build_entry
 from workers.policies.encoders.mlp import MLP
 from workers.policies.encoders.observation_spec import LeafSpec, ObservationSpec
 from workers.policies.encoders.own_network import OwnNetwork
-from workers.policies.encoders.residual import Residual
 from workers.policies.encoders.row_splitter import RowSplitter
 from workers.policies.encoders.tokens import Tokens, token_range
 from workers.policies.networks.layers import RowEncoder

@@ -7,7 +7,7 @@ for each policy alone, with gradients for the weights (none for inputs and state
 Rows lie as they are: no run is cut out, as what an episode leaves is multiplied by 0 where it ends. A true last
 observation is one more step behind the row that it comes after.
 
-Legend: as in stacked_recurrent.py; `n` some rows of each policy, `S` numbers of a state.
+Legend: as in stacked_actor_critic.py; `n` some rows of each policy, `S` numbers of a state.
 """
 
 from __future__ import annotations

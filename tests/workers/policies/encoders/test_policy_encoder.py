@@ -14,10 +14,9 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Dict, Discrete, MultiDiscrete, Text
 from tests.faults import raises
 from workers.policies.build import build
-from workers.policies.encoders.cnn import CNN
+from workers.policies.encoders.cnn import CNN, Residual
 from workers.policies.encoders.mlp import MLP
 from workers.policies.encoders.policy_encoder import PolicyEncoder
-from workers.policies.encoders.residual import Residual
 from workers.policies.encoders.row_splitter import RowSplitter
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic

@@ -21,6 +21,8 @@ from workers.environments.worlds.base.grid import Grid
 
 EMPTY, WALL = range(2)
 """The first kinds of things in any of these worlds."""
+STEPS = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
+"""(rows, columns) of up, down, left, right."""
 
 
 class GridSettings(WorldSettings):

@@ -24,8 +24,7 @@ from workers.tools.bench.pipeline import pipeline as module
 from workers.tools.bench.pipeline import run_under_test
 from workers.tools.bench.pipeline.cpu_bound import Parts
 from workers.tools.bench.pipeline.pipeline import _beside, _rates
-from workers.tools.bench.pipeline.process_tree import ProcessTree
-from workers.tools.bench.pipeline.run_under_test import Look, RunUnderTest
+from workers.tools.bench.pipeline.run_under_test import Look, ProcessTree, RunUnderTest
 
 PROMISED = {
     "env_steps_per_second",

@@ -1,1 +1,0 @@
-"""Tests of workers/environments/worlds/scripted."""
