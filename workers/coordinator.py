@@ -53,7 +53,7 @@ from workers.evaluation.description import described
 from workers.evaluation.episodes import environments_of
 from workers.evaluation.scores import newest
 from workers.league.league_state import LeagueState
-from workers.league.pool_server import serve_chunk
+from workers.league.policy_pool import serve_chunk
 from workers.learning.starts import for_workers, start_entry, take_starts, told_starts
 from workers.metrics.history import History
 from workers.metrics.processors import ProcessorUse

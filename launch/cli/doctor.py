@@ -14,9 +14,8 @@ from pathlib import Path
 
 import click
 
-from launch.cli.completion import presets_and_files
 from launch.cli.display import Silent
-from launch.cli.options import Configured
+from launch.cli.options import Configured, presets_and_files
 from launch.config_loader import load
 from launch.local import supervisor
 from launch.local.process import python

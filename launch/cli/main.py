@@ -13,14 +13,13 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from launch.cli.completion import presets_and_files
 from launch.cli.display import Silent, display, tell_summary
 from launch.cli.doctor import diagnosis, model, preflight, short_run
 from launch.cli.exec import BECOMES, become
 from launch.cli.hosts import hosts
 from launch.cli.k8s import k8s
 from launch.cli.new import new
-from launch.cli.options import Configured, Count, Preset
+from launch.cli.options import Configured, Count, Preset, presets_and_files
 from launch.cli.pbt import pbt
 from launch.cli.plot import plot
 from launch.cli.status import status

@@ -1,4 +1,5 @@
-"""What the words of a command line are taken as, and what is said of those that other libraries have for ours.
+"""What the words of a command line are taken as, and what is said of those that other libraries have for ours; what a
+shell offers where a preset or a file is wanted.
 
 In flow: words. Out flow: values, or a ConfigurationError in one sentence.
 """
@@ -10,8 +11,9 @@ from decimal import Decimal
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from launch.config_loader import check_word, nearest, preset_names
+from launch.config_loader import check_word, nearest, preset_names, sentence
 from protocol.config.base import known_as
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
@@ -86,3 +88,9 @@ class Preset(click.Choice[str]):
         if value not in self.choices:
             raise ConfigurationError("preset_unknown", value=value, hint=nearest(value), choices=[*self.choices])
         return str(value)
+
+
+def presets_and_files(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Presets that begin so; besides, the shell looks for files."""
+    named = [CompletionItem(name, help=sentence(name)) for name in preset_names() if name.startswith(typed)]
+    return [*named, CompletionItem(typed, type="file")]

@@ -20,9 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workers.league import policy_pool
-from workers.league.elo import elo, win_rates
-from workers.league.empirical_game import solve
-from workers.league.matchmaking import opponent_distribution, pair_chances
+from workers.league.empirical_game import elo, opponent_distribution, pair_chances, solve, win_rates
 from workers.metrics.segment_accounting import Pages
 from workers.planning.league_plan import LeaguePlan, PlayerPlan
 

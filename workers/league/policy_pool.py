@@ -3,7 +3,8 @@
     library/POLICY/NUMBER-CHECKSUM.safetensors
 
 In flow: the bytes of an exported policy. Out flows: files, each put in place whole and never written again; whoever
-reads one checks that its bytes are those that its name tells (blake2b, 16 bytes in hex).
+reads one checks that its bytes are those that its name tells (blake2b, 16 bytes in hex). Who does not see the run's
+folder asks the coordinator for them part by part.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.errors import ConfigurationError
+from protocol.control.server import refusal
+from protocol.errors import ConfigurationError, Refused
+from protocol.messages.core import Refusal
+from protocol.messages.file_fetch import PART_BYTES, Fetch, Part
 
 FOLDER = "library"
 _NAME = re.compile(r"(\d{1,6})-([0-9a-f]{32})\.safetensors")
@@ -76,3 +81,21 @@ def verify(entry: PoolEntry, data: bytes) -> bytes:
     if found != entry.checksum:
         raise ConfigurationError("library_checksum_differs", peer=entry.name, expected=entry.checksum, value=found)
     return data
+
+
+def serve_chunk(folder: Path, members: Mapping[str, str], wanted: Fetch) -> tuple[Refusal] | tuple[Part, bytes]:
+    """`members`: name -> checksum of all of the library in the run's `folder`."""
+    if members.get(wanted.member) != wanted.checksum:
+        facts = {"member": wanted.member, "checksum": wanted.checksum, "choices": [*members] or ["none yet"]}
+        missing = Refused("library_member_missing", **facts)
+        return (refusal(missing, retry=not members),)  # a coordinator that has just come back looks within a second
+    policy, _, number = wanted.member.partition("/")
+    path = PoolEntry(policy, int(number), wanted.checksum).path(folder)
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(min(wanted.offset, size))
+            frame = file.read(PART_BYTES)
+    except OSError as fault:
+        return (refusal(Refused("library_file_unreadable", file=path, reason=fault.strerror)),)
+    return Part(member=wanted.member, checksum=wanted.checksum, offset=wanted.offset, size=size), frame

@@ -34,7 +34,7 @@ from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.checkpoint_writer import CheckpointWriter, Trained
 from workers.learning.curiosity import IntrinsicReward
 from workers.learning.datasets.recorder import SegmentRecorder, begin
-from workers.learning.datasets.update_log import open_update_log
+from workers.learning.datasets.replayed_run import open_update_log
 from workers.learning.diagnostics.finite import FiniteWeights
 from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.learning.diagnostics.value_bounds import ValueBounds

@@ -24,7 +24,6 @@ from protocol.control.verdicts import verdict_line
 from protocol.errors import TrainingFault
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.counters import read_counters
-from workers.metrics.bottleneck import bottleneck
 from workers.metrics.diagnostics import FINDINGS, Excess, batches_checked, findings_of
 from workers.metrics.episode_returns import EpisodeJournal, PlacedEpisodes, RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History
@@ -33,7 +32,7 @@ from workers.metrics.processors import ProcessorUse
 from workers.metrics.run_findings import Random, RunFindings
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters, summed
 from workers.metrics.step_time import span, stepped
-from workers.metrics.throughput import Throughput, seconds_starved
+from workers.metrics.throughput import Throughput, bottleneck, seconds_starved
 from workers.metrics.writers import MetricWriters
 from workers.planning.data_parallel import ledger_path
 from workers.planning.fixed_policy_plan import FixedPolicyPlan

@@ -14,8 +14,8 @@ from launch.cli import display as module
 from launch.cli.display import Display, Plain, Silent, baselines_line, render, sparkline, summary_table, tell_summary
 from protocol.config.run import Run
 from protocol.control.verdicts import verdict_line
-from workers.metrics.bottleneck import bottleneck
 from workers.metrics.run_metrics import RunMetrics
+from workers.metrics.throughput import bottleneck
 
 
 def views(folder: Path) -> list[dict[str, Any]]:

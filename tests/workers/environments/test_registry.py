@@ -253,7 +253,7 @@ def test_worlds_are_made_without_importing_torch() -> None:
         "from protocol.config.run import EnvironmentConfig as C\n"
         "from workers.environments import registry\n"
         "from workers.environments.checks import checked_environment\n"
-        "from workers.evaluation import baselines\n"
+        "from workers.evaluation import baseline_process\n"
         "for id in ('treasure_hunt', 'gymnasium:CartPole-v1', 'pettingzoo:mpe2.simple_spread_v3'):\n"
         "    registry.describe(C(id=id))\n"
         "sys.exit('torch' in sys.modules)\n"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workers.league.elo import elo, win_rates
-from workers.league.empirical_game import exploitability, solve
-from workers.league.matchmaking import opponent_distribution, pair_chances
+from workers.league.empirical_game import elo, exploitability, opponent_distribution, pair_chances, solve, win_rates
 
 ROCK_PAPER_SCISSORS = np.array([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])
 

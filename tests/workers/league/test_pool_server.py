@@ -21,7 +21,7 @@ from protocol.messages.file_fetch import PART_BYTES, Fetch
 from protocol.transport.sockets import Ports, open_context
 from tests.faults import raises, words_in
 from workers.league import policy_pool
-from workers.league.pool_server import serve_chunk
+from workers.league.policy_pool import serve_chunk
 
 TOKEN = "00112233445566ff"
 WELCOME = Welcome(

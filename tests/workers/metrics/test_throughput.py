@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workers.metrics.bottleneck import bottleneck
 from workers.metrics.segment_accounting import summed
-from workers.metrics.throughput import Throughput
+from workers.metrics.throughput import Throughput, bottleneck
 
 
 def test_rates_are_means_of_the_last_seconds() -> None:

@@ -1,4 +1,5 @@
-"""A batch in memory that never moves, of which minibatches are taken without a number that the host must see.
+"""A batch in memory that never moves, of which minibatches are taken without a number that the host must see; and
+numbers of the host that the device is given before, in one copy that nobody waits for.
 
 In flow: a `TimeMajorBatch`. Out flow: `Minibatch`es with all entries of the side tables, used or not: those that are
 not belong to a row that nobody reads.
@@ -8,6 +9,7 @@ Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch, `F` e
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -82,3 +84,16 @@ class StaticBatch:
         finals = batch.final_observation.index_select(0, index).flatten(0, 1)
         place = (row * width + torch.arange(width, device=index.device)[:, None]).flatten()
         return replace(batch.chosen(index, torch.cat([seen, finals]), place, self._members), even=True, runs=runs)
+
+
+class HostScalars:
+    """`rows` numbers for each of `many` policies."""
+
+    def __init__(self, rows: int, many: int, device: torch.device) -> None:
+        self._here = torch.zeros(rows, many, dtype=torch.float64, pin_memory=device.type == "cuda")
+        self._there = torch.zeros(rows, many, dtype=torch.float64, device=device)
+
+    def upload(self, *rows: Sequence[float]) -> Tensor:
+        """[rows, many] float64 on the device, which must be done with what it was given before."""
+        self._here.copy_(torch.tensor(rows, dtype=torch.float64))
+        return self._there.copy_(self._here, non_blocking=True)

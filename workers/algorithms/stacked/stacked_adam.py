@@ -18,7 +18,7 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import FlatAdam, adam_step, non_finite_update
-from workers.algorithms.cuda_graphs.host_scalars import HostScalars
+from workers.algorithms.cuda_graphs.static_batch import HostScalars
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.policies.stacked.stacked_weights import StackedWeights
 

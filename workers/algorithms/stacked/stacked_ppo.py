@@ -19,8 +19,7 @@ from protocol.errors import TrainingFault
 from workers.algorithms.common.batches import SegmentBatch, concatenate
 from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch, to_time_major
 from workers.algorithms.common.update import Outcome
-from workers.algorithms.cuda_graphs.host_scalars import HostScalars
-from workers.algorithms.cuda_graphs.static_batch import StaticBatch
+from workers.algorithms.cuda_graphs.static_batch import HostScalars, StaticBatch
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.stacked.stacked_adam import StackedAdam, failed

@@ -163,9 +163,9 @@ _AT_ONCE = 256
 
 
 class NumpyRecurrentCore:
-    """`core`, step by step, to within the order of sums what `RecurrentCore.step` says; its weights must stay where they
-    lie (`flatten_`). Of one stream it takes a quarter (LSTM) to half (GRU) of what torch takes, whose calls cost more
-    than what they compute; of many it is no dearer or a little dearer."""
+    """`core`, step by step, to within the order of sums what `RecurrentCore.step` says; its weights must stay where
+    they lie (`flatten_`). Of one stream it takes a quarter (LSTM) to half (GRU) of what torch takes, whose calls cost
+    more than what they compute; of many it is no dearer or a little dearer."""
 
     def __init__(self, core: RecurrentCore) -> None:
         self.size, self._lstm = core.size, core.kind == "lstm"
