@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -112,8 +113,8 @@ class PolicyLearner:
             log.info("event=encoder policy=%s encoder=%s", plan.name, plan.interface.encoder)
         self.update = build_update(self.policy, plan.config)
         self.update.arithmetic = arithmetic
-        self._start, self._held = context.start, HeldParts(self.policy, self.update.optimizer, plan.config)
-        self._finite = FiniteWeights(self.policy)
+        self._start, self._finite = start_table(BytesIO(context.start)), FiniteWeights(self.policy)
+        self._held = HeldParts(self.policy, self.update.optimizer, plan.config)
         bounds = ValueBounds.of(plan.config)
         rate, encoder = plan.config.learning_rate, RowEncoder.of(self.policy)
         self._health = TrainingHealth(plan.name, plan.interface, plan.layout, rate, counters, bounds, encoder)
@@ -193,7 +194,7 @@ class PolicyLearner:
         """As its first incarnation does, where it is `new`: what it starts from then is told."""
         self._health.new = new and not self._start
         if new and self._start:
-            tell_start(self.name, start_table(self._start))
+            tell_start(self.name, self._start)
 
     def restart(self, found: NDArray[np.uint8] | None) -> None:
         """Goes back to the newest checkpoint, or to the last published weights `found` with a fresh optimiser, as when

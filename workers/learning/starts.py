@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from protocol.config.run import Run
 from workers.league import policy_pool
@@ -46,9 +46,11 @@ def start_bytes(folder: Path, policy: str) -> bytes:
     return b"" if entry is None else policy_pool.verify(entry, entry.path(folder).read_bytes())
 
 
-def start_table(data: bytes) -> dict[str, Any]:
-    """What was taken, skipped and left new, of the file that is `data`."""
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+def start_table(file: IO[bytes]) -> dict[str, Any]:
+    """What was taken, skipped and left new, of a `file` of a start; empty of an empty one. Its weights are not read."""
+    if not (size := int.from_bytes(file.read(8), "little")):
+        return {}
+    header = json.loads(file.read(size))
     return dict(json.loads(header["__metadata__"][TABLE]))
 
 
@@ -65,7 +67,12 @@ def tell_start(policy: str, table: Mapping[str, Any]) -> None:
 
 def told_starts(folder: Path, policies: Iterable[str]) -> dict[str, dict[str, Any]]:
     """The tables of those that start from something."""
-    return {name: start_table(data) for name in policies if (data := start_bytes(folder, name))}
+    found = {}
+    for name in policies:
+        if (entry := start_entry(folder, name)) is not None:
+            with entry.path(folder).open("rb") as file:
+                found[name] = start_table(file)
+    return found
 
 
 def for_workers(run: Run, entries: Mapping[str, PoolEntry]) -> Run:

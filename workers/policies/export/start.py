@@ -135,8 +135,9 @@ def _file_of(path: str, name: str) -> Path:
         return Path(path)
     folder, at, rest = path.rpartition("@")
     which, _, policy = rest.partition("/")
-    if not at:
-        inside = not (Path(path) / "config.yaml").is_file() and (Path(path).parent / "config.yaml").is_file()
+    whole = (Path(path) / "config.yaml").is_file()
+    if whole or not at:
+        inside = not whole and (Path(path).parent / "config.yaml").is_file()
         folder, which, policy = (str(Path(path).parent), "", Path(path).name) if inside else (path, "", "")
     run = Path(folder)
     try:

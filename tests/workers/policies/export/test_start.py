@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def started(policy: Policy, path: str, **keys: Any) -> dict[str, Any]:
     """Puts in place what it takes; the table."""
     data = take_start("one", policy, Start(path=path, **keys))
     put_in_place(policy, data)
-    return start_table(data)
+    return start_table(BytesIO(data))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -184,6 +185,8 @@ def run(tmp_path: Path) -> Path:
         ("run@best", "red", 20),
         ("run@10", "red", 10),
         ("run/red", "green", 30),
+        ("with@sign", "red", 30),
+        ("with@sign@best", "red", 20),
         ("run@best/red", "blue", 20),
         ("run@newest/blue", "red", 40),
         ("run/checkpoints/red/10/weights.safetensors", "blue", 10),
@@ -193,9 +196,10 @@ def test_a_run_is_named_with_its_checkpoint_and_policy(
     path: str, policy: str, step: int, run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(run.parent)
+    Path("with@sign").symlink_to("run")
     data = take_start(policy, made(seed=2), Start(path=path))
     assert load(data)["value_bias"].item() == step
-    assert Path(start_table(data)["file"]).parent.name == str(step)
+    assert Path(start_table(BytesIO(data))["file"]).parent.name == str(step)
 
 
 def test_the_only_policy_of_a_run_serves_every_other(run: Path) -> None:
