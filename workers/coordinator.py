@@ -43,10 +43,9 @@ from workers.coordination.controls import Controls
 from workers.coordination.curriculum import curriculum_of
 from workers.coordination.dashboard.dashboard import Dashboard
 from workers.coordination.departures import Departures
-from workers.coordination.lifecycle import RunLifecycle
+from workers.coordination.lifecycle import RunLifecycle, StallDetector
 from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
-from workers.coordination.stall_detector import StallDetector
 from workers.coordination.worker_counters import WorkerCounters
 from workers.evaluation.baseline_process import BaselineProcess
 from workers.evaluation.description import described
@@ -56,10 +55,10 @@ from workers.league.league_state import LeagueState
 from workers.league.policy_pool import serve_chunk
 from workers.learning.starts import for_workers, start_entry, take_starts, told_starts
 from workers.metrics.history import History
-from workers.metrics.processors import ProcessorUse
 from workers.metrics.run_findings import RunFindings
 from workers.metrics.run_metrics import RunMetrics, check_trained
 from workers.metrics.segment_accounting import Pages, sum_counters, unacknowledged
+from workers.metrics.throughput import ProcessorUse
 from workers.planning.auxiliary_plan import plan_auxiliaries, plan_learners
 from workers.planning.cohorts import kinds_of
 from workers.planning.fixed_policy_plan import plan_fixed

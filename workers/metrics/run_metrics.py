@@ -28,11 +28,10 @@ from workers.metrics.diagnostics import FINDINGS, Excess, batches_checked, findi
 from workers.metrics.episode_returns import EpisodeJournal, PlacedEpisodes, RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History
 from workers.metrics.infos import InfoCurves
-from workers.metrics.processors import ProcessorUse
 from workers.metrics.run_findings import Random, RunFindings
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters, summed
 from workers.metrics.step_time import span, stepped
-from workers.metrics.throughput import Throughput, bottleneck, seconds_starved
+from workers.metrics.throughput import ProcessorUse, Throughput, bottleneck, seconds_starved
 from workers.metrics.writers import MetricWriters
 from workers.planning.data_parallel import ledger_path
 from workers.planning.fixed_policy_plan import FixedPolicyPlan

@@ -1,17 +1,22 @@
-"""How the loop flows now: rates over the last seconds, how full queues are, who waits for whom. Pure but for memory.
+"""How the loop flows now: rates over the last seconds, how full queues are, who waits for whom, and how busy
+the processors are that this process may use.
 
 In flow: the counters of all workers, again and again, with the time. Out flow: one dictionary a policy, and a verdict.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 
+import psutil
+
+from protocol.control.processors import GROUP, affinity, quota
 from workers.metrics.segment_accounting import Page, Pages, sum_counters
 
 _WINDOW = 10.0
-"""Seconds that a rate is the mean of."""
+"""Seconds that a rate, or a share, of now is the mean of."""
 _KINDS = ("produced", "received", "trained", "steps_made", "waits.credit")
 
 
@@ -109,3 +114,37 @@ def bottleneck(
     if blocked > starved:
         return "learner-bound"
     return "processor-bound" if full else "actor-bound"
+
+
+class ProcessorUse:
+    """How busy they were, from look to look."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, float, float]] = deque()
+        self._first: tuple[float, float, float] | None = None
+
+    def look(self) -> None:
+        """Reads how long they have been busy."""
+        now = time.monotonic()
+        self._looks.append((now, *_seconds(now)))
+        self._first = self._first or self._looks[0]
+        while len(self._looks) > 2 and now - self._looks[1][0] >= _WINDOW:
+            self._looks.popleft()
+
+    def share(self, whole: bool = False) -> float:
+        """The part of them that was busy over the last seconds, or since the first look, in [0, 1]."""
+        if self._first is None:
+            return 0.0
+        (_, before, then), (_, busy, there) = self._first if whole else self._looks[0], self._looks[-1]
+        return min(1.0, (busy - before) / (there - then)) if there > then else 0.0
+
+
+def _seconds(now: float) -> tuple[float, float]:
+    """(busy, there were) of processors since some moment: of the control group where it has less than the affinity."""
+    used, most = affinity(), quota()
+    if most < len(used):
+        told = dict(line.split() for line in (GROUP / "cpu.stat").read_text().splitlines())
+        return int(told["usage_usec"]) / 1e6, most * now
+    times = [one for number, one in enumerate(psutil.cpu_times(percpu=True)) if number in used]
+    there = sum(map(sum, times))
+    return there - sum(one.idle + getattr(one, "iowait", 0.0) for one in times), there

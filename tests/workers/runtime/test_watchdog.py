@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from protocol.errors.origin import waiting
-from workers.coordination.stall_detector import StallDetector
+from workers.coordination.lifecycle import StallDetector
 from workers.runtime import watchdog
 from workers.runtime.health import Health
 from workers.runtime.metric_names import Identity

@@ -24,7 +24,7 @@ from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.off_policy import ReplayAlgorithm, Schedules
 from workers.algorithms.stacked.stacked_adam import StackedAdam, failed
-from workers.policies.stacked.stacked_q_networks import stack_policies
+from workers.policies.stacked.stacked_weights import stack_policies
 
 
 class StackedQLearning:

@@ -28,8 +28,7 @@ from protocol.spaces import World
 from workers.environments.base import Environment, Episodes, Turn
 from workers.environments.checks.closing import closed_on_failure
 from workers.environments.vectorized.actor_side import TurnReader
-from workers.environments.vectorized.deadline import Deadline
-from workers.environments.vectorized.process_handle import ProcessDied, ProcessHandle
+from workers.environments.vectorized.process_handle import Deadline, ProcessDied, ProcessHandle
 from workers.environments.vectorized.shared_arrays import Partition, SharedTurns
 
 log = logging.getLogger(__name__)

@@ -17,15 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 
 from protocol.config.run import EnvironmentConfig
-from protocol.errors import EnvironmentFault, RookeryError
+from protocol.errors import EnvironmentFault, RookeryError, Timeout
 from protocol.errors.origin import Crash, Told
 from protocol.spaces import World, parse_world
 from workers.environments.base import Episodes, add_episodes
-from workers.environments.vectorized.deadline import Deadline
 from workers.runtime.last_words import noted_crash
 
 COMMAND = struct.Struct("<BxHxxxxQ")
@@ -207,3 +207,28 @@ class ProcessHandle:
         else:
             how = f"it ended with {crash.what if crash is not None else f'exit code {code}'}"
         return ProcessDied(f"{how}{crash.at if crash is not None and crash.at else f' {self._asked}'}", crash)
+
+
+class Deadline:
+    """`seconds` from now by `clock`; `what` completes the sentence "… in time"."""
+
+    def __init__(self, seconds: float, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = seconds
+        self.what = what
+        self._clock = clock
+        self._end = clock() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self._end - self._clock())
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is up."""
+        return self._clock() >= self._end
+
+    def check(self) -> None:
+        """Raises Timeout if the time is up."""
+        if self.passed:
+            raise Timeout("deadline_passed", what=self.what, seconds=self.seconds)

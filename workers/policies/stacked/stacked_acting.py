@@ -22,7 +22,7 @@ from workers.policies.networks.q_network import DQNPolicy
 from workers.policies.networks.q_policy import QPolicy, choose
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
-from workers.policies.stacked.stacked_q_networks import stack_policies
+from workers.policies.stacked.stacked_weights import stack_policies
 from workers.policies.tensors.scratch import ScratchBuffers
 
 

@@ -1,18 +1,22 @@
 """The weights of several policies of equal shape side by side in one memory, and gradients for each.
 
 In flows: the policies' weights (`load`). Out flows: all of them as one tensor a layer, with a policy in each row, and
-the weights back (`store`). No number of one policy reaches another.
+the weights back (`store`). No number of one policy reaches another. Policies of DQN or IQN become one like them, that
+gives for rows [K, B, ...] what each gives for its own.
 
-Legend: `K` policies, `P` numbers of the trainable parameters of each.
+Legend: `K` policies, `P` numbers of the trainable parameters of each, `B` rows of each.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from workers.policies.networks.q_policy import QPolicy
 from workers.policies.tensors.flat_weights import flatten_
 
 _DTYPES = {"<f4": torch.float32, "<f8": torch.float64, "<i8": torch.int64}
@@ -78,3 +82,18 @@ class StackedWeights:
         leaf = whole.view(form).detach().requires_grad_()
         self._leaves.append((leaf, self.gradient[:, offset // 4 : offset // 4 + count].view(form)))
         return leaf
+
+
+Kind = TypeVar("Kind", bound=QPolicy)
+
+
+def stack_policies(policies: Sequence[Kind]) -> tuple[Kind, StackedWeights]:
+    """All of `policies` as one, and its weights. They stay as they are until these are stored."""
+    weights = StackedWeights(policies, lambda name: name.endswith((".bias", ".bias_scale")))
+    stacked = copy.deepcopy(policies[0])
+    for name, view in weights.views.items():
+        owner, _, leaf = name.rpartition(".")
+        layer = stacked.get_submodule(owner)
+        delattr(layer, leaf)
+        setattr(layer, leaf, view)
+    return stacked, weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from protocol.errors import Timeout
 from tests.faults import raises
-from workers.environments.vectorized.deadline import Deadline
+from workers.environments.vectorized.process_handle import Deadline
 
 
 def test_a_deadline_passes_when_its_time_is_up() -> None:
