@@ -14,8 +14,15 @@ from protocol.config.trainable import AlgorithmConfig
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
-_PARTS, _PART_ROWS = 16, 64
-"""Most minibatches that are chosen for a batch, and the fewest rows of one (Stable-Baselines3's `batch_size`)."""
+FEW_SEGMENTS = 16
+"""Of a batch where an actor has more streams, and either one step is made of it or each of its minibatches is of few
+segments, as rows of a segment are learned from together: on CartPole IMPALA made 625 updates in 2,000,000 steps, where
+64 streams filled a batch, and four seeds ended between 220 and 462; with 16 ten seeds ended at 499 or above (RLlib's
+batch of 500 rows would be 10). PPO with an LSTM, on CartPole without velocities, earned 376 and 500 without exploring
+after 1,000,000 steps; with 16 498 to 500 (three seeds)."""
+_PARTS, _PART_ROWS, _PART_SEGMENTS = 16, 64, 4
+"""Most minibatches that are chosen for a batch, the fewest rows of one (Stable-Baselines3's `batch_size`), and, where
+policies remember, the fewest segments."""
 
 
 class Curiosity(ConfigModel):
@@ -33,7 +40,8 @@ class Streamed(AlgorithmConfig):
     frames: int = Field(default=1, ge=1, le=64)
     """Observations that are stacked, the newest last; each is stored once."""
     segments: int | None = Field(default=None, ge=1)
-    """Segments in a batch; None: as many as one actor has streams of this policy, with `impala` 16 at most."""
+    """Segments in a batch; None: as many as one actor has streams of this policy, but with `impala`, and where the
+    policy remembers (`network.core`), 16 at most."""
     gamma: float = Field(default=0.99, ge=0, le=1)
     """Discount of a reward by each step."""
     value_coefficient: float = Field(default=0.5, ge=0)
@@ -66,8 +74,8 @@ class Streamed(AlgorithmConfig):
     curiosity: Curiosity | None = None
     """Reward what is new as well; None: what the world gives alone."""
 
-    def parts(self, segments: int, length: int) -> int:
-        """Minibatches of a batch of so many segments of `length` rows."""
+    def parts(self, segments: int, length: int, remembers: bool) -> int:
+        """Minibatches of a batch of so many segments of `length` rows, of a policy that `remembers` or not."""
         return 1
 
     @property
@@ -94,7 +102,8 @@ class PPO(Streamed):
     epochs: int = Field(default=4, ge=1)
     """Times that each batch is trained on; as CleanRL's ppo.py."""
     minibatches: int | None = Field(default=None, ge=1)
-    """Parts of a batch, each of which makes one step; None: up to 16, each of which has 64 rows or more."""
+    """Parts of a batch, each of which makes one step; None: up to 16, each of which has 64 rows or more, or, where the
+    policy remembers, four segments."""
     gae_lambda: float = Field(default=0.95, ge=0, le=1)
     """λ of generalised advantage estimation."""
     clip: float = Field(default=0.2, gt=0)
@@ -109,11 +118,11 @@ class PPO(Streamed):
     """How much of that is made up for by their weight in the loss, at first; with `priority_alpha` it grows to the
     run's end."""
 
-    def parts(self, segments: int, length: int) -> int:
+    def parts(self, segments: int, length: int, remembers: bool) -> int:
         """Minibatches of a batch of so many segments of `length` rows; chosen ones divide it evenly."""
         if self.minibatches is not None:
             return self.minibatches
-        most = min(_PARTS, segments * length // _PART_ROWS)
+        most = min(_PARTS, segments // _PART_SEGMENTS if remembers else segments * length // _PART_ROWS)
         return next((parts for parts in range(most, 1, -1) if segments % parts == 0), 1)
 
 
@@ -125,10 +134,6 @@ class IMPALA(Streamed):
     """
 
     name: Literal["impala"] = "impala"
-    most: ClassVar[int] = 16
-    """Segments that are chosen for a batch where an actor has more streams, as a batch is one step: on CartPole, where
-    64 streams filled one, 2,000,000 steps were 625 updates, and four seeds ended between 220 and 462; with 16 ten
-    seeds ended at 499 or above (RLlib's batch of 500 rows would be 10)."""
     epochs: ClassVar[int] = 1
     gae_lambda: ClassVar[float] = 1.0
     value_clip: ClassVar[None] = None

@@ -84,13 +84,17 @@ are RLlib's (`IMPALAConfig`) but for its batches (protocol/config/on_policy.py) 
 within a segment: else one seed in ten of CartPole ended at 279."""
 
 
-_VALUED = ("iqn", "dqn", "c51", "vdn", "qmix")
+_REMEMBERING: dict[Any, dict[str, Any]] = {
+    **{name: {"segment_length": 32} for name in ("iqn", "dqn", "c51", "vdn", "qmix")},
+    "ppo": {"learning_rate": 1e-3},
+}
+"""The same of a policy with a core. PPO's rate is that of Stable-Baselines3's zoo for CartPole without velocities."""
 
 
 def _usual(name: Any, network: Any) -> dict[str, Any]:
     """Defaults of a policy whose algorithm and `network` are given so."""
     usual = _USUAL.get(name, {}) if isinstance(name, str) else {}
-    return {**usual, "segment_length": 32} if name in _VALUED and has_core(network) else usual
+    return {**usual, **_REMEMBERING.get(name, {})} if has_core(network) else usual
 
 
 def _another(given: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
@@ -137,8 +141,8 @@ class PolicyConfig(Trainable):
     def _alias(cls, data: Any) -> Any:
         if isinstance(data, Mapping):
             data = without_aliases(data)
-            if isinstance(data.get("algorithm"), Mapping):
-                data["algorithm"] = {"name": "ppo", **data["algorithm"]}
+            if isinstance(given := data.get("algorithm", {}), Mapping):
+                data["algorithm"] = {"name": "ppo", **given}
                 if (name := data["algorithm"]["name"]) in FIXED:
                     raise ConfigurationError("fixed_policy_in_common", algorithm=name, key="algorithm")
                 usual = _usual(name, data.get("network"))

@@ -18,7 +18,7 @@ class Trainable(ConfigModel):
 
     learning_rate: float = Field(default=0.00025, gt=0)
     """Of Adam; at the start, where it is annealed. With `sac` 0.0003 by default (Stable-Baselines3), with `impala`
-    0.0005 (RLlib)."""
+    0.0005 (RLlib), with `ppo` that remembers (`network.core`) 0.001 (Stable-Baselines3's zoo)."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Norm to which the gradient of an update is clipped; with `impala` 40 by default (RLlib)."""
     credits: int | None = Field(default=None, ge=1)

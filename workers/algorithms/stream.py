@@ -147,7 +147,7 @@ class StreamAlgorithm(Resumable, ABC):
         all segments instead."""
         device, algorithm = batch.mask.device, self.algorithm
         order = torch.randperm(valid.numel(), generator=self.generator)
-        for part in order.tensor_split(algorithm.parts(len(order), len(batch.mask))):
+        for part in order.tensor_split(algorithm.parts(len(order), len(batch.mask), batch.state is not None)):
             importance = None
             if sizes is not None:
                 part, importance = draw_segments(sizes, len(part), progress, self.generator, algorithm)
@@ -166,7 +166,7 @@ class StreamAlgorithm(Resumable, ABC):
     def _looked(self, batch: TimeMajorBatch) -> Iterator[tuple[Minibatch, PolicyEvaluation]]:
         """All segments, each once and in their order, and what they look like to the policy as it is."""
         every = torch.arange(batch.mask.shape[1], device=batch.mask.device)
-        for index in every.tensor_split(self.algorithm.parts(len(every), len(batch.mask))):
+        for index in every.tensor_split(self.algorithm.parts(len(every), len(batch.mask), batch.state is not None)):
             if len(index):
                 minibatch = batch.minibatch(index, self.scratch)
                 with self.arithmetic.autocast(batch.mask.device):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from protocol.config.network import CellCore
-from protocol.config.on_policy import Curiosity
+from protocol.config.on_policy import FEW_SEGMENTS, Curiosity
 from protocol.config.run import (
     IMPALA,
     PPO,
@@ -153,7 +153,7 @@ class TrainingPlan:
         """Rows of a batch that is sampled: of who remembers those of whole segments, one at least."""
         algorithm, length = self.config.algorithm, self.layout.length
         assert isinstance(algorithm, Sampled)
-        whole = isinstance(self.config, PolicyConfig) and self.config.network.core is not None
+        whole = isinstance(self.config, PolicyConfig) and self.remembers
         return max(1, algorithm.batch_size // length) * length if whole else algorithm.batch_size
 
     @property
@@ -177,17 +177,25 @@ class TrainingPlan:
         return isinstance(self.config, PolicyConfig) and self.config.record
 
     @property
+    def remembers(self) -> bool:
+        """Whether a core gives on what was seen before."""
+        return self.config.network.core is not None
+
+    @property
     def batch_segments(self) -> int:
         """Segments in a batch of the stream mode."""
         algorithm = self.config.algorithm
-        usual = min(self.streams, algorithm.most) if isinstance(algorithm, IMPALA) else self.streams
+        few = isinstance(algorithm, IMPALA) or self.remembers
+        usual = min(self.streams, FEW_SEGMENTS) if few else self.streams
         return algorithm.segments or usual if isinstance(algorithm, Streamed | RND) else 0
 
     @property
     def minibatches(self) -> int:
         """Parts of such a batch, each of which makes one step."""
         algorithm = self.config.algorithm
-        return algorithm.parts(self.batch_segments, self.layout.length) if isinstance(algorithm, OnStream) else 1
+        if not isinstance(algorithm, OnStream):
+            return 1
+        return algorithm.parts(self.batch_segments, self.layout.length, self.remembers)
 
     @property
     def check(self) -> ActionCheck | None:

@@ -56,20 +56,26 @@ def test_the_agents_map_lets_agents_share_a_policy_J2() -> None:
     assert found["pair"].batch_segments == 8
 
 
+LSTM = {"network": {"core": "lstm"}}
+
+
 @pytest.mark.parametrize(
-    ("algorithm", "copies", "segments"),
+    ("policy", "copies", "segments", "minibatches", "rate"),
     [
-        ({"name": "impala"}, 64, 16),
-        ({"name": "impala"}, 4, 4),
-        ({"name": "impala", "segments": 32}, 64, 32),
-        ({}, 64, 64),
+        ({"algorithm": {"name": "impala"}}, 64, 16, 1, 5e-4),
+        ({"algorithm": {"name": "impala"}}, 4, 4, 1, 5e-4),
+        ({"algorithm": {"name": "impala", "segments": 32}}, 64, 32, 1, 5e-4),
+        ({}, 64, 64, 16, 2.5e-4),
+        (LSTM, 64, 16, 4, 1e-3),
+        (LSTM, 2, 2, 1, 1e-3),
+        ({**LSTM, "algorithm": {"segments": 64, "minibatches": 8}, "learning_rate": 0.01}, 64, 64, 8, 0.01),
     ],
 )
-def test_impala_makes_its_one_step_of_sixteen_segments_by_default(
-    algorithm: dict[str, Any], copies: int, segments: int
+def test_one_step_is_made_of_few_segments_and_parts_of_those_who_remember_have_some(
+    policy: dict[str, Any], copies: int, segments: int, minibatches: int, rate: float
 ) -> None:
-    found = plans({"environment": {"copies": copies}, "policy": {"algorithm": algorithm}})
-    assert found["b"].batch_segments == segments
+    plan = plans({"environment": {"copies": copies}, "policy": policy})["b"]
+    assert (plan.batch_segments, plan.minibatches, plan.config.learning_rate) == (segments, minibatches, rate)
 
 
 def of(name: str, **keys: Any) -> dict[str, Any]:

@@ -164,7 +164,7 @@ class StackedPPO:
     def _divided(self, batch: TimeMajorBatch) -> Iterator[tuple[int, Tensor]]:
         """The epoch of each minibatch, and its segments: those of each policy in an order of its own."""
         each = batch.reward.shape[1] // self._many
-        parts = self._algorithm.parts(each, len(batch.reward))
+        parts = self._algorithm.parts(each, len(batch.reward), batch.state is not None)
         for epoch in range(self._algorithm.epochs):
             orders = torch.stack([torch.randperm(each, generator=update.generator) for update in self.updates])
             for part in (orders + each * torch.arange(self._many)[:, None]).tensor_split(parts, 1):
