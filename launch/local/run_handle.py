@@ -121,7 +121,8 @@ class RunHandle:
         """Has it end in order, as Ctrl-C does: what it has trained is kept. Waits for the end of a run that this
         program makes, whose fault it leaves to `wait`."""
         if self._thread.is_alive():
-            self._interrupt.ask()
+            if not self._interrupt.count:  # asked twice, it would end at once
+                self._interrupt.ask()
             self._thread.join()
         elif not self.over:
             stop(find(str(self.folder)))
@@ -136,17 +137,19 @@ class RunHandle:
 
     def wait(self, timeout: float | None = None, progress: bool = True) -> bool:
         """Whether it is over, after `timeout` seconds at most; shows its `progress` meanwhile. Raises RunFailed in one
-        sentence. Whoever is interrupted here waits no more, and the run goes on."""
+        sentence, Timeout where nobody makes it any more. Whoever is interrupted here waits no more, and the run goes
+        on."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         with display(Console(stderr=True), progress) as shown:
             while not self.over and (left := end - time.monotonic()) > 0:
+                if "made" in (view := self.status()):
+                    shown.show(view)
                 if self._thread.is_alive():
                     self._thread.join(min(_LOOK_EVERY, left))
                 else:
                     time.sleep(min(_LOOK_EVERY, left))
-                while self._events and progress:
+                while self._events:
                     shown.tell(self._events.popleft())
-                shown.show(self._view)
         self._raise()
         return self.over
 

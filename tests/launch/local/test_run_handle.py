@@ -5,13 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rookery
-from protocol.errors import ConfigurationError
+from launch.local.run_handle import RunHandle
+from launch.local.signals import Interrupt
+from launch.local.supervisor import RunOutcome
+from protocol.errors import ConfigurationError, Timeout
 from tests.faults import raises
 from tests.flows.runs import PATIENCE, environment
 from tests.waiting import until
@@ -75,6 +79,35 @@ def test_a_run_ends_in_order_with_the_program_that_began_it(tmp_path: Path, alon
     assert done.returncode == 4, done.stderr
     run = rookery.load(tmp_path / "run")
     assert (run.complete, run.over) == (False, True)
+
+
+def test_nobody_waits_for_a_run_that_nobody_makes(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("steps: 1\n")
+    with raises(Timeout, "coordinator_silent"):
+        rookery.load(tmp_path).wait(PATIENCE, progress=False)
+
+
+def test_to_be_asked_twice_to_stop_is_no_haste(tmp_path: Path) -> None:
+    """Ctrl-C twice ends a run at once; whoever leaves its block while another stops it does not."""
+    began, end, asked = threading.Event(), threading.Event(), list[int]()
+
+    def make(_show: object, tell: Callable[[str], None], interrupt: Interrupt) -> RunOutcome:
+        tell("begun")
+        began.set()
+        assert end.wait(PATIENCE)
+        asked.append(interrupt.count)
+        return RunOutcome(False, {})
+
+    run = RunHandle(tmp_path, make)
+    run.begin()
+    stopping = [threading.Thread(target=run.stop) for _ in range(2)]
+    for thread in stopping:
+        thread.start()
+        until(lambda: run._interrupt.count > 0)
+    end.set()
+    for thread in stopping:
+        thread.join()
+    assert (began.is_set(), asked, run.over) == (True, [1], True)
 
 
 def test_what_keeps_a_run_from_beginning_is_raised_at_once(tmp_path: Path) -> None:
