@@ -39,6 +39,20 @@ _imported = 0
 """Modules when what there is was left out last."""
 
 
+@pytest.fixture
+def as_a_worker() -> Iterator[None]:
+    """This process computes as workers do."""
+    import torch  # what needs none begins sooner without
+
+    from workers.runtime import torch_setup
+
+    threads = torch.get_num_threads()
+    torch_setup.configure_torch()
+    yield
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(False)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Before any test is imported: a mark on every process of this run, which hear of a hang-up also under nohup."""
     mark_descendants(_RUN)

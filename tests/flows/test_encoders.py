@@ -13,13 +13,11 @@ from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.flows import runs
-from tests.flows.test_lockstep import as_a_worker, bits, here, in_step
+from tests.flows.test_lockstep import bits, here, in_step
 from tests.readme import blocks
 from tests.tools import ROOT
 from workers.policies.export import from_checkpoint, safetensors
 from workers.sequential import Sequential
-
-__all__ = ["as_a_worker"]
 
 WORLD = {"id": "tests.flows.dots:make", "copies": 16}
 PAIR = {"id": "tests.flows.dots:make_pair", "teams": {"both": "all"}}

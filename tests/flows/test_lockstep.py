@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from protocol.config.run import parse_run
 from tests.flows import runs
-from workers.runtime import torch_setup
 from workers.sequential import Sequential
 
 WORLD = {"copies": 16, "settings": {"width": 9, "height": 9, "turns": 20}}
@@ -46,16 +43,6 @@ def newest_checkpoints(run: Path) -> dict[str, bytes]:
         for name in ("weights", "optimizer"):
             found[f"{policy.name}/{newest.name}/{name}"] = (newest / f"{name}.safetensors").read_bytes()
     return found
-
-
-@pytest.fixture
-def as_a_worker() -> Iterator[None]:
-    """This process computes as workers do."""
-    threads = torch.get_num_threads()
-    torch_setup.configure_torch()
-    yield
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(False)
 
 
 def here(data: dict[str, Any], folder: Path) -> dict[str, bytes]:

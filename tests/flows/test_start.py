@@ -21,7 +21,6 @@ from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.version import Version
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
-from tests.flows.test_lockstep import as_a_worker as as_a_worker
 from tests.flows.test_lockstep import bits, in_step
 from tests.flows.test_lockstep import here as in_lockstep
 from workers.environments.registry import describe

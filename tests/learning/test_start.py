@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from launch.config_loader import load
 from tests.learning.greedy import make_run
 from workers.environments.registry import make
 from workers.rollout.acting_policy import ActingPolicy
-from workers.runtime import torch_setup
 from workers.runtime.process import keep_config
 
 RADIUS = 5
@@ -26,16 +23,6 @@ WORLD = [
     *(f"environment.settings.radius={RADIUS}", "baseline_episodes=0"),
 ]
 """All of the field is in view, so that what the scripted player does follows from what it sees now."""
-
-
-@pytest.fixture
-def as_a_worker() -> Iterator[None]:
-    """This process computes as workers do."""
-    threads = torch.get_num_threads()
-    torch_setup.configure_torch()
-    yield
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(False)
 
 
 def made(folder: Path, steps: int, *keys: str, seed: int = 0) -> dict[str, Any]:
