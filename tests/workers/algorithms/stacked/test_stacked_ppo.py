@@ -115,3 +115,18 @@ def test_members_of_a_stack_may_be_at_different_steps() -> None:
     GroupUpdate(together).update(given, [0.0] * K)
     assert [update.train_steps for update in together] == [4, 2, 2]
     assert difference(alone, together) < 1e-6
+
+
+@pytest.mark.parametrize(("core", "steps"), [(None, 4), ("lstm", 2)])
+def test_parts_of_a_batch_have_64_rows_or_of_those_who_remember_four_segments(
+    core: Kind | None, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alone and in a stack."""
+    monkeypatch.setitem(globals(), "B", 8)
+    monkeypatch.setitem(globals(), "T", 32)
+    alone, together = updates(core=core, minibatches=None), updates(core=core, minibatches=None)
+    noise = torch.Generator().manual_seed(0)
+    given = [segments(noise, state=2 * U if core else 0) for _ in range(K)]
+    update_each(alone, given, [0.0] * K)
+    GroupUpdate(together).update(given, [0.0] * K)
+    assert [update.train_steps for update in (*alone, *together)] == [steps] * 2 * K
