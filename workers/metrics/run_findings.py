@@ -13,7 +13,6 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from protocol.config.run import Run
 from protocol.spaces import World
@@ -33,8 +32,9 @@ _LUCK = 4.0
 nothing of who learns: one that finds a single reward of one sign has a doubt of twice what it earns."""
 _CLEARLY = 8.0
 """Of the best, from which on something has been learned that may be lost."""
-_KEPT = 0.5
-"""Part of what was learned that must be left."""
+_KEPT, _FAR, _NEWEST = 0.5, 5.0, 100
+"""Part of what was learned that must be left; and errors of a mean of so many episodes that what is lost comes to, as
+the best of many looks is a lucky one."""
 _ENTROPY = 0.01
 """Part of the uniform choice's."""
 _EXPLAINED, _EARLY, _LOOKS = 0.05, 0.25, 10
@@ -69,7 +69,7 @@ class RunFindings:
         means: Mapping[str, float],
         random: Random,
         entropy: Mapping[str, float],
-        explained: Mapping[str, float] = MappingProxyType({}),
+        explained: Mapping[str, float],
     ) -> dict[str, dict[str, Excess]]:
         """policy -> what is found when `progress` of the run, in [0, 1], is over. `means` of the newest episodes;
         `explained` variance of what critics tell."""
@@ -83,28 +83,35 @@ class RunFindings:
         if not judged or _zero_sum(random):
             return found
         bound = {policy: told["random"] + _SURE * told["random_stderr"] for policy, told in chance.items()}
-        kept = {
-            policy: told["random"] + _KEPT * (self._best[policy] - told["random"]) for policy, told in chance.items()
-        }
-        learned = {policy: told["random"] + _CLEARLY * told["random_stderr"] for policy, told in chance.items()}
-        forgotten = all(means[policy] < kept[policy] and self._best[policy] > learned[policy] for policy in self.agents)
+        kept = {policy: self._must_be_left(policy, means[policy], told) for policy, told in chance.items()}
         behind = all(
             means[policy] <= bound[policy]
             and bound[policy] - told["random"] <= _LUCK * max(abs(told["random"]), abs(means[policy]))
             for policy, told in chance.items()
         )
         for policy, holds in found.items():
-            least = _ENTROPY * self.uniform.get(policy, -math.inf)
-            if forgotten:
+            if min(kept.values()) > -math.inf:
                 holds["forgotten"] = means[policy], kept[policy]
             elif behind and progress >= 0.5:
                 holds["no_better_than_random"] = means[policy], bound[policy]
             told = self._explained.get(policy, ())
             if behind and progress >= _EARLY and told and max(told) < _EXPLAINED:
                 holds["critic_explains_nothing"] = max(told), _EXPLAINED
-            if behind and self._entropy.get(policy, math.inf) < least:
-                holds["entropy_collapsed"] = self._entropy[policy], least
+            if behind and self._entropy.get(policy, math.inf) < _ENTROPY * self.uniform.get(policy, -math.inf):
+                holds["entropy_collapsed"] = self._entropy[policy], _ENTROPY * self.uniform[policy]
         return found
+
+    def _must_be_left(self, policy: str, mean: float, chance: Mapping[str, float]) -> float:
+        """What must be left of the best that was learned for sure, where less is; minus infinity elsewhere.
+
+        The error is that of rewards as large as a random player's, found as much more often as more is earned: the
+        variance of a count grows with the count. Where such a player finds none it is not known."""
+        best, random, stderr = self._best[policy], chance["random"], chance["random_stderr"]
+        if not random or best <= random + _CLEARLY * stderr:
+            return -math.inf
+        error = stderr * math.sqrt(chance["random_episodes"] / _NEWEST * max(1.0, best / random))
+        kept = random + _KEPT * (best - random)
+        return kept if mean < min(kept, best - _FAR * error) else -math.inf
 
 
 def _zero_sum(random: Random) -> bool:

@@ -24,7 +24,7 @@ def found(
     judge = RunFindings({"p": "a"}, {"p": math.log(2)})
     told: dict[str, dict[str, tuple[float, float]]] = {}
     for mean in means:
-        told = judge.look(progress, {"p": mean}, chance, {"p": entropy})
+        told = judge.look(progress, {"p": mean}, chance, {"p": entropy}, {})
     return set(told["p"])
 
 
@@ -53,6 +53,22 @@ def test_returns_tell_of_learning(means: list[float], progress: float, expected:
 
 
 @pytest.mark.parametrize(
+    ("means", "expected"),
+    [([0.05, 0.01], set()), ([0.09, 0.01], set()), ([0.9, 0.01], {"forgotten"})],
+    ids=["lucky", "luckier", "learned"],
+)
+def test_a_best_that_was_luck_is_not_forgotten(means: list[float], expected: set[str]) -> None:
+    """Who chooses by chance finds the one reward of 1 in one of 100 episodes."""
+    rare = {"a": {"random": 0.01, "random_stderr": 0.0032, "random_episodes": 1_000}}
+    assert found(means, 0.3, rare) == expected
+
+
+def test_what_is_forgotten_is_not_known_where_chance_earns_nothing() -> None:
+    nothing = {"a": {"random": 0.0, "random_stderr": 0.0, "random_episodes": 1_000}}
+    assert found([0.05, 0.01], 0.3, nothing) == set()
+
+
+@pytest.mark.parametrize(
     ("entropy", "mean", "expected"), [(0.001, 21.0, True), (0.1, 21.0, False), (0.001, 90.0, False)]
 )
 def test_who_is_sure_and_no_better_than_random_is_sure_too_early(entropy: float, mean: float, expected: bool) -> None:
@@ -61,8 +77,8 @@ def test_who_is_sure_and_no_better_than_random_is_sure_too_early(entropy: float,
 
 def test_how_sure_a_policy_was_is_still_known_when_its_learner_has_ended() -> None:
     judge = RunFindings({"p": "a"}, {"p": math.log(2)})
-    judge.look(0.2, {"p": 21.0}, CHANCE, {"p": 0.001})
-    assert set(judge.look(0.2, {"p": 21.0}, CHANCE, {})["p"]) == {"entropy_collapsed"}
+    judge.look(0.2, {"p": 21.0}, CHANCE, {"p": 0.001}, {})
+    assert set(judge.look(0.2, {"p": 21.0}, CHANCE, {}, {})["p"]) == {"entropy_collapsed"}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +114,7 @@ def test_a_world_in_which_nobody_finds_a_reward_is_told_and_one_of_opponents_is_
     """Nothing by chance is no sum of gains and losses."""
     for earned, expected in (((0.0, 0.0), {"no_better_than_random"}), ((0.3, -0.3), set())):
         judge = RunFindings({"p": "a", "q": "b"}, {})
-        told = judge.look(0.9, {"p": earned[0] / 2, "q": earned[1] / 2}, agents(*earned), {})
+        told = judge.look(0.9, {"p": earned[0] / 2, "q": earned[1] / 2}, agents(*earned), {}, {})
         assert {*told["p"], *told["q"]} == expected
 
 
@@ -113,8 +129,8 @@ def test_what_luck_of_both_signs_hides_is_not_told() -> None:
 def test_a_policy_that_earns_less_because_another_learns_is_well() -> None:
     judge = RunFindings({"p": "a", "q": "b"}, {})
     chance = agents(20.0, 5.0)
-    judge.look(0.1, {"p": 90.0, "q": 5.0}, chance, {})
-    assert judge.look(0.9, {"p": 12.0, "q": 80.0}, chance, {}) == {"p": {}, "q": {}}
+    judge.look(0.1, {"p": 90.0, "q": 5.0}, chance, {}, {})
+    assert judge.look(0.9, {"p": 12.0, "q": 80.0}, chance, {}, {}) == {"p": {}, "q": {}}
 
 
 def test_a_player_of_a_league_that_no_agent_names_is_judged_by_an_agent_that_it_plays() -> None:
