@@ -139,6 +139,7 @@ $(TESTABLE): $(INSTALLED)
 # Its games need nothing but numpy; all that it asks for besides draws them.
 $(GAMES): $(TESTABLE)
 	$(PIP) --no-deps MinAtar==1.0.15 minigrid==3.2.0 pygame-ce
+	$(PIP) Box2D==2.3.10 mujoco==3.3.7
 	@touch $@
 
 # left out: digests and pull policy, which images built on the spot cannot have, and CPU limits, which stall loops

@@ -47,7 +47,8 @@ class Streamed(AlgorithmConfig):
     value_coefficient: float = Field(default=0.5, ge=0)
     """Weight of the value function's error in the loss."""
     entropy_coefficient: float = Field(default=0.01, ge=0)
-    """Weight of the entropy bonus in the loss; at the start, where it is annealed."""
+    """Weight of the entropy bonus in the loss; at the start, where it is annealed. 0.1 with `ppo` in OpenSpiel's
+    games."""
     anneal_entropy: bool = False
     """Let the entropy bonus fall to 0 by the end of the run, for a policy that is sure of what it does."""
     rho_clip: float = Field(default=1.0, gt=0)

@@ -91,6 +91,12 @@ _REMEMBERING: dict[Any, dict[str, Any]] = {
 """The same of a policy with a core. PPO's rate is that of Stable-Baselines3's zoo for CartPole without velocities."""
 
 
+_GAME = "openspiel:"
+_IN_GAMES = {"entropy_coefficient": 0.1}
+"""A default of PPO in OpenSpiel's games, where whoever is sure of a move is beaten by who knows it: the best of Rudolph
+et al. (2025, arXiv:2502.08938) in liar's dice, as their repository IIG-RL-Benchmark lists it."""
+
+
 def _usual(name: Any, network: Any) -> dict[str, Any]:
     """Defaults of a policy whose algorithm and `network` are given so."""
     usual = _USUAL.get(name, {}) if isinstance(name, str) else {}
@@ -307,6 +313,17 @@ class Run(ConfigModel):
     """How well the policies do without exploring, measured while they learn; None: it is not."""
     league: LeagueConfig | None = None
     """Who plays against whose past (protocol/config/league.py); None: all play with the newest weights of all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_games(cls, data: Any) -> Any:
+        match data:
+            case {"environment": {"id": str(id)}} if id.startswith(_GAME):
+                policy = data.get("policy", {})
+                algorithm = policy.get("algorithm", {}) if isinstance(policy, Mapping) else None
+                if isinstance(algorithm, Mapping) and algorithm.get("name", "ppo") == "ppo":
+                    data = {**data, "policy": {**policy, "algorithm": {**_IN_GAMES, **algorithm}}}
+        return data
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

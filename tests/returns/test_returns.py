@@ -20,6 +20,9 @@ from workers.planning.policy_plan import plan_policies
 
 SOURCE = re.compile(r"https://\S+|\.\./\.\./workers/README\.md")
 
+GAMES = {"MinAtar": "minatar", "MiniGrid": "minigrid", "Lunar": "Box2D", "Bipedal": "Box2D", "Cheetah": "mujoco"}
+"""Part of an environment's id -> package that it needs."""
+
 
 def test_there_are_at_least_twenty_pairs_each_with_three_seeds() -> None:
     names = [cell.name for pair in pairs() for cell in pair.cells()]
@@ -31,7 +34,7 @@ def test_there_are_at_least_twenty_pairs_each_with_three_seeds() -> None:
 @pytest.mark.parametrize("pair", pairs(), ids=lambda pair: f"{pair.task.name}-{pair.algorithm}")
 def test_a_pair_has_a_source_and_its_runs_fit_their_world_and_foresee_nothing_wrong(pair: Pair) -> None:
     id = pair.task.config["environment"]["id"]
-    if any(game in id and find_spec(game.lower()) is None for game in ("MinAtar", "MiniGrid")):
+    if any(game in id and find_spec(package) is None for game, package in GAMES.items()):
         skip_or_fail("a game of `make returns` is not installed", id)
     assert SOURCE.fullmatch(pair.source)
     assert pair.published is None or SOURCE.fullmatch(pair.published["found"])

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from protocol.config.run import DQN, IQN, PPO, Dataset, EnvironmentConfig, FrozenPolicy, PolicyConfig, Run, parse_run
+from protocol.config.run import (
+    DQN,
+    IMPALA,
+    IQN,
+    PPO,
+    Dataset,
+    EnvironmentConfig,
+    FrozenPolicy,
+    PolicyConfig,
+    Run,
+    parse_run,
+)
 from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
@@ -312,6 +323,23 @@ def test_an_anchored_run_has_the_paths_of_the_folder_it_was_anchored_in(
     assert {name: anchored.policies[name] for name in "ac"} == {name: run.policies[name] for name in "ac"}
     assert anchored.fixed("b") == FrozenPolicy(path=str(tmp_path / "old.safetensors"))
     assert parse_run({}).anchored() == parse_run({})
+
+
+@pytest.mark.parametrize(
+    ("id", "policy", "expected"),
+    [
+        ("openspiel:kuhn_poker", {}, 0.1),
+        ("openspiel:kuhn_poker", {"algorithm": "ppo"}, 0.1),
+        ("openspiel:kuhn_poker", {"algorithm": {"name": "ppo", "entropy_coefficient": 0.3}}, 0.3),
+        ("openspiel:kuhn_poker", {"algorithm": "impala"}, 0.01),
+        ("spread", {}, 0.01),
+    ],
+    ids=["bare", "named", "given", "impala", "no-game"],
+)
+def test_ppo_stays_unsure_by_default_where_it_plays_a_game(id: str, policy: dict[str, Any], expected: float) -> None:
+    algorithm = parse_run({"environment": {"id": id}, "policy": policy}).policy.algorithm
+    assert isinstance(algorithm, PPO | IMPALA)
+    assert algorithm.entropy_coefficient == expected
 
 
 def test_an_algorithm_without_a_name_is_the_default_one() -> None:
