@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -19,8 +21,6 @@ from protocol.config.yaml_file import going_on, read_run, read_summary
 from protocol.control.processors import available_cores
 from protocol.errors import ConfigurationError, disk_fault
 
-_ENDS = ("steps", "until", "seconds", "target_return")
-"""Keys that say how long a run goes on."""
 _LIBRARIES = ("gymnasium", "gymnasium_multi", "openspiel", "pettingzoo")
 
 
@@ -46,11 +46,25 @@ def folder_for(run: Run, source: str, run_dir: Path | None, alone: bool = False)
     goes_on, of_workers = can_go_on(folder), alone and (folder / "state.json").exists()
     if (not goes_on or of_workers) and not _in_use(folder):  # of one that lives `make_folder` says so
         raise ConfigurationError("run_of_workers_stopped" if of_workers else "sequential_run_stopped", file=folder)
-    changes = going_on(run, folder)[1] or []
-    if summary is not None and summary.get("complete", True) and not any(one.key in _ENDS for one in changes):
-        more = "--steps" if run.until is None else "--set until="
-        raise ConfigurationError("run_already_finished", file=folder, limit=run.end, remedy=more)
+    changes = {one.key: one.old for one in going_on(run, folder)[1] or []}
+    if summary is not None and summary.get("complete", True) and (key := _ended_by(run, changes, summary)):
+        how = "--steps" if key == "steps" else f"--set {key}="
+        raise ConfigurationError("run_already_finished", file=folder, key=key, value=getattr(run, key), remedy=how)
     return folder.resolve()
+
+
+def _ended_by(run: Run, changes: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """The key by which `run`, which reached its end as `summary` tells, would end at once again, as nothing or too
+    little of that is among the `changes` (key -> old value); empty where it would go on."""
+    if run.seconds is not None and summary.get("seconds", 0.0) >= run.seconds:
+        return "seconds"
+    if (old := changes.get("seconds")) is not None and summary.get("seconds", 0.0) >= old:
+        return ""
+    steps, until = (changes.get(key, getattr(run, key)) for key in ("steps", "until"))
+    end = "steps" if run.until is None else "until"
+    if run.actors and summary.get("agent_steps", math.inf) < (steps if until is None else until):  # before its steps
+        return "target_return" if run.target_return is not None and "target_return" not in changes else ""
+    return "" if {"steps", "until"} & {*changes} else end
 
 
 def can_go_on(folder: Path) -> bool:

@@ -29,7 +29,7 @@ import click
 import zmq
 
 from protocol.config.run import Run
-from protocol.config.yaml_file import Change, going_on, read_run
+from protocol.config.yaml_file import Change, going_on, read_run, read_summary
 from protocol.control.heartbeat import MAX_REQUEST
 from protocol.control.server import BYTES, WAITING, ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused
@@ -576,6 +576,8 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         stack.callback(coordinator.close)
         if changes:
             keep_config(run, folder, changes, coordinator.take_up(changes))
+        if not (read_summary(folder) or {}).get("complete", True):  # of an earlier life: the run is not over any more
+            (folder / "summary.json").unlink()
         assert ports.http is not None
         page = Dashboard(folder, run, coordinator.controls, coordinator.view, coordinator.history)
         routes = {**coordinator.vitals.routes(), **page.routes(), ("GET", "/metrics"): coordinator.metrics}

@@ -63,6 +63,8 @@ Sampled = Replayed | BC
 """Algorithms whose batches are rows that are sampled, any number of times."""
 
 
+MOST_STEPS = 10**15
+"""More than a run can make: thirty years at a million a second; for one without an end."""
 _SAID = 300
 """Characters of what was given that a sentence repeats."""
 
@@ -248,11 +250,11 @@ class Run(ConfigModel):
     """Processes of `learners: cohort`, which a number alone implies, or at most of each kind of `auto`; None: one."""
     cohort: Computing = "auto"
     """How several policies in one process are computed."""
-    steps: int = Field(default=10_000_000, ge=1)
+    steps: int = Field(default=10_000_000, ge=1, le=MOST_STEPS)
     """Agent steps until the run ends; without actors, rows that are trained on."""
-    until: int | None = Field(default=None, ge=1)
+    until: int | None = Field(default=None, ge=1, le=MOST_STEPS)
     """Agent steps (rows) at which this run ends before `steps`, by which schedules go on as if it did not."""
-    schedule_steps: int | None = Field(default=None, ge=1)
+    schedule_steps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
     """Agent steps over which learning rate, entropy's weight, exploration and priorities go from their first values to
     their last, which hold from there; None: `steps`."""
     seconds: float | None = Field(default=None, gt=0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,3 +44,52 @@ def test_the_folder_of_a_living_run_is_in_use_whoever_wants_it(tmp_path: Path, a
             folder_for(parse_run({}), "cartpole", tmp_path, alone)
     else:
         assert folder_for(parse_run({}), "cartpole", tmp_path) == tmp_path
+
+
+OVER = {"complete": True, "agent_steps": 100, "seconds": 9.0}
+ALONE = {"actors": 0, "policy": {"algorithm": {"name": "bc"}, "dataset": {"path": "x"}}}
+
+
+@pytest.mark.parametrize(
+    ("began", "changes", "key"),
+    [
+        ({"steps": 100}, {}, "steps"),
+        ({"steps": 100}, {"seconds": 99}, "steps"),
+        ({"steps": 100}, {"target_return": 5}, "steps"),
+        ({"steps": 900, "until": 100}, {}, "until"),
+        ({"steps": 900, "seconds": 8}, {}, "seconds"),
+        ({"steps": 900, "seconds": 8}, {"steps": 1_000}, "seconds"),
+        ({"steps": 900, "seconds": 8}, {"seconds": 9}, "seconds"),
+        ({"steps": 900, "target_return": 5}, {}, "target_return"),
+        ({"steps": 900, "target_return": 5}, {"steps": 1_000}, "target_return"),
+        ({"steps": 100, **ALONE}, {"seconds": 99}, "steps"),
+    ],
+)
+def test_a_run_that_would_end_at_once_again_is_refused_with_the_key_that_ended_it(
+    tmp_path: Path, began: dict[str, Any], changes: dict[str, Any], key: str
+) -> None:
+    write_config(parse_run(began), tmp_path)
+    (tmp_path / "state.json").touch()
+    (tmp_path / "summary.json").write_text(json.dumps(OVER))
+    with raises(ConfigurationError, "run_already_finished", file=tmp_path, key=key):
+        folder_for(parse_run(began | changes), "", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("began", "changes"),
+    [
+        ({"steps": 100}, {"steps": 200}),
+        ({"steps": 900, "until": 100}, {"until": None}),
+        ({"steps": 900, "seconds": 8}, {"seconds": 10}),
+        ({"steps": 900, "seconds": 8}, {"seconds": None}),
+        ({"steps": 900, "target_return": 5}, {"target_return": 6}),
+        ({"steps": 900, "seconds": 8, **ALONE}, {"seconds": 10}),
+    ],
+)
+def test_a_run_goes_on_when_what_ended_it_is_moved(
+    tmp_path: Path, began: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    write_config(parse_run(began), tmp_path)
+    (tmp_path / "state.json").touch()
+    (tmp_path / "summary.json").write_text(json.dumps(OVER))
+    assert folder_for(parse_run(began | changes), "", tmp_path) == tmp_path

@@ -8,6 +8,7 @@ seconds)
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -412,7 +413,8 @@ class PolicyLearner:
         self._told(metrics)
         due = self._telling.due(self.update.train_steps)
         if due or self._health.due:
-            seen = {**self._health.analyse(batch, metrics), **self._telling.queue_metrics(self._source)}
+            judged = {**metrics, "weight_delta": math.nan} if self._held.everything else metrics
+            seen = {**self._health.analyse(batch, judged), **self._telling.queue_metrics(self._source)}
             self.measured.update(seen)
             if due:
                 self._telling.log(before, self.update.train_steps, self.version, metrics, seen)

@@ -52,6 +52,10 @@ def test_two_runs_go_on_beside_a_program_and_are_asked_and_stopped(tmp_path: Pat
     found.stop()
     assert run.wait(PATIENCE, progress=False)
     assert (run.complete, run.summary["complete"], found.over, found.complete) == (False, False, True, False)
+    with rookery.train(tmp_path / "long", wait=False) as again:  # what its first life left says nothing of this one
+        until(lambda: again.status().get("made", 0) > 0)
+        assert (found.over, found.status()["stage"], found.wait(0.0, progress=False)) == (False, "running", False)
+    assert (found.over, found.complete) == (True, False)
     assert run.policy()(np.zeros(4, np.float32)) in (0, 1)
     (line,) = run.evaluate(episodes=2)
     assert (line["policy"], line["episodes"]) == ("agent", 2)

@@ -420,3 +420,10 @@ def test_table_F_is_the_preset_source() -> None:
     assert (policy.learning_rate, run.actor_timeout, run.learner_timeout) == (0.00025, 10.0, 10.0)
     assert (run.monitor_period, run.lock_timeout, run.starvation_sleep) == (1.0, 1.0, 0.01)
     assert (run.logging, run.log_interval, run.log_dir, run.device_per_agent) == (True, 100, "./logs", False)
+
+
+@pytest.mark.parametrize("key", ["steps", "until", "schedule_steps"])
+def test_more_steps_than_can_be_counted_are_refused(key: str) -> None:
+    parse_run({"steps": 10**15, key: 10**15})
+    with raises(ConfigurationError, "value_invalid", key=key):
+        parse_run({"steps": 10**15, key: 10**15 + 1})

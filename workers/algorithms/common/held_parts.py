@@ -23,12 +23,18 @@ class HeldParts:
         self._optimizer, self._steps = optimizer, None if freeze is None else freeze.steps
         names = set[str]() if freeze is None else named(policy, freeze.only, "freeze")
         self._parameters: list[Tensor] = [one for name, one in policy.named_parameters() if name in names]
+        self._several = len([*policy.parameters()])
         moments = ((name, one) for name, one in policy.named_modules() if isinstance(one, RunningMoments))
         self._moments = [one for name, one in moments if f"{name}.mean" in names]
         if isinstance(policy, PopArtValue) and any(
             one is head for head in policy.value_head for one in self._parameters
         ):
             self._moments.append(policy.returns)
+
+    @property
+    def everything(self) -> bool:
+        """Whether a step moves nothing now."""
+        return len(self._optimizer.held) == self._several
 
     def hold(self, rows: int) -> None:
         """As is due after so many agent steps of the policy."""

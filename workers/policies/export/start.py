@@ -31,6 +31,8 @@ LARGEST = 2**31
 """Bytes of a file of weights."""
 _AT = "policy.start"
 _HEADS = re.compile(r"(.+\.)?(head|mixer|critics|(policy|value)_(weight|bias)|log_std|log_temperature)(\..+)?")
+_NEVER_NEGATIVE = (".variance", ".count")
+"""How statistics end of which a root is taken, or by which they are divided."""
 _COPIES = {"target.": "online.", "targets.": "critics."}
 """What follows others while a policy learns: at first it is a copy of them."""
 
@@ -50,7 +52,7 @@ def take_start(name: str, policy: nn.Module, start: Start) -> bytes:
         told = {"file": file, "policy": name, "choices": sorted(there)[:8], "expected": sorted(parts_of(policy))[:8]}
         raise ConfigurationError("start_nothing_fits", key=f"{_AT}.path", **told)
     for field, tensor in taken.items():
-        if not bool(tensor.isfinite().all()):
+        if not bool(tensor.isfinite().all()) or (field.endswith(_NEVER_NEGATIVE) and bool((tensor < 0).any())):
             raise ConfigurationError("start_not_finite", key=f"{_AT}.path", file=file, field=field)
     source = {"path": start.path, "file": str(file), "sha256": hashlib.sha256(data).hexdigest()}
     return save(taken, {TABLE: json.dumps({**source, **table})})
@@ -105,6 +107,8 @@ def _matched(
     wanted = named(policy, start.only, "only") if start.only else {*known}
     wanted -= named(policy, start.skip, "skip")
     wanted -= set() if start.normalizer else {name for name, words in known.items() if "normalizer" in words}
+    if not wanted:
+        raise ConfigurationError("start_takes_nothing", key=f"{_AT}.skip")
     taken, new = {}, {}
     for name in [name for name in known if name in wanted]:
         mine, its = own[name], there.get(name)
@@ -113,7 +117,7 @@ def _matched(
         elif (its.shape, its.is_floating_point()) != (mine.shape, mine.is_floating_point()):
             new[name] = f"{list(its.shape)} there, {list(mine.shape)} here"
         else:
-            taken[name] = its
+            taken[name] = its.to(mine.dtype)  # in which it must be finite
     frozen = named(policy, start.freeze.only, "freeze") if start.freeze is not None else set()
     for name, _ in policy.named_parameters():
         if name in frozen and name not in taken:

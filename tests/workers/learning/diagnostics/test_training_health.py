@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from protocol.config.run import IQN, PPO
+from protocol.config.run import IQN, PPO, PolicyConfig
+from protocol.config.trainable import Freeze, Start
 from protocol.errors import TrainingFault
 from protocol.experience.ring_buffer import Ring
 from protocol.memory.counters import Counters
@@ -24,6 +25,7 @@ from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of
 from workers.algorithms.common.batches import Learnable, ObservationBatch, SegmentBatch
+from workers.algorithms.common.held_parts import HeldParts
 from workers.learning.diagnostics.training_health import TrainingHealth
 from workers.learning.diagnostics.value_bounds import ValueBounds
 from workers.metrics.diagnostics import FINDINGS, LAYERS, findings_of
@@ -184,6 +186,12 @@ def test_weights_that_do_not_move_fail_in_the_update_H1() -> None:
     case = Case()
     case.member.update.optimizer.step = lambda learning_rate: None  # type: ignore[method-assign]
     assert case.learn().found == [("update", "weights_unmoved")]
+
+
+def test_weights_that_are_all_frozen_may_stand_still() -> None:
+    case, start = Case(), Start(path="x", freeze=Freeze(only=("hidden", "heads")))
+    case.member._held = HeldParts(case.member.policy, case.member.update.optimizer, PolicyConfig(start=start))
+    assert case.learn().found == []
 
 
 def test_weights_that_rest_because_the_rate_has_fallen_to_nothing_are_well() -> None:

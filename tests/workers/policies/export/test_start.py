@@ -152,6 +152,11 @@ def test_a_file_that_holds_nothing_of_use_is_refused(tmp_path: Path, monkeypatch
     refused("start_nothing_fits", policy="one", choices=["other"])
     written(path, theirs | {"value_bias": torch.full((1,), torch.nan)})
     refused("start_not_finite", field="value_bias")
+    written(path, theirs | {"value_bias": torch.full((1,), 1e300, dtype=torch.float64)})  # none as float32
+    refused("start_not_finite", field="value_bias")
+    for name in ("variance", "count"):
+        written(path, theirs | {f"returns.{name}": torch.tensor(-1.0, dtype=torch.float64)})
+        refused("start_not_finite", field=f"returns.{name}")
     path.write_bytes(b"PK\x03\x04 this is a pickle")
     refused("start_not_safetensors")
     path.write_bytes(b"")
@@ -162,6 +167,20 @@ def test_a_file_that_holds_nothing_of_use_is_refused(tmp_path: Path, monkeypatch
     refused("start_too_large", value=size, limit=size - 1)
     monkeypatch.setattr(module, "LARGEST", size)
     started(made(seed=2), str(path))
+
+
+def test_weights_of_eight_bits_are_taken(tmp_path: Path) -> None:
+    theirs = state(made(seed=1)) | {"value_bias": torch.full((1,), 0.5).to(torch.float8_e4m3fn)}
+    policy = made(seed=2)
+    assert "value_bias" in started(policy, written(tmp_path / "w.safetensors", theirs))["taken"]
+    assert policy.state_dict()["value_bias"].item() == 0.5
+
+
+def test_a_start_that_leaves_everything_out_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "w.safetensors", state(made(seed=1)))
+    for keys in ({"only": ["hidden"], "skip": ["hidden"]}, {"only": ["normalizer"], "normalizer": False}):
+        with raises(ConfigurationError, "start_takes_nothing", key="policy.start.skip"):
+            started(made(seed=2), path, **keys)
 
 
 @pytest.fixture
