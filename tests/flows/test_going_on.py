@@ -1,13 +1,19 @@
-"""A run that had reached its end goes on with more steps, other numbers of workers and another learning rate."""
+"""A run that had reached its end goes on with more steps, other numbers of workers and another learning rate; one that
+goes on, or starts from another, outlives a learner that is killed."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+import torch
 import yaml
 
 from tests.flows import runs
+from tests.flows.test_deaths import finished, killed, log_of
+from tests.flows.test_start import weights_in
 
 
 def test_a_finished_run_goes_on_with_more_steps_and_two_actors(tmp_path: Path, memory_dir: Path) -> None:
@@ -37,3 +43,78 @@ def test_a_finished_run_goes_on_with_more_steps_and_two_actors(tmp_path: Path, m
     assert told["steps"] == (4_000, 4_000, 9_000)
     assert told["policy.learning_rate"] == (4_000, 0.00025, 0.001)
     assert runs.files(memory_dir) == []
+
+
+FIRST, LONGER = 1_600, 4_800
+STEADY = {**runs.PPO, "anneal_learning_rate": False}
+
+
+def killed_learner(
+    folder: Path, memory: Path, policy: dict[str, Any], at: int = 800, steps: int = LONGER
+) -> tuple[dict[str, Any], str]:
+    """The summary and the learner's log of a run of `steps`, or to which one in `folder/run` goes on, whose learner of
+    agent_0 is killed when it has made `at` and has a checkpoint."""
+    keys = {"policy": {"algorithm": STEADY, **policy}, "checkpoint_interval": 0.1}
+    data = runs.paced(folder, steps, pause=0.004, **({"schedule_steps": FIRST} if at > FIRST else {}), **keys)
+    saved = folder / "run" / "checkpoints" / "agent_0"
+    with runs.training(data, folder) as worker:
+        runs.until(lambda: saved.is_dir() and any(path.name.isdigit() for path in saved.iterdir()), what="is saved")
+        killed(folder, "learner-agent_0", at=at)
+        lives = dict.fromkeys(("actor-0", "coordinator", "learner-agent_0", "learner-agent_1"), int(at > FIRST))
+        lives["learner-agent_0"] += 1
+        summary = finished(folder, worker, memory, {name: count for name, count in lives.items() if count}, steps)
+    return summary, log_of(folder, "learner-agent_0")
+
+
+def an_earlier_run(folder: Path) -> tuple[str, dict[str, torch.Tensor]]:
+    """Its folder, and what agent_0 has learned there."""
+    (folder / "earlier").mkdir()
+    assert runs.train(runs.config(steps=FIRST), folder / "earlier", "--sequential", "--no-progress").returncode == 0
+    return str(folder / "earlier" / "run"), weights_in(folder / "earlier" / "run", "agent_0")
+
+
+def moved(before: dict[str, torch.Tensor], folder: Path) -> set[str]:
+    """Weights of agent_0 that are others now, in the run in `folder`."""
+    after = weights_in(folder / "run", "agent_0")
+    return {name for name in after if not torch.equal(before[name], after[name])} - {"returns.count"}  # has its bound
+
+
+HIDDEN = {"layer_0_weight", "layer_0_bias"}
+
+
+@pytest.mark.chaos
+def test_a_run_with_a_frozen_start_goes_on_and_its_learner_is_killed(tmp_path: Path, memory_dir: Path) -> None:
+    """Its start is applied once in three lives, its books are exact, and what is frozen stays to the bit."""
+    path, before = an_earlier_run(tmp_path)
+    policy = {"start": {"path": path, "freeze": "hidden"}}
+    data = runs.paced(tmp_path, FIRST, pause=0.004, policy={"algorithm": STEADY, **policy})
+    assert runs.train(data, tmp_path, "--set", "checkpoint_interval=0.1").returncode == 0
+    _, log = killed_learner(tmp_path, memory_dir, policy, at=FIRST + 800)
+    assert log.count("event=start policy=agent_0") == 1
+    assert log.count("event=resumed policy=agent_0 from=checkpoint") == 2
+    assert moved(before, tmp_path) == before.keys() - HIDDEN - {"returns.count"}
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+def test_a_run_that_goes_on_outlives_its_learner(tmp_path: Path, memory_dir: Path) -> None:
+    data = runs.paced(tmp_path, FIRST, pause=0.004, policy={"algorithm": STEADY})
+    assert runs.train(data, tmp_path, "--set", "checkpoint_interval=0.1").returncode == 0
+    _, log = killed_learner(tmp_path, memory_dir, {}, at=FIRST + 800)
+    assert log.count("event=resumed policy=agent_0 from=checkpoint") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("freeze", "stays"), [(None, set()), ("hidden", HIDDEN), ({"only": "hidden", "steps": 10**6}, HIDDEN)]
+)
+def test_a_learner_that_is_killed_takes_its_start_once_and_keeps_what_is_frozen(
+    tmp_path: Path, memory_dir: Path, freeze: Any, stays: set[str]
+) -> None:
+    path, before = an_earlier_run(tmp_path)
+    summary, log = killed_learner(tmp_path, memory_dir, {"start": {"path": path, "freeze": freeze}})
+    assert log.count("event=start policy=agent_0") == 1
+    assert log.count("event=resumed policy=agent_0 from=checkpoint") == 1
+    assert moved(before, tmp_path) == before.keys() - stays - {"returns.count"}
+    assert summary["starts"]["agent_0"]["frozen"] == sorted(stays, reverse=True)
