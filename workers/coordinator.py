@@ -29,7 +29,7 @@ import click
 import zmq
 
 from protocol.config.run import Run
-from protocol.config.yaml_file import Change, going_on, read_run, read_summary
+from protocol.config.yaml_file import WORLD, Change, differs, going_on, read_run, read_summary
 from protocol.control.heartbeat import MAX_REQUEST
 from protocol.control.server import BYTES, WAITING, ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused
@@ -562,6 +562,10 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         configure_logging("coordinator", run, folder)
         world, states = described(run, "coordinator", lock, partial(take_starts, folder=folder))
         plan_learners(run, world, states)
+        changed = [one for one in changes or () if one.key.startswith(WORLD)]
+        before = described(read_run(folder / "config.yaml"), "coordinator", lock)[0] if changed else world
+        if before.population != world.population:
+            raise differs(folder, changed, ", by which agents or spaces of the world become others")
         if run.evaluation is not None:
             environments_of(run.environment, 1)
         baselines = BaselineProcess(run, folder, began, lock)  # forked while there is no thread

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,10 +23,12 @@ _BYTES = 16 * 2**20
 _SAID = 500
 _DIFFERENCES = 3
 """Keys that are named where two configurations differ."""
+WORLD = "environment.settings"
+"""Of which the coordinator sees whether they leave the world's agents and spaces what they are."""
 CHANGEABLE = (
     *("steps", "until", "schedule_steps", "seconds", "target_return"),
     *("actors", "learners", "num_learner_processes", "device", "restarts"),
-    *("environment.processes", "environment.step_timeout", "environment.restarts"),
+    *("environment.processes", "environment.step_timeout", "environment.restarts", WORLD),
     *("learning_rate", "max_grad_norm", "publish_interval", "sync_interval", "largest_number"),
     *("algorithm.anneal_learning_rate", "algorithm.entropy_coefficient", "algorithm.anneal_entropy"),
     *("algorithm.value_coefficient", "algorithm.clip", "algorithm.value_clip", "algorithm.epochs", "algorithm.max_lag"),
@@ -154,7 +156,7 @@ class Change:
 def may_change(key: str, run: Run) -> bool:
     """Whether `run` may go on with another value of `key`, which is one of the table in launch/README.md. In lock-step,
     where what came after the last cut is made again, nothing may change what that was; the cut holds how many act."""
-    if run.lockstep and (key == "actors" or _LEARNERS_OWN.match(key)):
+    if run.lockstep and (key == "actors" or key.startswith(WORLD) or _LEARNERS_OWN.match(key)):
         return False
     key = _LEARNERS_OWN.sub("", key)
     return any(key == one or key.startswith(f"{one}.") for one in CHANGEABLE)
@@ -178,16 +180,16 @@ def going_on(run: Run, folder: Path) -> tuple[Run, list[Change] | None]:
         run = run.model_copy(update={"schedule_steps": before.horizon})
     changes = [Change(*one) for one in _differences(before.model_dump(mode="json"), run.model_dump(mode="json"), "")]
     if refused := [one for one in changes if not may_change(one.key, run)]:
-        said = [f"{one.key} is {json.dumps(one.old)} there and {json.dumps(one.new)} here" for one in refused]
-        more = f", and {len(said) - _DIFFERENCES} more" * (len(said) > _DIFFERENCES)
-        raise ConfigurationError(
-            "run_configuration_differs",
-            file=folder,
-            reason="; ".join(said[:_DIFFERENCES]) + more,
-            expected=path,
-            key=refused[0].key,
-        )
+        raise differs(folder, refused)
     return run, changes
+
+
+def differs(folder: Path, refused: Sequence[Change], why: str = "") -> ConfigurationError:
+    """That the run in `folder` cannot go on with what of these is another value, and why not."""
+    said = [f"{one.key} is {json.dumps(one.old)} there and {json.dumps(one.new)} here" for one in refused]
+    more = f", and {len(said) - _DIFFERENCES} more" * (len(said) > _DIFFERENCES)
+    facts = {"file": folder, "expected": folder / "config.yaml", "key": refused[0].key}
+    return ConfigurationError("run_configuration_differs", **facts, reason="; ".join(said[:_DIFFERENCES]) + more + why)
 
 
 def _differences(there: Any, here: Any, key: str) -> Iterator[tuple[str, Any, Any]]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 
+from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from tests.flows.test_deaths import finished, killed, log_of
 from tests.flows.test_start import weights_in
@@ -27,7 +28,14 @@ def test_a_finished_run_goes_on_with_more_steps_and_two_actors(tmp_path: Path, m
     assert "[steps_already_made]" in fewer.stderr
     assert not (folder / "config.new.yaml").exists()
     assert json.loads((folder / "summary.json").read_text())["agent_steps"] == 4_000
+    wider = runs.rookery(
+        "train", str(folder), "--steps", "9000", "--set", "environment.settings.radius=3", cwd=tmp_path
+    )
+    assert (wider.returncode, kinds_in(wider.stderr)) == (2, ["run_configuration_differs"]), wider.stderr
+    assert "environment.settings.radius" in words_in(wider.stderr)
+    assert json.loads((folder / "summary.json").read_text())["agent_steps"] == 4_000
     options = ["--steps", "9000", "--set", "actors=2", "--set", "policy.learning_rate=0.001"]
+    options += ["--set", "environment.settings.turns=10"]
     longer = runs.rookery("train", str(folder), *options, cwd=tmp_path)
     assert longer.returncode == 0, longer.stderr
     assert {"9,000", "4,000"} <= {*longer.stderr.split("the run goes on")[1].splitlines()[0].replace(";", " ").split()}
@@ -42,6 +50,8 @@ def test_a_finished_run_goes_on_with_more_steps_and_two_actors(tmp_path: Path, m
     told = {line["key"]: (line["agent_steps"], line["old"], line["new"]) for line in history}
     assert told["steps"] == (4_000, 4_000, 9_000)
     assert told["policy.learning_rate"] == (4_000, 0.00025, 0.001)
+    assert told["environment.settings.turns"] == (4_000, 20, 10)
+    assert 10 <= summary["episode_length"]["agent_0"] < 20
     assert runs.files(memory_dir) == []
 
 
@@ -54,8 +64,9 @@ def killed_learner(
 ) -> tuple[dict[str, Any], str]:
     """The summary and the learner's log of a run of `steps`, or to which one in `folder/run` goes on, whose learner of
     agent_0 is killed when it has made `at` and has a checkpoint."""
-    keys = {"policy": {"algorithm": STEADY, **policy}, "checkpoint_interval": 0.1}
-    data = runs.paced(folder, steps, pause=0.004, **({"schedule_steps": FIRST} if at > FIRST else {}), **keys)
+    keys: dict[str, Any] = {"policy": {"algorithm": STEADY, **policy}, "checkpoint_interval": 0.1}
+    keys |= {"schedule_steps": FIRST} if at > FIRST else {}
+    data = runs.paced(folder, steps, pause=0.004, **keys)
     saved = folder / "run" / "checkpoints" / "agent_0"
     with runs.training(data, folder) as worker:
         runs.until(lambda: saved.is_dir() and any(path.name.isdigit() for path in saved.iterdir()), what="is saved")

@@ -20,9 +20,9 @@ from tests.faults import raises, words_in
         ({"policy": {"segment_length": 9}}, "policy.segment_length", {"9"}),
         ({"policy": {"algorithm": {"name": "ppo", "frames": 9}}}, "policy.algorithm.frames", {"9"}),
         (
-            {"environment": {"id": "treasure_hunt", "settings": {"width": 9}}},
-            "environment.settings.width",
-            {"null", "9"},
+            {"environment": {"id": "treasure_hunt", "copies": 9}},
+            "environment.copies",
+            {"64", "9"},
         ),
         ({"policies": {"one": {"segment_length": 8}}}, "policies.one.segment_length", {"null"}),
     ],
@@ -61,6 +61,7 @@ def test_a_longer_run_keeps_the_steps_that_its_schedules_ran_over(tmp_path: Path
         ({"policies": {"one": {"learning_rate": 0.5}}}, "policies.one.learning_rate"),
         ({"evaluation": {"every_steps": 9}}, "evaluation.every_steps"),
         ({"actors": 2}, "actors"),
+        ({"environment": {"settings": {"width": 9}}}, "environment.settings.width"),
     ],
 )
 def test_a_run_may_go_on_with_another_value_of_what_is_no_part_of_what_it_learned(
@@ -73,7 +74,12 @@ def test_a_run_may_go_on_with_another_value_of_what_is_no_part_of_what_it_learne
 
 
 @pytest.mark.parametrize(
-    ("key", "change"), [("actors", {"actors": 2}), ("policy.learning_rate", {"policy": {"learning_rate": 0.5}})]
+    ("key", "change"),
+    [
+        ("actors", {"actors": 2}),
+        ("policy.learning_rate", {"policy": {"learning_rate": 0.5}}),
+        ("environment.settings.width", {"environment": {"copies": 8, "settings": {"width": 9}}}),
+    ],
 )
 def test_in_lock_step_what_is_made_again_stays_what_it_was(tmp_path: Path, key: str, change: dict[str, Any]) -> None:
     step = {"schedule": "lockstep", "act_block": 4, "environment": {"copies": 8}}
