@@ -295,6 +295,8 @@ class Run(ConfigModel):
     """Agent steps between two checkpoints as well, counted through all restarts; None: by time alone."""
     keep_checkpoints: int = Field(default=2, ge=1)
     """How many of the newest checkpoints of a policy are kept, besides the best."""
+    keep_checkpoint_every: int | None = Field(default=None, ge=1)
+    """Train steps of each so many of which the first checkpoint is kept for good as well; None: none is."""
     logging: bool = True
     """Write a log file for each worker."""
     log_interval: int = Field(default=100, ge=1)

@@ -164,7 +164,7 @@ class CheckpointWriter:
     def _write(self, found: Checkpoint) -> None:
         started = time.monotonic()
         try:
-            path = checkpoint.save(self._folder, found, self._run.keep_checkpoints)
+            path = checkpoint.save(self._folder, found, self._run.keep_checkpoints, self._run.keep_checkpoint_every)
         except (OSError, SafetensorError) as fault:
             self._failed(str(disk_fault(fault) or f"{fault}; free some room or give another --run-dir"))
         except BaseException as fault:  # the thread that trains raises it

@@ -22,6 +22,9 @@ from workers.metrics.loggers.async_logger import AsyncLogger, Logger
 from workers.metrics.tensorboard import TensorBoardWriter
 from workers.runtime.files import AppendFile, SafeWriter
 
+_SIZE = 32 << 20
+"""Bytes of `metrics.jsonl` after each of which moments are written half as often: a year of them fits on a disk."""
+
 
 class MetricWriters:
     """Of one run, in its `folder`."""
@@ -32,6 +35,9 @@ class MetricWriters:
         self._events = TensorBoardWriter(folder / "tensorboard", disk)
         self._lines = AppendFile(self._path, disk)
         self.history = History()
+        self._moments = 0
+        self._unwritten: Callable[[], object] = bool
+        """Writes the newest moment, if that was passed over."""
 
     def go_on(self) -> None:
         """After an earlier coordinator of this run."""
@@ -45,7 +51,8 @@ class MetricWriters:
         agent_steps: int,
         made: int,
     ) -> None:
-        """One moment: what is known of each policy, what the run does a second, how far it is."""
+        """One moment: what is known of each policy, what the run does a second, how far it is. Curves and loggers have
+        all of them, files ever fewer, and the last."""
         row: dict[str, Any] = {"time": time.time(), "env_steps": env_steps, "agent_steps": agent_steps, **rates}
         if not self._run.actors:
             row["rows_trained"] = made
@@ -54,11 +61,17 @@ class MetricWriters:
             kept = {k: v for k, v in policy.items() if k != "history" and v is not None}
             row[name] = kept
             scalars.update({f"{name}/{k}": float(v) for k, v in kept.items()})
-        self._lines.append(json.dumps(row).encode() + b"\n")
         self.history.add(made, scalars)
-        self._events.scalars(made, scalars)
         for logger in self._loggers:
             logger.scalars(made, scalars)
+        self._moments, self._unwritten = self._moments + 1, partial(self._keep, row, made, scalars)
+        if self._moments % 2 ** (self._lines.size // _SIZE) == 0:
+            self._unwritten()
+
+    def _keep(self, row: dict[str, Any], made: int, scalars: Mapping[str, float]) -> None:
+        self._lines.append(json.dumps(row).encode() + b"\n")
+        self._events.scalars(made, scalars)
+        self._unwritten = bool
 
     def logger_stats(self) -> dict[str, dict[str, int]]:
         """Logger -> how many moments it took, and how many it missed."""
@@ -66,6 +79,7 @@ class MetricWriters:
 
     def close(self, complete: bool) -> None:
         """Closes all; `complete`: the run reached its end."""
+        self._unwritten()
         self._lines.close()
         self._events.close()
         for logger in self._loggers:

@@ -77,8 +77,9 @@ def to_cpu(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()}
 
 
-def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Writes `checkpoint` under `folder` and removes all but the newest `keep` and the best; returns its folder."""
+def save(folder: Path, checkpoint: Checkpoint, keep: int, every: int | None = None) -> Path:
+    """Writes `checkpoint` under `folder` and removes all but the newest `keep`, the best, and the first of each `every`
+    train steps; returns its folder."""
     step = checkpoint.manifest.step
     final, aside, old = folder / str(step), folder / f".{step}.new", folder / f".{step}.old"
     _remove_unfinished(folder)
@@ -94,8 +95,10 @@ def save(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         final.rename(old)
     aside.rename(final)
     sync(folder)
-    kept = {*list_steps(folder)[-keep:], best(folder)}
-    for other in list_steps(folder):
+    steps = list_steps(folder)
+    firsts = {other // every: other for other in reversed(steps)} if every else {}
+    kept = {*steps[-keep:], best(folder), *firsts.values()}
+    for other in steps:
         if other not in kept:
             shutil.rmtree(folder / str(other))
     _remove_unfinished(folder)

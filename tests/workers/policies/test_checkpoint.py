@@ -20,7 +20,13 @@ HASH = "0123456789abcdef"
 
 
 def save(
-    folder: Path, step: int, value: float = 1.0, keep: int = 2, mean_return: float | None = None, replay: bool = False
+    folder: Path,
+    step: int,
+    value: float = 1.0,
+    keep: int = 2,
+    mean_return: float | None = None,
+    replay: bool = False,
+    every: int | None = None,
 ) -> Path:
     """A checkpoint whose tensors are views of one buffer, as policies' are."""
     buffer = torch.full((6,), value)
@@ -39,7 +45,7 @@ def save(
         config={},
     )
     rows = {"random": np.arange(13, dtype=np.uint64)} if replay else {}
-    return checkpoint.save(folder, Checkpoint(manifest, weights, {"m": torch.ones(3)}, rows), keep)
+    return checkpoint.save(folder, Checkpoint(manifest, weights, {"m": torch.ones(3)}, rows), keep, every)
 
 
 def newest(folder: Path) -> Checkpoint:
@@ -88,6 +94,12 @@ def test_the_best_is_kept_beside_them_until_a_better_one_comes(tmp_path: Path) -
         kept.append(checkpoint.list_steps(tmp_path))
     assert kept == [[1], [2], [3], [4], [4, 5], [4, 6], [4, 7], [8], [8, 9]]
     assert checkpoint.best(tmp_path) == 8
+
+
+def test_the_first_of_each_so_many_train_steps_stays_for_good(tmp_path: Path) -> None:
+    for step in (1, 40, 99, 100, 130, 199, 350, 360, 370):
+        save(tmp_path, step, keep=1, every=100)
+    assert checkpoint.list_steps(tmp_path) == [1, 100, 350, 370]
 
 
 def test_one_that_cannot_be_read_is_not_the_best(tmp_path: Path) -> None:
