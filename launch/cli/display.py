@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
@@ -55,8 +56,9 @@ class Silent:
 class Plain(Silent):
     """A line every few seconds, for logs and pipes."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, name: str = "") -> None:
         super().__init__(console)
+        self._name = f"run={name} " if name else ""
         self._at, self._moving = time.monotonic(), False
 
     def show(self, view: dict[str, Any]) -> None:
@@ -72,40 +74,56 @@ class Plain(Silent):
             return
         returns = " ".join(f"{name}={shown(policy['return'])}" for name, policy in view["policies"].items())
         self.tell(
-            f"steps={view['made']} of={view['steps']} steps/s={shown(view['made_per_second'])} left={_left(view)} "
-            f"return: {returns} verdict={view['verdict']}"
+            f"{self._name}steps={view['made']} of={view['steps']} steps/s={shown(view['made_per_second'])} "
+            f"left={_left(view)} return: {returns} verdict={view['verdict']}"
         )
 
 
 class Display(Silent):
-    """The live table."""
+    """The live table; those of several runs shown at once stand one below the other, on the first's console."""
 
-    def __init__(self, console: Console) -> None:
+    _shown: ClassVar[list[Display]] = []
+    _all = threading.RLock()
+    _live: ClassVar[Live]
+
+    def __init__(self, console: Console, name: str = "") -> None:
         super().__init__(console)
-        self._live = Live(console=console, refresh_per_second=4, transient=False)
-        self._view: dict[str, Any] = {}
+        self._name, self._view = name, dict[str, Any]()
 
     def __enter__(self) -> Display:
-        self._live.__enter__()
+        with self._all:
+            if self._shown:
+                self._console = self._live.console
+            else:
+                Display._live = Live(console=self._console, refresh_per_second=4, transient=False)
+                self._live.__enter__()
+            self._shown.append(self)
         return self
 
     def __exit__(self, *details: Any) -> None:
-        if self._view:
-            self._live.update(render(self._view, over=True))
-        self._live.__exit__(*details)
+        with self._all:
+            if self._shown == [self]:
+                if self._view:
+                    self._live.update(render(self._view, over=True))
+                self._live.__exit__(*details)
+            elif self._view:  # stays above those that go on
+                self._console.print(Text(self._name, "bold"), render(self._view, over=True))
+            self._shown.remove(self)
 
     def show(self, view: dict[str, Any]) -> None:
         """Redraws."""
-        if view:
-            self._view = view
-            self._live.update(render(view))
+        with self._all:
+            self._view = view or self._view
+            told = [(Text(one._name, "bold"), render(one._view)) for one in self._shown if one._view]
+            self._live.update(Group(*(part for one in told for part in one[not self._shown[1:] :])))
 
 
-def display(console: Console, progress: bool = True) -> Silent:
-    """What shows a run: in a notebook and on a terminal a table, elsewhere lines."""
+def display(console: Console, progress: bool = True, name: str = "") -> Silent:
+    """What shows a run: in a notebook and on a terminal a table, elsewhere lines; by its `name` where it may be one of
+    several."""
     if not progress:
         return Silent(console)
-    return Display(console) if console.is_terminal or console.is_jupyter else Plain(console)
+    return (Display if console.is_terminal or console.is_jupyter else Plain)(console, name)
 
 
 def render(view: dict[str, Any], over: bool = False) -> Group:

@@ -140,7 +140,7 @@ class RunHandle:
         sentence, Timeout where nobody makes it any more. Whoever is interrupted here waits no more, and the run goes
         on."""
         end = math.inf if timeout is None else time.monotonic() + timeout
-        with display(Console(stderr=True), progress) as shown:
+        with display(Console(stderr=True), progress, self.folder.name) as shown:
             while not self.over and (left := end - time.monotonic()) > 0:
                 if "made" in (view := self.status()):
                     shown.show(view)

@@ -322,3 +322,33 @@ def test_what_evaluators_tell_is_in_the_view(run_dir: Path) -> None:
         assert books.view["evaluations"] == {"a": {"return": 3.0}, "b": {"hall": 1.0, "maze": 2.0}}
         books.observe({("actor-0", 1): {"env_steps": 9, "agent_steps": 9}}, {}, [], {}, {"b.evaluation/hall": 5.0})
         assert books.view["evaluations"] == {"a": {"return": 3.0}, "b": {"hall": 5.0, "maze": 2.0}}, "none has left"
+
+
+def test_two_runs_that_are_shown_at_once_stand_in_one_picture(run_dir: Path) -> None:
+    """Not over each other: who comes second draws on the first's console, by name, and leaves a last picture above."""
+    (first, said), (second, silent) = on(terminal=True), on(terminal=True)
+    view = views(run_dir)[2]
+    with Display(first, "one") as kept:
+        kept.show(view)
+        kept._live.refresh()
+        alone = said.getvalue()
+        with Display(second, "two") as left:
+            left.show(view)
+            left._live.refresh()
+            left.tell("an event")
+            together = said.getvalue().removeprefix(alone)
+        kept.show(view)
+        kept._live.refresh()
+    assert "one" not in alone.split()
+    assert all(word in together for word in ("one", "two", "an event"))
+    assert silent.getvalue() == ""
+    assert Display._shown == []
+
+
+def test_lines_of_several_runs_tell_whose_they_are(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    console, stream = on(terminal=False)
+    monkeypatch.setattr(module, "_PLAIN_EVERY", 0.0)
+    for name in ("one", "two"):
+        with Plain(console, name) as plain:
+            plain.show(views(run_dir.parent / name)[2])
+    assert [line.split()[0] for line in stream.getvalue().splitlines() if "steps=" in line] == ["run=one", "run=two"]
