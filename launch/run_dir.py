@@ -44,7 +44,7 @@ def folder_for(run: Run, source: str, run_dir: Path | None, alone: bool = False)
         raise ConfigurationError("folder_not_made", file=folder, reason="it is no folder")
     summary = read_summary(folder)
     goes_on, of_workers = can_go_on(folder), alone and (folder / "state.json").exists()
-    if (not goes_on or of_workers) and not _in_use(folder):  # of one that lives `make_folder` says so
+    if (not goes_on or of_workers) and not in_use(folder):  # of one that lives `make_folder` says so
         raise ConfigurationError("run_of_workers_stopped" if of_workers else "sequential_run_stopped", file=folder)
     changes = {one.key: one.old for one in going_on(run, folder)[1] or []}
     if summary is not None and summary.get("complete", True) and (key := _ended_by(run, changes, summary)):
@@ -82,7 +82,7 @@ def make_folder(folder: Path) -> bool:
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        if _in_use(folder):
+        if in_use(folder):
             raise ConfigurationError("folder_in_use", file=folder) from None
         return False
     except OSError as fault:
@@ -101,7 +101,7 @@ def left_as_found(folder: Path, fresh: bool) -> Iterator[None]:
         raise
 
 
-def _in_use(folder: Path) -> bool:
+def in_use(folder: Path) -> bool:
     """Whether a living coordinator or sequential run holds the folder's lock."""
     try:
         with (folder / ".lock").open() as lock:
@@ -115,7 +115,7 @@ def _in_use(folder: Path) -> bool:
 
 def remove(folder: Path) -> None:
     """Removes what this process made, unless another run has come to live there."""
-    if not _in_use(folder):
+    if not in_use(folder):
         shutil.rmtree(folder)
 
 

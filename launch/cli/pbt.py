@@ -13,11 +13,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from launch.cli.sweep import run_all, told_first
 from launch.sweeps.executors import Machines
 from launch.sweeps.grid import Trial
 from launch.sweeps.pbt import Population, Together, train
 from launch.sweeps.pbt_spec import read_population
+from launch.sweeps.runs import Queue, held, run_all, told_first
 from protocol.intervals import shown
 
 
@@ -41,10 +41,11 @@ def pbt(file: Path, out: Path | None, dry_run: bool, as_json: bool) -> None:
 
     populations = [Population(wanted, seed, folder, play) for seed in wanted.seeds]
     if dry_run:
-        click.echo(told_first([trial for one in populations for trial in one.trials(0)], machines))
+        click.echo(told_first(Queue([trial for one in populations for trial in one.trials(0)]), machines))
         return
     machines.check(folder)
-    train(Together(file.stem, populations), wanted.generations)
+    with held(folder):
+        train(Together(file.stem, populations), wanted.generations)
     found = [one.view() for one in populations]
     (folder / "population.json").write_text(json.dumps(found, indent=2) + "\n")
     console.print(_table(populations))

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and a terminal that is gone: once to end in order, twice to end now.
+"""Ctrl-C, SIGTERM, a terminal that is gone and a sweep that died: once to end in order, twice to end now.
 
 In flow: signals, or a program that asks for the same. Out flow: how often one came, and how long those that are to end
 are waited for.
@@ -27,6 +27,9 @@ class Interrupt:
         self.first_at = 0.0
         self._woken = self._wakes = -1
         self._old: dict[int, Any] = {}
+        parent = os.getppid()
+        self._parent = parent if os.environ.get("ROOKERY_PARENT") == str(parent) else 0
+        """Who has started this, as a sweep starts runs: its death is a signal too."""
         self._open = threading.Lock()
         """Held while a descriptor is used or closed that another thread may write to."""
 
@@ -56,6 +59,8 @@ class Interrupt:
         """So long at most: a signal ends it."""
         if select.select([self._woken], [], [], seconds)[0]:
             os.read(self._woken, 1)
+        if self._parent and not self.count and os.getppid() != self._parent:
+            self.ask()
 
     def _note(self, _number: int = 0, _frame: FrameType | None = None) -> None:
         self.first_at = self.first_at or time.monotonic()

@@ -71,13 +71,17 @@ def read_run(folder: Path) -> Measured:
             for measure, told in value.items() if isinstance(value, dict) else [(name, value)]:
                 if measure not in _SCALES and not measure.startswith("evaluation/"):  # from their own file
                     _enter(found, (name if isinstance(value, dict) else "", measure), at, told)
-    for line in _lines(folder / "evaluations.jsonl"):
-        if line.get("source") == "run":
-            _enter(found, (line["policy"], f"evaluation/{line['environment']}"), line["agent_steps"], line["mean"])
+    for line in evaluations(folder):
+        _enter(found, (line["policy"], f"evaluation/{line['environment']}"), line["agent_steps"], line["mean"])
     curves = {
         key: (np.array([p[0] for p in points]), np.array([p[1] for p in points])) for key, points in found.items()
     }
     return Measured(folder, config, curves)
+
+
+def evaluations(folder: Path) -> list[dict[str, Any]]:
+    """Those that the run in `folder` made of itself so far, a line for each environment and policy."""
+    return [line for line in _lines(folder / "evaluations.jsonl") if line.get("source") == "run"]
 
 
 def groups_of(runs: Iterable[Measured]) -> list[CurveGroup]:
@@ -94,7 +98,7 @@ def groups_of(runs: Iterable[Measured]) -> list[CurveGroup]:
         folder = members[0].folder.resolve()
         said = ", ".join(f"{key}={one.get(key)}" for key in keys)
         if not 0 < len(keys) <= _KEYS:
-            said = folder.name
+            said = folder.parent.name if folder.name == f"seed-{members[0].config.get('seed')}" else folder.name
         found.append(CurveGroup(said if len(members) == 1 else f"{said} ({len(members)} runs)", tuple(members)))
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -97,6 +98,14 @@ class Machines:
                     raise HostFailed("host_without_shared_folder", peer=name, file=folder)
         finally:
             mark.unlink()
+
+
+def tell_to_end(one: Running) -> None:
+    """In order, when it has the time."""
+    if isinstance(one, Remote):
+        one.tell()
+    elif one.code is None:
+        one.popen.send_signal(signal.SIGTERM)
 
 
 def end_all(running: Sequence[Running], seconds: float) -> None:

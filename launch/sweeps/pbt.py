@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from launch.cli.sweep import done, scores_of
 from launch.config_loader import load
 from launch.sweeps.executors import check_fits
 from launch.sweeps.grid import Trial
 from launch.sweeps.pbt_spec import PopulationFile
+from launch.sweeps.runs import done, score_of
 from protocol.errors import ConfigurationError
 
 Play = Callable[[list[Trial]], list[Trial]]
@@ -39,22 +39,6 @@ class Trainer(ABC):
     @abstractmethod
     def train(self) -> bool:
         """One iteration; False if there was nothing left to do. ConfigurationError if it cannot be done."""
-
-
-class Runs(Trainer):
-    """The default: one iteration plays all `trials` that are not done to their ends."""
-
-    def __init__(self, name: str, trials: Sequence[Trial], play: Play) -> None:
-        self.name, self._trials, self._play = name, list(trials), play
-        self._over = False
-
-    def train(self) -> bool:
-        """All of them, once."""
-        if self._over:
-            return False
-        played(self._play, self._trials)
-        self._over = True
-        return True
 
 
 class Together(Trainer):
@@ -126,7 +110,7 @@ class Population(Trainer):
         played(self._play, [trial for trial in trials if not done(trial)])
         self.generations.append(
             [
-                PopulationMember(one.settings, one.parent, self._score(trial))
+                PopulationMember(one.settings, one.parent, score_of(trial.folder, self._wanted.policy))
                 for one, trial in zip(self._next, trials, strict=True)
             ]
         )
@@ -165,18 +149,6 @@ class Population(Trainer):
 
     def _place(self, generation: int, member: int) -> Path:
         return self._folder / f"generation-{generation}" / f"member-{member}"
-
-    def _score(self, trial: Trial) -> float:
-        """What the run's own evaluation says, or else what was earned at its end."""
-        found = scores_of(trial.folder)
-        evaluated = {policy: value for (policy, kind), value in found.items() if kind == "evaluation"}
-        earned = evaluated or {policy: value for (policy, kind), value in found.items() if kind == "return"}
-        policy = self._wanted.policy
-        if policy is not None and policy not in earned:
-            raise ConfigurationError("score_of_policy_missing", file=trial.folder, policy=policy, key="policy")
-        if not earned:
-            raise ConfigurationError("score_missing", file=trial.folder, key="steps")
-        return earned[policy] if policy is not None else float(np.mean([*earned.values()]))
 
     def _following(self, members: list[PopulationMember]) -> list[PopulationMember]:
         """The next generation: the worst take over from the best, all others go on."""

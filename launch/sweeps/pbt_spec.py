@@ -6,66 +6,17 @@ over from a better one. All chance is keyed (seed, member, generation).
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from launch.sweeps.grid import ManyRuns
-from protocol.config.base import ConfigModel
+from launch.sweeps.grid import Choices, ManyRuns, Range
 from protocol.config.yaml_file import parsed, read_mapping
 from protocol.errors import ConfigurationError
 
 _RESERVED = ("seed", "steps", "until", "schedule", "actors")
-
-
-class Range(ConfigModel):
-    """Numbers between two bounds; whole ones where both bounds are."""
-
-    low: int | float
-    high: int | float
-    scale: Literal["linear", "log"] = "linear"
-    """Whether differences or ratios count."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if not self.low < self.high:
-            raise ConfigurationError("range_bounds_reversed", low=self.low, high=self.high, key="low")
-        if self.scale == "log" and self.low <= 0:
-            raise ConfigurationError("log_range_not_positive", value=self.low, key="low")
-        return self
-
-    def draw(self, random: np.random.Generator) -> int | float:
-        """Equally likely anywhere."""
-        share = float(random.random())
-        if self.scale == "log":
-            return self._fit(math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low))))
-        return self._fit(self.low + share * (self.high - self.low))
-
-    def change(self, value: Any, factor: float, random: np.random.Generator) -> int | float:
-        """`factor` times as much, or as little."""
-        return self._fit(value * (factor if random.random() < 0.5 else 1 / factor))
-
-    def _fit(self, value: float) -> int | float:
-        within = min(max(value, self.low), self.high)
-        return round(within) if isinstance(self.low, int) and isinstance(self.high, int) else float(within)
-
-
-class Choices(ConfigModel):
-    """One of some values, in an order in which neighbours are alike."""
-
-    values: Annotated[tuple[Any, ...], Field(min_length=2)]
-
-    def draw(self, random: np.random.Generator) -> Any:
-        """All are equally likely."""
-        return self.values[random.integers(len(self.values))]
-
-    def change(self, value: Any, factor: float, random: np.random.Generator) -> Any:
-        """The next one, or the one before."""
-        at = self.values.index(value) + (1 if random.random() < 0.5 else -1)
-        return self.values[min(max(at, 0), len(self.values) - 1)]
 
 
 class PopulationFile(ManyRuns):
@@ -106,12 +57,14 @@ class PopulationFile(ManyRuns):
 
     def first(self, seed: int, member: int) -> dict[str, Any]:
         """What a member begins with."""
-        return {key: one.draw(_chance(seed, 0, member, place)) for place, (key, one) in enumerate(self._told)}
+        return {
+            key: one.draw(_chance(seed, 0, member, place)) for place, (key, one) in enumerate(self.settings.items())
+        }
 
     def explored(self, settings: dict[str, Any], seed: int, generation: int, member: int) -> dict[str, Any]:
         """What becomes of `settings` that a member takes over for a generation."""
         found = {}
-        for place, (key, one) in enumerate(self._told):
+        for place, (key, one) in enumerate(self.settings.items()):
             random = _chance(seed, generation, member, place)
             anew = random.random() < self.resample
             found[key] = one.draw(random) if anew else one.change(settings[key], self.factor, random)
@@ -120,10 +73,6 @@ class PopulationFile(ManyRuns):
     def better(self, seed: int, generation: int, member: int) -> int:
         """Which of the best a member takes over from, counted from the very best."""
         return int(_chance(seed, generation, member, len(self.settings)).integers(self.changing))
-
-    @property
-    def _told(self) -> list[tuple[str, Range | Choices]]:
-        return [*self.settings.items()]
 
 
 def _chance(*key: int) -> np.random.Generator:

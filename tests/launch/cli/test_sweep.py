@@ -13,12 +13,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from launch.cli import sweep as module
 from launch.cli.main import main
-from launch.cli.sweep import aggregate, run_all
 from launch.local import process
+from launch.sweeps import runs as module
 from launch.sweeps.executors import Machines
 from launch.sweeps.grid import Trial, read_sweep, trials_of
+from launch.sweeps.runs import aggregate, run_all
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises, words_in
 from tests.tools import ROOT

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from launch.cli import sweep as module
 from launch.cli.main import main
-from launch.cli.sweep import run_all
+from launch.sweeps import runs as module
 from launch.sweeps.executors import Machines
 from launch.sweeps.grid import Trial, read_sweep, trials_of
+from launch.sweeps.runs import run_all
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.launch.cli.test_sweep import sweep_file

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from launch.cli.main import main
 from launch.sweeps.grid import Trial
-from launch.sweeps.pbt import Population, Runs, Together, Trainer, train
+from launch.sweeps.pbt import Population, Together, Trainer, played, train
 from launch.sweeps.pbt_spec import read_population
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises, words_in
@@ -99,13 +99,12 @@ def test_trainers_nest_and_an_iteration_of_all_waits_for_each_J6(tmp_path: Path)
     two = [population(tmp_path, play, seed) for seed in (0, 1)]
     assert train(Together("both", two), 3) == 3
     assert {trial.folder.parts[-3] for trial in play.played[:8]} == {"seed-0", "seed-1"}
-    assert train(Runs("default", two[0].trials(0), lambda trials: []), 1) == 1
     with raises(ConfigurationError, "trainer_names_collide", name="both"):
         Together("both", [Counts("a", 1), Counts("a", 1)])
     with raises(ConfigurationError, "trainer_not_finished", name="endless", limit=5):
         train(Counts("endless", 100), 5)
     with raises(ConfigurationError, "trainer_runs_failed", count=2, total=2):
-        Runs("default", two[0].trials(0)[:2], lambda trials: trials).train()
+        played(lambda trials: trials, two[0].trials(0)[:2])
 
 
 @pytest.mark.parametrize(
