@@ -63,6 +63,7 @@ REASONS: dict[str, Reason] = {
     "unshare is not installed": Reason(_UTIL_LINUX),
     # packages of Python
     "hadolint is not installed": Reason(_TEST_EXTRA),
+    "ipykernel and nbclient are not installed": Reason(_TEST_EXTRA),
     "lbforaging is not installed": Reason(_TEST_EXTRA),
     "minari is not installed": Reason(_TEST_EXTRA),
     "mlflow is not installed": Reason("environments without the extra `mlflow`", in_ci=False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -119,11 +120,12 @@ class Display(Silent):
 
 
 def display(console: Console, progress: bool = True, name: str = "") -> Silent:
-    """What shows a run: in a notebook and on a terminal a table, elsewhere lines; by its `name` where it may be one of
-    several."""
+    """What shows a run: on a terminal, and in a notebook that has ipywidgets, a table, elsewhere lines; by its `name`
+    where it may be one of several."""
     if not progress:
         return Silent(console)
-    return (Display if console.is_terminal or console.is_jupyter else Plain)(console, name)
+    widgets = console.is_jupyter and find_spec("ipywidgets")  # without them a notebook's live table stays empty
+    return (Display if console.is_terminal or widgets else Plain)(console, name)
 
 
 def render(view: dict[str, Any], over: bool = False) -> Group:
