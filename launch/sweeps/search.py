@@ -108,10 +108,6 @@ class StudyQueue(Queue):
             lines.append({**told, "pruned_at": one.last_step if one.state == TrialState.PRUNED else None})
         return lines
 
-    def folders(self) -> list[Path]:
-        """Of runs that have begun."""
-        return [path.parent for path in sorted(self._folder.glob("trial-*/seed-*/config.yaml"))]
-
     def _settings(self, drawn: dict[str, Any]) -> dict[str, Any]:
         """`drawn` as the configuration has it, with what is the same in all trials."""
         found = {key: space[0] for key, space in self._sweep.settings.items() if isinstance(space, tuple)}

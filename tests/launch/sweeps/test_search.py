@@ -100,8 +100,9 @@ def earning(
 
 
 def test_settings_are_drawn_from_their_ranges_and_the_mean_of_the_seeds_is_the_score(
-    tmp_path: Path, started: list[dict[str, Any]]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    started = earning(monkeypatch, lambda config: config["policy"]["learning_rate"] + (config["seed"] or -1))
     settings = {
         "policy.algorithm.epochs": {"low": 2, "high": 6, "step": 2},
         "policy.algorithm.entropy_coefficient": {"low": 0.0, "high": 0.3, "step": 0.1},
@@ -118,7 +119,7 @@ def test_settings_are_drawn_from_their_ranges_and_the_mean_of_the_seeds_is_the_s
     assert entropies <= {0, 1, 2, 3}
     assert {tuple(one["policy"]["network"]["hidden"]) for one in started} == {(16,), (32, 32)}
     found = json.loads((tmp_path / "out" / "sweep.json").read_text())
-    assert [one["score"] for one in found] == [one["settings"][RATE] for one in found]
+    assert [one["score"] for one in found] == pytest.approx([one["settings"][RATE] for one in found])
     assert {len(one["values"]) for one in found} == {2}
     assert {one["settings"]["policy.algorithm.gamma"] for one in found} == {0.9}
     best = study(tmp_path).best_trial
