@@ -242,6 +242,23 @@ def test_a_search_goes_on_with_no_other_meaning(tmp_path: Path, started: list[di
     assert len(started) == 1
 
 
+def test_a_run_that_is_still_alive_in_a_folder_is_waited_for(
+    tmp_path: Path, started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that outlived its sweep: it has ended by the second look."""
+    looks: list[int] = []
+
+    def in_use(_folder: Path) -> bool:
+        looks.append(len(started))
+        return len(looks) < 2
+
+    monkeypatch.setattr(module, "in_use", in_use)
+    told = sweep(search_file(tmp_path, {"trials": 1}))
+    assert told.exit_code == 0, told.output
+    assert looks == [0, 0]
+    assert len(started) == 1
+
+
 def test_a_folder_in_which_another_sweep_runs_and_a_study_that_is_none_are_refused(
     tmp_path: Path, started: list[dict[str, Any]]
 ) -> None:
