@@ -10,11 +10,11 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from protocol.config.trainable import AlgorithmConfig
+from protocol.config.trainable import Discounted
 from protocol.errors import ConfigurationError
 
 
-class Replayed(AlgorithmConfig):
+class Replayed(Discounted):
     """What all algorithms on replay have in common."""
 
     batch_size: int = Field(default=64, ge=1)
@@ -32,8 +32,6 @@ class Replayed(AlgorithmConfig):
     """Observations that are stacked, the newest last."""
     n_step: int = Field(default=3, ge=1)
     """Rewards that are summed before the target's value."""
-    gamma: float = Field(default=0.99, ge=0, le=1)
-    """Discount of a reward by each step."""
     priority_alpha: float = Field(default=0.0, ge=0, le=1)
     """Exponent of priorities: rows are drawn in proportion to their last error to this power; 0: all alike."""
     priority_beta: float = Field(default=0.4, ge=0, le=1)

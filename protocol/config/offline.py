@@ -52,6 +52,6 @@ class BC(ConfigModel):
     frames: ClassVar[int] = 1
     n_step: ClassVar[int] = 1
     """Rewards are only looked at."""
-    gamma: ClassVar[float] = 1.0
+    discount: ClassVar[float] = 1.0
     priority_alpha: ClassVar[float] = 0.0
     priority_beta: ClassVar[float] = 0.0

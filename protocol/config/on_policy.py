@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from protocol.config.base import ConfigModel
-from protocol.config.trainable import AlgorithmConfig
+from protocol.config.trainable import Discounted
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 
@@ -34,7 +34,7 @@ class Curiosity(ConfigModel):
     """Weight of the bonus in the reward; the bonus's unit is the spread of its discounted returns."""
 
 
-class Streamed(AlgorithmConfig):
+class Streamed(Discounted):
     """What all algorithms on streams have in common: whole segments, each once, corrected for lag by V-trace."""
 
     frames: int = Field(default=1, ge=1, le=64)
@@ -42,8 +42,6 @@ class Streamed(AlgorithmConfig):
     segments: int | None = Field(default=None, ge=1)
     """Segments in a batch; None: as many as one actor has streams of this policy, but with `impala`, and where the
     policy remembers (`network.core`), 16 at most."""
-    gamma: float = Field(default=0.99, ge=0, le=1)
-    """Discount of a reward by each step."""
     value_coefficient: float = Field(default=0.5, ge=0)
     """Weight of the value function's error in the loss."""
     entropy_coefficient: float = Field(default=0.01, ge=0)

@@ -99,6 +99,28 @@ class AlgorithmConfig(ConfigModel):
         return self
 
 
+_DISCOUNT = 0.99
+
+
+class Discounted(AlgorithmConfig):
+    """What algorithms have in common that value what comes later."""
+
+    gamma: float | None = Field(default=None, ge=0, le=1)
+    """Discount of a reward by each step; None: 0.99, or 1 - 1/steps where the world says that its episodes end after
+    fewer than 100 steps. What no episode is long enough for is never seen, and a value that counts on it is a guess."""
+
+    @property
+    def discount(self) -> float:
+        """`gamma`, where no world says how long its episodes are."""
+        return _DISCOUNT if self.gamma is None else self.gamma
+
+    def discount_in(self, episode_steps: int | None) -> float:
+        """`gamma` in a world whose episodes end after so many steps, if it says so."""
+        if self.gamma is not None or episode_steps is None:
+            return self.discount
+        return min(_DISCOUNT, 1 - 1 / episode_steps)
+
+
 Learners = Literal["process", "cohort", "auto"] | dict[Name, Annotated[tuple[Name, ...], Field(min_length=1)]]
 """`process`: each policy has a process of its own; `cohort`: they share `num_learner_processes` (one); `auto`: those
 that can be computed as one share a process, where that is known to pay, or at most `num_learner_processes`, unless

@@ -106,6 +106,7 @@ LIBRARIES: dict[str, dict[str, Rule]] = {
             "policy.sync_interval": steps,
         },
         "gradient_steps": nothing,
+        "learning_starts": lambda rows, _: {ALGORITHM + "learning_starts": max(1, rows)},
         "tau": target_step,
         "target_update_interval": sb3_target,
     },

@@ -27,6 +27,7 @@ from protocol.config.run import (
     Sampled,
     Streamed,
 )
+from protocol.config.trainable import Discounted
 from protocol.errors import ConfigurationError
 from protocol.experience.flow_control import CreditWindow, blocks_of
 from protocol.experience.layout import Layout, common_layout, common_of, segment_layout
@@ -245,7 +246,7 @@ def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = Non
         if league is not None:
             agents = players[name].agents
         places = [world.places[i] for i in agents]
-        config = run.policy_config(name)
+        config = _discounted(run.policy_config(name), world)
         clocked = environment_for_actor(run, run.actors).id == EXTERNAL and run.actors > 0
         interface = Interface.at(world, places[0], config)
         state = _state_size(interface, config) if states is None else states.get(name, 0)
@@ -273,6 +274,15 @@ def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = Non
         _check_places(plan, places)
         plans[name] = plan
     return plans
+
+
+def _discounted(config: PolicyConfig, world: World) -> PolicyConfig:
+    """With a `gamma` that goes with how long the world's episodes are, where none was given."""
+    algorithm = config.algorithm
+    if not isinstance(algorithm, Discounted):
+        return config
+    gamma = algorithm.discount_in(world.episode_steps)
+    return config.model_copy(update={"algorithm": algorithm.model_copy(update={"gamma": gamma})})
 
 
 def _state_size(interface: Interface, config: PolicyConfig) -> int:

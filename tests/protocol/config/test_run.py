@@ -254,9 +254,9 @@ def test_an_override_keeps_what_it_does_not_name() -> None:
     gem, bone, other = (run.policy_config(name) for name in ("gem", "bone", "other"))
     assert (gem.network.hidden, gem.network.activation) == ((3,), "relu")
     assert isinstance(gem.algorithm, PPO)
-    assert (gem.algorithm.gamma, gem.algorithm.clip) == (0.5, 0.3)
+    assert (gem.algorithm.discount, gem.algorithm.clip) == (0.5, 0.3)
     assert isinstance(bone.algorithm, IQN)
-    assert (bone.algorithm.gamma, bone.algorithm.before) == (0.99, 3)  # of IQN's defaults, not of the common PPO
+    assert (bone.algorithm.discount, bone.algorithm.before) == (0.99, 3)  # of IQN's defaults, not of the common PPO
     assert (bone.publish_interval, bone.sync_interval) == (2, 7)
     assert other == run.policy
 

@@ -82,18 +82,18 @@ def published(policy: ActorCritic, s: SegmentBatch, config: IMPALA) -> tuple[Ten
                 following[t], going[t] = value[rows + b * T + entry].detach(), 0.0
             if s.terminated[b, t]:
                 following[t] = going[t] = 0.0
-        delta = rho * (s.reward[b] + config.gamma * following - seen[:-1].detach())
+        delta = rho * (s.reward[b] + config.discount * following - seen[:-1].detach())
         target = seen[:-1].detach().clone()
         for t in range(T):
             product = 1.0
             for k in range(t, T):
                 target[t] += product * delta[k]
-                product = product * config.gamma * float(c[k] * going[k])
+                product = product * config.discount * float(c[k] * going[k])
         ahead = following.clone()  # v of the next row, or the bootstrap value where nothing follows
         for t in range(T - 1):
             if going[t]:
                 ahead[t] = target[t + 1]
-        advantage = s.reward[b] + config.gamma * ahead - seen[:-1].detach()
+        advantage = s.reward[b] + config.discount * ahead - seen[:-1].detach()
         losses.append(
             -(rho * advantage * chosen)
             + config.value_coefficient * 0.5 * (seen[:-1] - target).square()

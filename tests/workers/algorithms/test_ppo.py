@@ -122,8 +122,8 @@ def written_out(policy: ActorCritic | CentralActorCritic, s: SegmentBatch, confi
             if s.terminated[b, t]:
                 following = going = 0.0
             ratio = np.exp(log_policy[int(s.action[b, t])] - s.log_probability[b, t].item())
-            difference = s.reward[b, t].item() + config.gamma * following - value
-            carried = config.gamma * config.gae_lambda * going * ahead
+            difference = s.reward[b, t].item() + config.discount * following - value
+            carried = config.discount * config.gae_lambda * going * ahead
             advantage = difference + carried
             ahead = min(1.0, ratio) * (difference + carried)
             target = (ahead + value - mean) / std

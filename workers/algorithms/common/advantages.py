@@ -72,7 +72,7 @@ def advantages(batch: Minibatch, seen: PolicyEvaluation, config: OnStream) -> VT
         seen.next_value,
         batch.cut,
         seen.ratio.detach(),
-        gamma=config.gamma,
+        gamma=config.discount,
         lambda_=config.gae_lambda,
         rho_clip=config.rho_clip,
         c_clip=config.c_clip,

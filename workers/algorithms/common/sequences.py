@@ -54,7 +54,7 @@ def sequences_of(batch: SequenceBatch, algorithm: ValueBased) -> Sequences:
         at = (time + step).clamp(max=length - 1)
         going = going & (time + step < batch.valid)
         total = total + torch.where(going, discount * reward.gather(0, at), 0.0)
-        discount = torch.where(going, discount * algorithm.gamma, discount)
+        discount = torch.where(going, discount * algorithm.discount, discount)
         last = torch.where(going, at, last)
         going = going & ~(terminated | truncated).gather(0, at)
     which, entry = (batch.final_row >= 0).nonzero(as_tuple=True)

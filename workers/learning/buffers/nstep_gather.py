@@ -86,7 +86,7 @@ def gather(
         alive &= at < valid
         index = base + np.minimum(at, valid - 1)
         total += np.where(alive, discount * columns["reward"][index], np.float32(0))
-        discount = np.where(alive, discount * np.float32(config.gamma), discount)
+        discount = np.where(alive, discount * np.float32(config.discount), discount)
         last = np.where(alive, at, last)
         alive &= ~(columns["terminated"][index] | columns["truncated"][index])
     end = base + last

@@ -51,7 +51,7 @@ class ValueBounds:
         """Of a policy, or of an auxiliary, which counts nothing that comes later."""
         algorithm = config.algorithm
         support = (algorithm.v_min, algorithm.v_max) if isinstance(algorithm, C51) else None
-        gamma, kappa = getattr(algorithm, "gamma", 0.0), getattr(algorithm, "kappa", None)
+        gamma, kappa = getattr(algorithm, "discount", 0.0), getattr(algorithm, "kappa", None)
         return cls(gamma, support, config.max_grad_norm, kappa)
 
     def look(self, seen: Sample, metrics: Mapping[str, float]) -> dict[str, Excess]:

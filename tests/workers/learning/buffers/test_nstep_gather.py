@@ -100,7 +100,7 @@ def _equal(found: dict[str, NDArray], stream: Stream, t: int, stop: int, config:
             break
         last = t + k
         total += factor * last
-        factor *= config.gamma
+        factor *= config.discount
         if stream.ends[last] != NEITHER:
             break
     assert found["action"] == t % 5
