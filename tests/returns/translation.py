@@ -52,6 +52,12 @@ def updates_per_step(keys: Keys) -> float:
     return 1.0 if keys["gradient_steps"] == -1 else keys["gradient_steps"] / keys["train_freq"]
 
 
+def sb3_rollout(steps: int, keys: Keys) -> dict[str, Any]:
+    """Of each environment; minibatches of who remembers are whole segments here."""
+    length = min(steps, keys["batch_size"]) if "lstm_hidden_size" in keys else steps
+    return {"policy.segment_length": length, ALGORITHM + "segments": steps * keys["n_envs"] // length}
+
+
 def sb3_target(interval: int, keys: Keys) -> dict[str, Any]:
     """Counted in steps there, and looked at between two bursts of updates only."""
     steps = max(interval, keys["train_freq"])
@@ -83,10 +89,7 @@ LIBRARIES: dict[str, dict[str, Rule]] = {
         "learning_rate": schedule("policy.learning_rate"),
         # on policy
         "normalize": same(ALGORITHM + "normalize_observation", ALGORITHM + "normalize_return"),
-        "n_steps": lambda steps, keys: {  # minibatches are whole segments here
-            "policy.segment_length": min(steps, keys["batch_size"]),
-            ALGORITHM + "segments": steps * keys["n_envs"] // min(steps, keys["batch_size"]),
-        },
+        "n_steps": sb3_rollout,
         "n_epochs": lambda epochs, keys: {
             ALGORITHM + "epochs": epochs,
             ALGORITHM + "minibatches": keys["n_steps"] * keys["n_envs"] // keys["batch_size"],

@@ -1,5 +1,5 @@
-"""Proximal policy optimisation on whole segments, corrected for lag by V-trace; and IMPALA, which differs in its policy
-gradient alone (Espeholt et al. 2018, section 4.2).
+"""Proximal policy optimisation, corrected for lag by V-trace; and IMPALA, which differs in its policy gradient alone
+(Espeholt et al. 2018, section 4.2).
 
 In flow: a minibatch of possibly older versions of the policy. Out flow: its loss.
 
@@ -25,6 +25,8 @@ from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 
 class PPOUpdate(StreamAlgorithm):
     """Trains by PPO's clipped objective, or by IMPALA's policy gradient."""
+
+    rows_apart = True
 
     def loss(self, policy: ActorCritic | CentralActorCritic, batch: Minibatch, rows: PolicyEvaluation) -> Loss:
         return surrogate_loss(policy, batch, rows, self.algorithm, self.entropy_coefficient, self.ranks)

@@ -21,8 +21,8 @@ from protocol.config.base import ConfigModel
 from protocol.config.run import IMPALA, PPO, PolicyConfig, Streamed
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
 from workers.algorithms.common.advantages import (
-    Advantages,
     PolicyEvaluation,
+    advantages,
     draw_segments,
     estimate_advantages,
     row_weights,
@@ -31,7 +31,13 @@ from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.loss import Loss, loss_of, parse_settings
 from workers.algorithms.common.returns import next_values, value_error
 from workers.algorithms.common.run_capacity import RunCapacity
-from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch, prepare_all, rank_minibatch
+from workers.algorithms.common.time_major import (
+    Advantages,
+    Minibatch,
+    TimeMajorBatch,
+    prepare_all,
+    rank_minibatch,
+)
 from workers.algorithms.common.update import Resumable
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.central_critic import CentralActorCritic
@@ -54,6 +60,10 @@ class StreamAlgorithm(Resumable, ABC):
     """Keys of the class's own in `policy.algorithm`."""
     kinds: ClassVar[tuple[type[BaseModel], ...]] = (PPO, IMPALA)
     """Of algorithms that this updates by."""
+    rows_apart: ClassVar[bool] = False
+    """Whether `loss` looks at each row by itself. Minibatches of PPO's are then rows of all segments, shuffled, whose
+    advantages and targets are found once, before the first step: neighbours are too much alike for a step of a few
+    segments. Not where policies remember, or segments are drawn by priority."""
     ranks: Collective = SINGLE_PROCESS
 
     def __init__(self, policy: ActorCritic | CentralActorCritic, config: PolicyConfig, seed: int = 0) -> None:
@@ -113,10 +123,13 @@ class StreamAlgorithm(Resumable, ABC):
         if algorithm.value_clip is not None and batch.value is None:  # a critic that did not act along
             batch = replace(batch, value=torch.cat([seen.value for _, seen in self._looked(batch)], 1))
         sizes, targets = self._priorities(batch) if algorithm.priority_alpha else (None, [])
+        known = self.known(batch) if self.takes_apart(batch) else None
+        if known is not None:
+            targets.append(known.target[batch.mask.bool()])
         records: list[Tensor] = []
         names: list[str] = []
         for epoch in range(algorithm.epochs):
-            for index, minibatch in self._minibatches(batch, valid, sizes, progress):
+            for index, minibatch in self._minibatches(batch, valid, sizes, progress, known):
                 with self.arithmetic.autocast(batch.mask.device):
                     seen = evaluate(self.policy, minibatch, algorithm.zero_start)
                     found = loss_of(self, minibatch, seen)
@@ -127,7 +140,7 @@ class StreamAlgorithm(Resumable, ABC):
                     records.append(torch.stack([found.total, *found.metrics.values(), norm]))
                 if sizes is not None and found.priorities is not None:
                     sizes[index] = found.priorities.detach()
-                elif epoch == 0 and found.targets is not None:
+                elif epoch == 0 and known is None and found.targets is not None:
                     targets.append(found.targets[minibatch.mask.bool()])
         delta = torch.linalg.vector_norm(self.optimizer.parameters - before)
         self._normalizers(batch, targets)
@@ -140,11 +153,14 @@ class StreamAlgorithm(Resumable, ABC):
         return {**metrics, **scheduled, "rows": float(rows)}
 
     def _minibatches(
-        self, batch: TimeMajorBatch, valid: Tensor, sizes: Tensor | None, progress: float
+        self, batch: TimeMajorBatch, valid: Tensor, sizes: Tensor | None, progress: float, known: Advantages | None
     ) -> Iterator[tuple[Tensor, Minibatch]]:
-        """Whole segments in a new order, in parts as equal as can be, of which each rank gets what it has; parts
-        without real rows are left out. With the `sizes` [B] of segments' advantages each part is drawn by priority from
-        all segments instead."""
+        """Whole segments, or rows apart from them that are `known`, in a new order, in parts as equal as can be, of
+        which each rank gets what it has; parts without real rows are left out. With the `sizes` [B] of segments'
+        advantages each part is drawn by priority from all segments instead."""
+        if known is not None:
+            yield from self._rows(batch, valid, known)
+            return
         device, algorithm = batch.mask.device, self.algorithm
         order = torch.randperm(valid.numel(), generator=self.generator)
         for part in order.tensor_split(algorithm.parts(len(order), len(batch.mask), batch.state is not None)):
@@ -161,6 +177,30 @@ class StreamAlgorithm(Resumable, ABC):
             minibatch = batch.minibatch(index, self.scratch, importance)
             if batch.rows == batch.mask.numel() or minibatch.mask.any():
                 yield index, minibatch
+
+    def _rows(self, batch: TimeMajorBatch, valid: Tensor, known: Advantages) -> Iterator[tuple[Tensor, Minibatch]]:
+        """As `_minibatches`, of rows that are `known`."""
+        many, mine = valid.sum(1), batch.mask.T.flatten().nonzero()[:, 0]
+        order = torch.randperm(int(many.sum()), generator=self.generator) - int(many[: self.ranks.rank].sum())
+        for part in order.tensor_split(self.algorithm.parts(valid.numel(), len(batch.mask), False)):
+            index = mine[part[(part >= 0) & (part < len(mine))].to(mine.device)]
+            if len(index):
+                yield index, batch.apart(index, known, self.scratch)
+            elif len(part):  # all of them are other ranks'
+                minibatch = batch.apart(index.new_zeros(1), known, self.scratch)
+                yield index, replace(minibatch, mask=torch.zeros_like(minibatch.mask))
+
+    def takes_apart(self, batch: TimeMajorBatch) -> bool:
+        """Whether rows of `batch` are trained on apart from their segments."""
+        plain = isinstance(self.algorithm, PPO) and not self.algorithm.priority_alpha
+        return self.rows_apart and plain and batch.state is None
+
+    @torch.no_grad()
+    def known(self, batch: TimeMajorBatch) -> Advantages:
+        """Of all rows [T, B], as they look to the policy now."""
+        found = [advantages(minibatch, seen, self.algorithm) for minibatch, seen in self._looked(batch)]
+        advantage = torch.cat([one.policy_advantage for one in found], 1)
+        return Advantages(advantage, torch.cat([one.target for one in found], 1))
 
     @torch.no_grad()
     def _looked(self, batch: TimeMajorBatch) -> Iterator[tuple[Minibatch, PolicyEvaluation]]:
@@ -203,7 +243,8 @@ def evaluate(
     shape, rows = batch.reward.shape, batch.reward.numel()
     x, recall = batch.observation, _recall(batch, zero_start)
     if isinstance(policy, StackedActorCritic):
-        outputs, values, real, log_std = policy.forward(x, batch.final_place, shape[1], recall, batch.even)
+        ahead = 0 if batch.target is not None else 1
+        outputs, values, real, log_std = policy.forward(x, batch.final_place, shape[1], recall, batch.even, ahead)
     else:
         beside = () if batch.privileged is None else (batch.privileged,)
         outputs, values = policy(policy.inputs(x), *beside, recall)
@@ -215,7 +256,8 @@ def evaluate(
     # rows that are not real have log-probability 0, which would give them an arbitrary ratio
     ratio = (log_ratio * batch.mask).clamp(max=_LARGEST_LOG_RATIO).exp()
     with torch.no_grad():
-        value, next_value = _values(batch, real)
+        apart = batch.target is not None
+        value, next_value = (real.view(shape), torch.zeros_like(batch.reward)) if apart else _values(batch, real)
     head = values[:rows].view(shape)
     return PolicyEvaluation(
         log_probability.view(shape), uncertainty.view(shape), log_ratio, ratio, head, value, next_value

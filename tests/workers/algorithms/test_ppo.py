@@ -16,9 +16,11 @@ from protocol.spaces import Agent, Box, Discrete
 from tests.faults import raises
 from tests.trial import Trial
 from workers.algorithms.build import build_update
+from workers.algorithms.common.advantages import estimate_advantages, row_weights
 from workers.algorithms.common.batches import SegmentBatch
 from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.ppo import PPOUpdate, objective
+from workers.algorithms.stream import evaluate
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
@@ -139,6 +141,43 @@ def written_out(policy: ActorCritic | CentralActorCritic, s: SegmentBatch, confi
     means = {name: float(total) / (B * T) for name, total in sums.items()}
     value, entropy = config.value_coefficient * means["value_loss"], config.entropy_coefficient * means["entropy"]
     return {**means, "loss": means["policy_loss"] + value - entropy}
+
+
+def test_steps_are_made_on_rows_in_a_new_order_which_are_judged_once_before_the_first() -> None:
+    """Schulman et al. 2017, algorithm 1, with torch's own Adam: real rows of all segments are shuffled in each epoch."""
+    algorithm = PPO(minibatches=3, epochs=2, value_clip=0.2, entropy_coefficient=0.05, normalize_return=False)
+    update, twin = updater(**algorithm.model_dump()), updater(**algorithm.model_dump()).policy
+    segments = experience(twin)
+    segments = zeroed(poisoned(segments, torch.arange(B) + T - B + 1))
+    update.update(segments)
+
+    batch = to_time_major(segments)
+    every = batch.minibatch(torch.arange(B), ScratchBuffers())
+    seen = evaluate(twin, every)
+    judged = estimate_advantages(every, seen, PPO(normalize_advantage=False), row_weights(every))
+    rows = [(t, b) for b in range(B) for t in range(int(segments.valid[b]))]
+    generator = torch.Generator().manual_seed(0)
+    adam = torch.optim.Adam(twin.parameters(), 0.01, eps=update.optimizer.epsilon)
+    for _ in range(2):
+        for part in torch.randperm(len(rows), generator=generator).tensor_split(3):
+            t, b = torch.tensor([rows[i] for i in part]).T
+            logits, head = twin(twin.inputs(segments.observation[b, t]))
+            log_policy = logits.T.log_softmax(1)
+            ratio = (log_policy.gather(1, segments.action[b, t][:, None])[:, 0] - segments.log_probability[b, t]).exp()
+            advantage = judged.advantage[t, b]
+            advantage = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-8)
+            gain = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
+            assert segments.value is not None
+            before = segments.value[b, t]
+            kept = before + (head - before).clamp(-0.2, 0.2)
+            error = torch.maximum((head - judged.target[t, b]) ** 2, (kept - judged.target[t, b]) ** 2) / 2
+            entropy = -(log_policy.exp() * log_policy).sum(1)
+            adam.zero_grad()
+            (-gain.mean() + 0.5 * error.mean() - 0.05 * entropy.mean()).backward()
+            torch.nn.utils.clip_grad_norm_(twin.parameters(), 1.0)
+            adam.step()
+    for mine, written in zip(update.policy.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine, written, atol=1e-5, rtol=1e-4)
 
 
 def poisoned(segments: SegmentBatch, valid: Tensor) -> SegmentBatch:

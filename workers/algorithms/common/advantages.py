@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from protocol.config.run import OnStream
-from workers.algorithms.common.time_major import Minibatch
+from workers.algorithms.common.time_major import Advantages, Minibatch
 from workers.algorithms.common.vtrace import VTrace, vtrace
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 
@@ -37,31 +37,24 @@ class PolicyEvaluation(NamedTuple):
     """Of what came after: 0 after a termination, of the true last observation after a truncation"""
 
 
-class Advantages(NamedTuple):
-    """Of the rows of a minibatch, without gradients."""
-
-    advantage: Tensor
-    """[T, b]: as an objective needs it that weighs it by the ratio itself; with mean 0 and deviation 1, and times the
-    importance of its segment, where the configuration says so"""
-    target: Tensor
-    """[T, b]: what the values should be, in the unit of the reward"""
-    priority: Tensor | None
-    """[b]: the sizes of each segment's advantages, summed, where segments are drawn by them"""
-
-
 def estimate_advantages(
     batch: Minibatch, seen: PolicyEvaluation, config: OnStream, weight: Tensor, ranks: Collective = SINGLE_PROCESS
 ) -> Advantages:
-    """V-trace as `config` has it. Means go by `weight` (`row_weights`), over the minibatch of all `ranks`."""
-    found = advantages(batch, seen, config)
-    advantage, priority = found.policy_advantage, None
+    """V-trace as `config` has it, or what was known of the rows before. Means go by `weight` (`row_weights`), over the
+    minibatch of all `ranks`."""
+    priority = None
+    if batch.advantage is not None and batch.target is not None:
+        advantage, target = batch.advantage, batch.target
+    else:
+        found = advantages(batch, seen, config)
+        advantage, target = found.policy_advantage, found.target
+        if config.priority_alpha:
+            priority = (found.advantage.abs() * batch.mask).sum(0)
     if config.normalize_advantage:
         advantage = normalized(advantage, weight, batch.members, ranks)
     if batch.importance is not None:
         advantage = advantage * batch.importance
-    if config.priority_alpha:
-        priority = (found.advantage.abs() * batch.mask).sum(0)
-    return Advantages(advantage, found.target, priority)
+    return Advantages(advantage, target, priority)
 
 
 def advantages(batch: Minibatch, seen: PolicyEvaluation, config: OnStream) -> VTrace:

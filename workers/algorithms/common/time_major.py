@@ -11,7 +11,7 @@ that only learners see, `R` ranks. Actions are as workers/policies/action_encodi
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,18 @@ from workers.algorithms.common.batches import SegmentBatch
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.collectives import Collective
 from workers.policies.tensors.scratch import ScratchBuffers
+
+
+class Advantages(NamedTuple):
+    """Of rows [T, b], without gradients."""
+
+    advantage: Tensor
+    """[T, b]: as an objective needs it that weighs it by the ratio itself; of a minibatch with mean 0 and deviation 1, and
+    times the importance of its segment, where the configuration says so"""
+    target: Tensor
+    """[T, b]: what the values should be, in the unit of the reward"""
+    priority: Tensor | None = None
+    """[b]: the sizes of each segment's advantages, summed, where segments are drawn by them"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +77,10 @@ class Minibatch(_Segments):
     """[(T + 1) * b + k, P]: what a central critic sees besides `observation`"""
     importance: Tensor | None = None
     """[b], where segments were drawn by priority"""
+    advantage: Tensor | None = None
+    """[1, b], where these are rows apart from their segments, each by itself: no observations but their own are here"""
+    target: Tensor | None = None
+    """[1, b]: what their values should be"""
     members: int = 1
     """Policies of which these are, each as many segments as the next, side by side"""
     even: bool = False
@@ -127,19 +143,50 @@ class TimeMajorBatch(_Segments):
         segment, entry = (final_row >= 0).nonzero(as_tuple=True)
         finals = index[segment], entry
 
+        observation, privileged = self._gathered(places, finals, scratch)
+        more = {"privileged": privileged, "importance": importance}
+        return self.chosen(index, observation, final_row[segment, entry] * len(index) + segment, members, **more)
+
+    def apart(
+        self, index: Tensor, known: Advantages, scratch: ScratchBuffers | None = None, members: int = 1
+    ) -> Minibatch:
+        """The rows `index` [n] int64, i * T + t for row t of segment i, of `members` policies, apart from their
+        segments, and what is `known` of all rows [T, B]; their observations lie in `scratch`, if there is any."""
+        segment, row = index // len(self.mask), index % len(self.mask)
+        at, places = row * self.mask.shape[1] + segment, index + segment
+        if scratch is None:
+            observation, privileged = self.observation.flatten(0, 1).index_select(0, places), None
+        else:
+            none = segment[:0]
+            observation, privileged = self._gathered(places, (none, none), scratch)
+
+        def chosen(column: Tensor | None) -> Tensor | None:
+            return None if column is None else column.flatten(0, 1).index_select(0, at)[None]
+
+        given: dict[str, Any] = {field.name: chosen(getattr(self, field.name)) for field in _BY_ROW}
+        given |= {"advantage": chosen(known.advantage), "target": chosen(known.target), "privileged": privileged}
+        return Minibatch(
+            **given, state=None, observation=observation, final_place=index[:0], members=members, even=True
+        )
+
+    def _gathered(
+        self, places: Tensor, finals: tuple[Tensor, Tensor], scratch: ScratchBuffers
+    ) -> tuple[Tensor, Tensor | None]:
+        """Observations of rows `places` [n], counted through all segments, and behind them those of entries `finals`
+        [k] of the side table; and what only a critic sees of these."""
+
         def seen(name: str) -> Tensor | None:
             whole, final = getattr(self, name), getattr(self, f"final_{name}")
             if whole is None:
                 return None
-            gathered = scratch.take(name, (len(places) + len(segment), *whole.shape[2:]), whole)
+            gathered = scratch.take(name, (len(places) + len(finals[0]), *whole.shape[2:]), whole)
             torch.index_select(whole.flatten(0, 1), 0, places, out=gathered[: len(places)])
             gathered[len(places) :] = final[finals]
             return gathered
 
         observation = seen("observation") if self.stack is None else self._stacked(places, finals, scratch)
         assert observation is not None
-        more = {"privileged": seen("privileged"), "importance": importance}
-        return self.chosen(index, observation, final_row[segment, entry] * len(index) + segment, members, **more)
+        return observation, seen("privileged")
 
     def _stacked(self, places: Tensor, finals: tuple[Tensor, Tensor], scratch: ScratchBuffers) -> Tensor:
         """Rows `places` [n], counted through all segments, and entries `finals` [k] of the side table, stacked."""
@@ -166,6 +213,7 @@ class TimeMajorBatch(_Segments):
         return Minibatch(**given)
 
 
+_BY_ROW = [field for field in fields(_Segments) if field.name != "state"]
 _AS_THEY_ARE = ("action", "reward", "terminated", "log_probability", "amount", "legal", "value")
 
 

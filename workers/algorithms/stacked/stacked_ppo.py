@@ -16,13 +16,15 @@ import torch
 from torch import Tensor
 
 from protocol.errors import TrainingFault
+from workers.algorithms.common.advantages import advantages
 from workers.algorithms.common.batches import SegmentBatch, concatenate
-from workers.algorithms.common.time_major import Minibatch, TimeMajorBatch, to_time_major
+from workers.algorithms.common.time_major import Advantages, Minibatch, TimeMajorBatch, to_time_major
 from workers.algorithms.common.update import Outcome
 from workers.algorithms.cuda_graphs.static_batch import HostScalars, StaticBatch
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.stacked.stacked_adam import StackedAdam, failed
+from workers.algorithms.stream import evaluate
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 from workers.policies.tensors.scratch import ScratchBuffers
@@ -43,7 +45,7 @@ class StackedPPO:
         self._given = HostScalars(1, self._many, self._device)
         self._held: StaticBatch | None = None
         self._batch: TimeMajorBatch | None = None
-        self._targets = self._sums = torch.empty(0)
+        self._advantages = self._targets = self._sums = torch.empty(0)
         self._names: list[str] = []
         self._index: dict[int, Tensor] = {}
         self._before, self._scheduled = torch.empty(0), [{"learning_rate": 0.0}]
@@ -54,6 +56,8 @@ class StackedPPO:
         """For so many runs of a segment steps are made."""
         self._parts: list[tuple[int, Tensor]] = []
         self._first: Tensor | None = None
+        self._apart = False
+        """Whether rows are trained on apart from their segments, by what `_advantages` and `_targets` say."""
 
     def load(self, given: Sequence[SegmentBatch], progress: Sequence[float]) -> int | None:
         """Takes a batch for each policy; the number of steps to be made with it. None where it holds rows that are not
@@ -67,11 +71,12 @@ class StackedPPO:
         if self._fixed:
             if self._held is None or not self._held.fits(batch):
                 self._held = StaticBatch(batch, self._many, grows=self._compiler is EAGER)
-                self._targets, self._index = torch.empty_like(batch.reward), {}
+                self._advantages, self._targets = torch.empty_like(batch.reward), torch.empty_like(batch.reward)
+                self._index = {}
                 self.generation += 1
             self._held.load(batch)
         else:
-            self._targets = torch.empty_like(batch.reward)
+            self._advantages, self._targets = torch.empty_like(batch.reward), torch.empty_like(batch.reward)
         self._batch = batch if self._held is None else self._held.batch
         self._scheduled = [update.scheduled(part) for update, part in zip(self.updates, progress, strict=True)]
         self._entropy.copy_(self._given.upload([one["entropy_coefficient"] for one in self._scheduled])[0])
@@ -80,7 +85,10 @@ class StackedPPO:
         self._adam.gather(rates, [update.config.max_grad_norm for update in self.updates])
         self._before = self._policy.weights.parameters.clone()
         self._sums.zero_()
-        self._parts, self._first = [*self._divided(batch)], None
+        self._apart, self._first = self.updates[0].takes_apart(batch), None
+        if self._apart:
+            self._judge()
+        self._parts = [*self._divided(batch)]
         if self._room is not None:
             ends = (batch.terminated | batch.truncated).sum(0).cpu()
             self._room.ensure(ends, [index for _, index in self._parts])
@@ -103,7 +111,24 @@ class StackedPPO:
         """One optimiser step on the segments that were aimed at."""
         self._compiler.run_or_fall_back(self._step)
 
+    @torch.no_grad()
+    def _judge(self) -> None:
+        """All rows, as they look to the policies before the first step."""
+        every = self._segments(torch.arange(self._targets.shape[1], device=self._device))
+        with self._arithmetic.autocast(self._device):
+            seen = evaluate(self._policy, every, self._algorithm.zero_start)
+        found = advantages(every, seen, self._algorithm)
+        self._advantages.copy_(found.policy_advantage)
+        self._targets.copy_(found.target)
+
     def _minibatch(self, index: Tensor) -> Minibatch:
+        if not self._apart:
+            return self._segments(index)
+        assert self._batch is not None
+        known, scratch = Advantages(self._advantages, self._targets), None if self._fixed else self._scratch
+        return self._batch.apart(index, known, scratch, self._many)
+
+    def _segments(self, index: Tensor) -> Minibatch:
         if self._held is not None:
             return self._held.minibatch(index, 0 if self._room is None else self._room.runs(len(index)))
         assert self._batch is not None
@@ -121,8 +146,9 @@ class StackedPPO:
         if not self._sums.numel():
             self._sums = torch.zeros_like(numbers)
         self._sums.add_(numbers)
-        assert found.targets is not None
-        self._targets.index_copy_(1, index, found.targets)
+        if not self._apart:
+            assert found.targets is not None
+            self._targets.index_copy_(1, index, found.targets)
 
     def after_step(self, turn: int) -> None:
         """Step number `turn` has been asked of the device: value targets are those of the first epoch."""
@@ -162,9 +188,10 @@ class StackedPPO:
             policy.observations.update(seen.transpose(0, 1).to(torch.float32))
 
     def _divided(self, batch: TimeMajorBatch) -> Iterator[tuple[int, Tensor]]:
-        """The epoch of each minibatch, and its segments: those of each policy in an order of its own."""
+        """The epoch of each minibatch, and its segments or rows: those of each policy in an order of its own."""
         each = batch.reward.shape[1] // self._many
         parts = self._algorithm.parts(each, len(batch.reward), batch.state is not None)
+        each *= len(batch.reward) if self._apart else 1
         for epoch in range(self._algorithm.epochs):
             orders = torch.stack([torch.randperm(each, generator=update.generator) for update in self.updates])
             for part in (orders + each * torch.arange(self._many)[:, None]).tensor_split(parts, 1):

@@ -51,11 +51,12 @@ class StackedActorCritic:
         segments: int,
         recall: RecurrentContext | None,
         even: bool = False,
+        ahead: int = 1,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Rows `observation` [N, *shape] of `segments` = K * b segments, row t of segment i at t * K * b + i and the
         true last observations, after rows `final_place` [k] (`even`: equally many of each segment), behind -> outputs
         [A, T * K * b] and normalised values [(T + 1) * K * b], both with gradients, values in the unit of the reward
-        [N] without, and log_std [D, T * K * b] where actions have amounts."""
+        [N] without, and log_std [D, T * K * b] where actions have amounts. With `ahead` 0 there is no row T."""
         rows = len(observation) - len(final_place)
         member = final_place % segments // (segments // self.members)
         x, place = self._inputs(observation, rows, segments, member, even)
@@ -66,7 +67,7 @@ class StackedActorCritic:
         own = rows // self.members
         width = segments // self.members
         steps = own // width
-        outputs = logits[..., : own - width].view(self.members, -1, steps - 1, width).permute(1, 2, 0, 3)
+        outputs = logits[..., : own - ahead * width].view(self.members, -1, steps - ahead, width).permute(1, 2, 0, 3)
         along = values[:, :own].view(self.members, steps, width).transpose(0, 1).reshape(rows)
         real = self.real(values.detach())
         real_along = real[:, :own].view(self.members, steps, width).transpose(0, 1).reshape(rows)
@@ -74,7 +75,7 @@ class StackedActorCritic:
             real_along = torch.cat([real_along, real[member, place]])
         log_std = self._views.get("log_std")
         if log_std is not None:
-            log_std = log_std.T[:, None, :, None].expand(-1, steps - 1, -1, width).reshape(len(log_std.T), -1)
+            log_std = log_std.T[:, None, :, None].expand(-1, steps - ahead, -1, width).reshape(len(log_std.T), -1)
         return outputs.reshape(outputs.shape[0], -1), along, real_along, log_std
 
     def acting_inputs(self, observation: Tensor) -> Tensor:
