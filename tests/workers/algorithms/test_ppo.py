@@ -144,7 +144,7 @@ def written_out(policy: ActorCritic | CentralActorCritic, s: SegmentBatch, confi
 
 
 def test_steps_are_made_on_rows_in_a_new_order_which_are_judged_once_before_the_first() -> None:
-    """Schulman et al. 2017, algorithm 1, with torch's own Adam: real rows of all segments are shuffled in each epoch."""
+    """Schulman et al. 2017, algorithm 1, with torch's own Adam: rows of all segments are shuffled in each epoch."""
     algorithm = PPO(minibatches=3, epochs=2, value_clip=0.2, entropy_coefficient=0.05, normalize_return=False)
     update, twin = updater(**algorithm.model_dump()), updater(**algorithm.model_dump()).policy
     segments = experience(twin)

@@ -28,8 +28,8 @@ class Advantages(NamedTuple):
     """Of rows [T, b], without gradients."""
 
     advantage: Tensor
-    """[T, b]: as an objective needs it that weighs it by the ratio itself; of a minibatch with mean 0 and deviation 1, and
-    times the importance of its segment, where the configuration says so"""
+    """[T, b]: as an objective needs it that weighs it by the ratio itself; of a minibatch with mean 0 and deviation 1,
+    and times the importance of its segment, where the configuration says so"""
     target: Tensor
     """[T, b]: what the values should be, in the unit of the reward"""
     priority: Tensor | None = None
