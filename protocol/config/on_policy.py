@@ -117,12 +117,18 @@ class PPO(Streamed):
     """How much of that is made up for by their weight in the loss, at first; with `priority_alpha` it grows to the
     run's end."""
 
+    def units(self, segments: int, length: int, remembers: bool) -> int:
+        """Of what minibatches of so many segments of `length` rows are made: whole segments where neighbours matter, or
+        may for a loss of the user's own, else rows, shuffled."""
+        return segments if remembers or self.priority_alpha or self.entry is not None else segments * length
+
     def parts(self, segments: int, length: int, remembers: bool) -> int:
         """Minibatches of a batch of so many segments of `length` rows; chosen ones divide it evenly."""
         if self.minibatches is not None:
             return self.minibatches
         most = min(_PARTS, segments // _PART_SEGMENTS if remembers else segments * length // _PART_ROWS)
-        return next((parts for parts in range(most, 1, -1) if segments % parts == 0), 1)
+        units = self.units(segments, length, remembers)
+        return next((parts for parts in range(most, 1, -1) if units % parts == 0), 1)
 
 
 class IMPALA(Streamed):

@@ -265,7 +265,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "minari_dataset_unreadable": "Minari cannot open the dataset {dataset!r} ({reason}); correct policy.dataset.minari, or install the dataset again",
         "minari_missing": "Minari is missing; run: " + install("minari"),
         "minari_write_failed": "Minari cannot write the dataset {dataset!r} ({reason}); give another --minari",
-        "minibatches_do_not_divide_batch": "policy {policy!r}: a batch of {count} segments cannot be divided into {minibatches} minibatches; make algorithm.segments or environment.copies a multiple of {minibatches}",
+        "minibatches_do_not_divide_batch": "policy {policy!r}: a batch of {count} {what} cannot be divided into {minibatches} minibatches; make algorithm.segments or environment.copies a multiple of {minibatches}",
         "module_import_failed": "{value} cannot be imported ({reason}{at}); correct that module",
         "module_missing": "{value} needs the module {module!r}, which is not installed{hint}; correct {key}, or install what brings that module",
         "module_name_clash": "{value}: {name!r} is {file} here and {ours} in Rookery, which any other module that imports {name!r} is given; rename yours",

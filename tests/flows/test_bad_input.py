@@ -50,7 +50,7 @@ def test_what_only_the_world_can_tell_is_told_before_anything_starts(
 
 def test_a_batch_that_cannot_be_divided_is_refused_K11(tmp_path: Path) -> None:
     data = runs.config({"name": "ppo", "minibatches": 3})
-    told(runs.train(data, tmp_path), 2, "minibatches_do_not_divide_batch", words=["8", "3"])
+    told(runs.train(data, tmp_path), 2, "minibatches_do_not_divide_batch", words=["64", "3"])
     assert not (tmp_path / "run").exists()
 
 

@@ -59,8 +59,13 @@ def test_keys_of_stable_baselines3_become_ours() -> None:
         "stable-baselines3", "ppo", {"n_envs": 8, "n_steps": 32, "batch_size": 64, "learning_rate": "lin_0.1"}
     )
     assert ours["policy"]["algorithm"]["minibatches"] == 4
+    assert (ours["policy"]["segment_length"], ours["policy"]["algorithm"]["segments"]) == (32, 8)
     assert ours["policy"]["algorithm"]["anneal_learning_rate"]
     assert ours["policy"]["learning_rate"] == 0.1
+    for more, expected in (({}, (128, 2)), ({"lstm_hidden_size": 64}, (64, 4))):
+        keys = {"n_envs": 2, "n_steps": 128, "batch_size": 64, **more}
+        policy = translate("stable-baselines3", "ppo", keys)["policy"]
+        assert (policy["segment_length"], policy["algorithm"]["segments"]) == expected
 
 
 def test_keys_of_cleanrl_become_ours() -> None:

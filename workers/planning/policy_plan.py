@@ -379,14 +379,17 @@ def _check(plan: PolicyPlan) -> None:
             raise ConfigurationError(
                 "replay_kept_with_common_observations", policy=plan.name, key="policy.algorithm.checkpoint_replay"
             )
-    elif isinstance(algorithm, PPO) and plan.batch_segments % plan.minibatches:
-        raise ConfigurationError(
-            "minibatches_do_not_divide_batch",
-            policy=plan.name,
-            count=plan.batch_segments,
-            minibatches=plan.minibatches,
-            key="policy.algorithm.minibatches",
-        )
+    elif isinstance(algorithm, PPO):
+        units = algorithm.units(plan.batch_segments, plan.layout.length, plan.remembers)
+        if units % plan.minibatches:
+            raise ConfigurationError(
+                "minibatches_do_not_divide_batch",
+                policy=plan.name,
+                count=units,
+                what="segments" if units == plan.batch_segments else "rows",
+                minibatches=plan.minibatches,
+                key="policy.algorithm.minibatches",
+            )
     if algorithm.frames - 1 > plan.config.segment_length:
         raise ConfigurationError(
             "segments_shorter_than_frames",

@@ -30,6 +30,24 @@ def test_every_agent_has_a_policy_of_its_own_by_default_X10() -> None:
     assert [plan.streams for plan in found.values()] == [4, 4, 4]
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "steps", "gamma"),
+    [
+        ({"name": "ppo"}, 25, 0.96),
+        ({"name": "dqn"}, 25, 0.96),
+        ({"name": "ppo"}, 500, 0.99),
+        ({"name": "ppo"}, None, 0.99),
+        ({"name": "ppo"}, 1, 0.0),
+        ({"name": "ppo", "gamma": 0.999}, 25, 0.999),
+    ],
+)
+def test_gamma_looks_no_further_than_episodes_last_unless_it_is_given(
+    algorithm: dict[str, Any], steps: int | None, gamma: float
+) -> None:
+    found = plans({"policy": {"algorithm": algorithm}}, World(id="trio", agents=WORLD.agents, episode_steps=steps))
+    assert {getattr(plan.config.algorithm, "discount", None) for plan in found.values()} == {gamma}
+
+
 def test_a_template_counts_for_as_many_as_it_stands_for_K3() -> None:
     """Streams, blocks, and its part of the run's steps, by which schedules go."""
     herd = ArrayPopulation(name="herd", template=WORLD.agents[0], capacity=6)
@@ -86,7 +104,7 @@ def of(name: str, **keys: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("copies", "policy", "kind", "facts"),
     [
-        (6, of("ppo", minibatches=4), "minibatches_do_not_divide_batch", {"policy": "a", "count": 6, "minibatches": 4}),
+        (6, of("ppo", minibatches=7), "minibatches_do_not_divide_batch", {"policy": "a", "count": 384}),
         (
             64,
             {**of("iqn", buffer_capacity=10_000, learning_starts=9_000), "segment_length": 64},
