@@ -178,10 +178,10 @@ def test_a_run_that_goes_on_begins_where_it_was_without_the_other_run(
 
 @pytest.mark.parametrize("way", ["--no-progress", pytest.param("--sequential", marks=pytest.mark.slow)])
 def test_what_cannot_be_started_from_is_refused_before_anything_begins(tmp_path: Path, earlier: Path, way: str) -> None:
-    result = runs.train(runs.config(policy={"start": f"{earlier}/blue"}), tmp_path, way)
+    result = runs.train(runs.config(policies={"agent_1": {"start": f"{earlier}/blue"}}), tmp_path, way)
     assert result.returncode == 2
     assert kinds_in(result.stderr) == ["start_policy_unknown"]
-    assert {"policy.start.path", "'blue'", "agent_0", "agent_1"} <= words_in(result.stderr)
+    assert {"policies.agent_1.start.path", "'blue'", "agent_0", "agent_1"} <= words_in(result.stderr)
     assert len(result.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "run").exists()
 

@@ -61,9 +61,9 @@ class StreamAlgorithm(Resumable, ABC):
     kinds: ClassVar[tuple[type[BaseModel], ...]] = (PPO, IMPALA)
     """Of algorithms that this updates by."""
     rows_apart: ClassVar[bool] = False
-    """Whether `loss` looks at each row by itself. Minibatches of PPO's are then rows of all segments, shuffled, whose
-    advantages and targets are found once, before the first step: neighbours are too much alike for a step of a few
-    segments. Not where policies remember, or segments are drawn by priority."""
+    """Whether `loss` looks at each row by itself. Where minibatches of PPO's would be of a few segments, they are then
+    rows of all, shuffled, whose advantages and targets are found once, before the first step. Not where policies
+    remember, or segments are drawn by priority."""
     ranks: Collective = SINGLE_PROCESS
 
     def __init__(self, policy: ActorCritic | CentralActorCritic, config: PolicyConfig, seed: int = 0) -> None:
@@ -123,7 +123,7 @@ class StreamAlgorithm(Resumable, ABC):
         if algorithm.value_clip is not None and batch.value is None:  # a critic that did not act along
             batch = replace(batch, value=torch.cat([seen.value for _, seen in self._looked(batch)], 1))
         sizes, targets = self._priorities(batch) if algorithm.priority_alpha else (None, [])
-        known = self.known(batch) if self.takes_apart(batch) else None
+        known = self.known(batch) if self.takes_apart(batch, valid.numel()) else None
         if known is not None:
             targets.append(known.target[batch.mask.bool()])
         records: list[Tensor] = []
@@ -190,10 +190,11 @@ class StreamAlgorithm(Resumable, ABC):
                 minibatch = batch.apart(index.new_zeros(1), known, self.scratch)
                 yield index, replace(minibatch, mask=torch.zeros_like(minibatch.mask))
 
-    def takes_apart(self, batch: TimeMajorBatch) -> bool:
-        """Whether rows of `batch` are trained on apart from their segments."""
-        plain = isinstance(self.algorithm, PPO) and not self.algorithm.priority_alpha
-        return self.rows_apart and plain and batch.state is None
+    def takes_apart(self, batch: TimeMajorBatch, segments: int) -> bool:
+        """Whether rows of `batch`, which is of so many segments in all ranks, are trained on apart from these."""
+        if not self.rows_apart or not isinstance(self.algorithm, PPO):
+            return False
+        return self.algorithm.shuffles(segments, len(batch.mask), batch.state is not None)
 
     @torch.no_grad()
     def known(self, batch: TimeMajorBatch) -> Advantages:

@@ -31,7 +31,8 @@ def take_starts(run: Run, plans: Mapping[str, PolicyPlan], folder: Path) -> None
         start = plan.config.start
         if start is not None and start_entry(folder, name) is None:
             data = start_bytes(Path(run.replay), name) if run.replay else b""
-            data = data or take_start(name, build(plan.interface, plan.config, 0), start)
+            at = f"policies.{name}.start" if "start" in run.policies.get(name, ()) else "policy.start"
+            data = data or take_start(name, build(plan.interface, plan.config, 0), start, at)
             policy_pool.add(folder, _place(name), 0, data)
 
 

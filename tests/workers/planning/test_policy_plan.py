@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.config.run import parse_run
+from protocol.config.run import PPO, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, Dict, DictPopulation, Discrete, MultiDiscrete, World
 from tests.faults import raises, words_in
@@ -94,6 +94,27 @@ def test_one_step_is_made_of_few_segments_and_parts_of_those_who_remember_have_s
 ) -> None:
     plan = plans({"environment": {"copies": copies}, "policy": policy})["b"]
     assert (plan.batch_segments, plan.minibatches, plan.config.learning_rate) == (segments, minibatches, rate)
+
+
+@pytest.mark.parametrize(
+    ("policy", "copies", "shuffled"),
+    [
+        ({}, 64, True),
+        ({}, 256, False),
+        ({"algorithm": {"minibatches": 4}}, 63, True),
+        ({"algorithm": {"minibatches": 4}}, 64, False),
+        ({"algorithm": {"minibatches": 1}}, 4, False),
+        ({"algorithm": {"priority_alpha": 0.5}}, 64, False),
+        (LSTM, 64, False),
+    ],
+)
+def test_rows_are_shuffled_where_a_step_would_be_of_fewer_than_16_segments(
+    policy: dict[str, Any], copies: int, shuffled: bool
+) -> None:
+    plan = plans({"environment": {"copies": copies}, "policy": policy})["b"]
+    algorithm = plan.config.algorithm
+    assert isinstance(algorithm, PPO)
+    assert algorithm.shuffles(plan.batch_segments, plan.layout.length, plan.remembers) == shuffled
 
 
 def of(name: str, **keys: Any) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class StackedPPO:
         self._adam.gather(rates, [update.config.max_grad_norm for update in self.updates])
         self._before = self._policy.weights.parameters.clone()
         self._sums.zero_()
-        self._apart, self._first = self.updates[0].takes_apart(batch), None
+        self._apart, self._first = self.updates[0].takes_apart(batch, batch.reward.shape[1] // self._many), None
         if self._apart:
             self._judge()
         self._parts = [*self._divided(batch)]

@@ -29,7 +29,6 @@ from workers.policies.networks.normalization import RunningMoments
 
 LARGEST = 2**31
 """Bytes of a file of weights."""
-_AT = "policy.start"
 _HEADS = re.compile(r"(.+\.)?(head|mixer|critics|(policy|value)_(weight|bias)|log_std|log_temperature)(\..+)?")
 _NEVER_NEGATIVE = (".variance", ".count")
 """How statistics end of which a root is taken, or by which they are divided."""
@@ -37,23 +36,24 @@ _COPIES = {"target.": "online.", "targets.": "critics."}
 """What follows others while a policy learns: at first it is a copy of them."""
 
 
-def take_start(name: str, policy: nn.Module, start: Start) -> bytes:
-    """The file of what the policy called `name`, which was built as in the run, takes by its `start`.
+def take_start(name: str, policy: nn.Module, start: Start, at: str = "policy.start") -> bytes:
+    """The file of what the policy called `name`, which was built as in the run, takes by its `start`, which is given
+    `at` that key.
     ConfigurationError where there is no such thing, it is none of weights, or nothing in it fits."""
-    file = _file_of(start.path, name)
-    data = _read(file)
+    file = _file_of(start.path, name, at)
+    data = _read(file, at)
     try:
         there = load(data)
     except (SafetensorError, ValueError, KeyError) as fault:
         reason = " ".join(str(fault).split())
-        raise ConfigurationError("start_not_safetensors", key=f"{_AT}.path", file=file, reason=reason) from None
-    taken, table = _matched(policy, start, there)
+        raise ConfigurationError("start_not_safetensors", key=f"{at}.path", file=file, reason=reason) from None
+    taken, table = _matched(policy, start, there, at)
     if not taken:
         told = {"file": file, "policy": name, "choices": sorted(there)[:8], "expected": sorted(parts_of(policy))[:8]}
-        raise ConfigurationError("start_nothing_fits", key=f"{_AT}.path", **told)
+        raise ConfigurationError("start_nothing_fits", key=f"{at}.path", **told)
     for field, tensor in taken.items():
         if not bool(tensor.isfinite().all()) or (field.endswith(_NEVER_NEGATIVE) and bool((tensor < 0).any())):
-            raise ConfigurationError("start_not_finite", key=f"{_AT}.path", file=file, field=field)
+            raise ConfigurationError("start_not_finite", key=f"{at}.path", file=file, field=field)
     source = {"path": start.path, "file": str(file), "sha256": hashlib.sha256(data).hexdigest()}
     return save(taken, {TABLE: json.dumps({**source, **table})})
 
@@ -94,21 +94,21 @@ def named(policy: nn.Module, parts: Sequence[str], key: str) -> set[str]:
         mine = {name for name, words in known.items() if part in words or begins.fullmatch(name)}
         if not mine:
             choices = sorted({word for words in known.values() for word in words})
-            raise ConfigurationError("start_part_unknown", key=f"{_AT}.{key}", value=part, choices=choices)
+            raise ConfigurationError("start_part_unknown", key=key, value=part, choices=choices)
         found |= mine
     return found
 
 
 def _matched(
-    policy: nn.Module, start: Start, there: dict[str, torch.Tensor]
+    policy: nn.Module, start: Start, there: dict[str, torch.Tensor], at: str
 ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """What is taken of `there`, and the table."""
     own, known = policy.state_dict(), parts_of(policy)
-    wanted = named(policy, start.only, "only") if start.only else {*known}
-    wanted -= named(policy, start.skip, "skip")
+    wanted = named(policy, start.only, f"{at}.only") if start.only else {*known}
+    wanted -= named(policy, start.skip, f"{at}.skip")
     wanted -= set() if start.normalizer else {name for name, words in known.items() if "normalizer" in words}
     if not wanted:
-        raise ConfigurationError("start_takes_nothing", key=f"{_AT}.skip")
+        raise ConfigurationError("start_takes_nothing", key=f"{at}.skip")
     taken, new = {}, {}
     for name in [name for name in known if name in wanted]:
         mine, its = own[name], there.get(name)
@@ -118,10 +118,10 @@ def _matched(
             new[name] = f"{list(its.shape)} there, {list(mine.shape)} here"
         else:
             taken[name] = its.to(mine.dtype)  # in which it must be finite
-    frozen = named(policy, start.freeze.only, "freeze") if start.freeze is not None else set()
+    frozen = named(policy, start.freeze.only, f"{at}.freeze") if start.freeze is not None else set()
     for name, _ in policy.named_parameters():
         if name in frozen and name not in taken:
-            raise ConfigurationError("start_freezes_new", key=f"{_AT}.freeze", field=name)
+            raise ConfigurationError("start_freezes_new", key=f"{at}.freeze", field=name)
     return taken, {
         "taken": {name: list(tensor.shape) for name, tensor in taken.items()},
         "skipped": [name for name in known if name not in wanted],
@@ -132,7 +132,7 @@ def _matched(
     }
 
 
-def _file_of(path: str, name: str) -> Path:
+def _file_of(path: str, name: str, key: str) -> Path:
     """The file that `path` means: itself, or the weights of a checkpoint of RUN[@newest|best|STEP][/POLICY], by default
     the newest one of the policy called `name`, or of the only one that there is."""
     if Path(path).is_file():
@@ -147,21 +147,21 @@ def _file_of(path: str, name: str) -> Path:
     try:
         check_run_folder(run)
     except ConfigurationError:
-        raise ConfigurationError("start_not_found", key=f"{_AT}.path", value=path, folder=Path.cwd()) from None
+        raise ConfigurationError("start_not_found", key=f"{key}.path", value=path, folder=Path.cwd()) from None
     there = saved_policies(run)
     policy = policy or (there[0] if len(there) == 1 else name)
     if there and policy not in there:
-        raise ConfigurationError("start_policy_unknown", key=f"{_AT}.path", file=run, policy=policy, choices=there)
+        raise ConfigurationError("start_policy_unknown", key=f"{key}.path", file=run, policy=policy, choices=there)
     try:
         step = step_of(run, policy, which or "newest")
     except ConfigurationError as fault:
-        raise fault.within(f"{_AT}.path", key=f"{_AT}.path") from None
+        raise fault.within(f"{key}.path", key=f"{key}.path") from None
     return run / "checkpoints" / policy / str(step) / "weights.safetensors"
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path, at: str) -> bytes:
     """All of it, opened once."""
-    facts = {"key": f"{_AT}.path", "file": file}
+    facts = {"key": f"{at}.path", "file": file}
     try:
         with file.open("rb") as opened:
             size = os.fstat(opened.fileno()).st_size
