@@ -124,7 +124,7 @@ class PPO(Streamed):
     def shuffles(self, segments: int, length: int, remembers: bool) -> bool:
         """Whether minibatches of so many segments of `length` rows are rows of all of them, shuffled."""
         parts = self.minibatches or self._most(segments, length, remembers)
-        return 1 < parts and segments < _MIXED * parts and not remembers and not self.priority_alpha
+        return parts > 1 and segments < _MIXED * parts and not remembers and not self.priority_alpha
 
     def units(self, segments: int, length: int, remembers: bool) -> int:
         """Of how many rows or segments minibatches are made; a loss of the user's own may want whole segments."""
