@@ -16,7 +16,7 @@ from protocol.config.run import Run
 from protocol.control.file_fetch import fetching
 from protocol.errors import ConfigurationError
 from protocol.experience.shared_obs import SharedObsWriter
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.core import Status, Welcome
 from protocol.spaces import parse_world
 from workers import freeze_startup_objects

@@ -34,8 +34,7 @@ from protocol.control.heartbeat import MAX_REQUEST
 from protocol.control.server import BYTES, WAITING, ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused
 from protocol.memory.shared_file import sweep
-from protocol.messages.core import Command, Heartbeat, Join, Leave, Refusal, Route, Status, Welcome
-from protocol.messages.file_fetch import Fetch
+from protocol.messages.core import Command, Fetch, Heartbeat, Join, Leave, Refusal, Route, Status, Welcome
 from protocol.spaces import World
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
 from workers import freeze_startup_objects

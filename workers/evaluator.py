@@ -20,8 +20,8 @@ from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError
 from protocol.messages.core import Welcome
 from protocol.spaces import World, parse_world
+from protocol.weights.manifest import Version
 from protocol.weights.publisher import WeightSubscriber
-from protocol.weights.version import Version
 from workers import freeze_startup_objects
 from workers.evaluation.periodic import PeriodicEvaluation
 from workers.planning.policy_plan import plan_policies

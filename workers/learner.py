@@ -23,8 +23,7 @@ from protocol.experience.ack_publisher import Window
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.validation import largest_frame
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX, memory_dir
+from protocol.memory.shared_file import PREFIX, Counters, memory_dir
 from protocol.messages import compression
 from protocol.messages.core import Route, Status, Welcome
 from protocol.spaces import World, parse_world

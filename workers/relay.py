@@ -18,8 +18,7 @@ import zmq
 
 from protocol.control.heartbeat import Report
 from protocol.experience.validation import largest_frame
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX, memory_dir, sweep
+from protocol.memory.shared_file import PREFIX, Counters, memory_dir, sweep
 from protocol.memory.slot_allocator import POOL
 from protocol.messages import compression
 from protocol.messages.core import Route, State, Status, Welcome

@@ -29,9 +29,9 @@ from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
 from protocol.errors import ConfigurationError
 from protocol.experience.shared_obs import SharedObs
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
+from protocol.weights.manifest import Version
 from protocol.weights.publisher import WeightSource
-from protocol.weights.version import Version
 from workers import freeze_startup_objects
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.lockstep_blocks import build_lockstep_blocks

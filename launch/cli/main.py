@@ -20,9 +20,9 @@ from launch.cli.hosts import hosts
 from launch.cli.k8s import k8s
 from launch.cli.new import new
 from launch.cli.options import Configured, Count, Preset, presets_and_files
-from launch.cli.pbt import pbt
 from launch.cli.plot import plot
 from launch.cli.status import status
+from launch.cli.sweep import pbt
 from launch.cli.sweep import sweep as sweep_command
 from launch.config_loader import DEFAULT, PRESETS, load, preset_names, sentence
 from launch.local import supervisor

@@ -1,4 +1,5 @@
-"""A connection to an actor that says what a check wants, and takes the answers for what README.md says they must be.
+"""What a check says: what held, or in one sentence what is wrong and where protocol/README.md says how it should be;
+and a connection to an actor that says what a check wants, and takes the answers for what README.md says they must be.
 
 In flows: messages to say; answers. Out flow: a Flaw for each answer that breaks a rule.
 """
@@ -8,20 +9,48 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import zmq
 
-from protocol.conformance.result import Flaw
 from protocol.conformance.samples import drawn, drawn_masks, flaw, forbidden, masks_of
-from protocol.errors import WireError
+from protocol.errors import RookeryError, WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
 from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Observe, Pong, Reset
 from protocol.spaces import Place, parse_world
 from protocol.spaces.row_format import nbytes
 from protocol.transport.sockets import connect, receive_until, send_nowait
+
+
+class Flaw(RookeryError):
+    """The other side breaks a rule of `section`. `code`: what a simulator is refused with for it."""
+
+    def __init__(self, kind: str, section: str, code: str = "message", /, **facts: Any) -> None:
+        super().__init__(kind, **facts)
+        self.section, self.code = section, code
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Of one check: what should hold; what is wrong, if it does not."""
+
+    holds: str
+    flaw: str = ""
+    section: str = ""
+
+    @property
+    def good(self) -> bool:
+        """Whether it holds."""
+        return not self.flaw
+
+    def __str__(self) -> str:
+        if self.good:
+            return f"ok     {self.holds}"
+        return f"WRONG  {self.holds}: {self.flaw} (protocol/README.md, {self.section})"
+
 
 _SAID = (Act, Admit, Bye, Fault, Pong, Reset)
 _AGAIN = 1.0

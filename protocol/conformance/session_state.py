@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from protocol.conformance.result import Flaw
+from protocol.conformance.probe import Flaw
 from protocol.conformance.samples import Masks, flaw, mask_flaw, masks_of
 from protocol.messages.simulator import End, Observe
 from protocol.spaces import Place, World

@@ -15,7 +15,7 @@ import zmq
 
 from protocol import SCHEMA
 from protocol.conformance.golden import wide
-from protocol.conformance.result import Finding, Flaw
+from protocol.conformance.probe import Finding, Flaw
 from protocol.conformance.samples import Masks, drawn
 from protocol.conformance.session_state import SessionState
 from protocol.errors import WireError

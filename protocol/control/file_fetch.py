@@ -15,8 +15,7 @@ import zmq
 from protocol.control.client import ControlClient
 from protocol.errors import Refused, Timeout, WireError
 from protocol.messages.codec import decode, encode
-from protocol.messages.core import Refusal, Welcome
-from protocol.messages.file_fetch import PART_BYTES, Fetch, Part
+from protocol.messages.core import PART_BYTES, Fetch, Part, Refusal, Welcome
 from protocol.transport.sockets import connect, poll, try_receive
 
 _AGAIN = 2.0

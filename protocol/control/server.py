@@ -17,8 +17,7 @@ from protocol.control.heartbeat import MAX_REQUEST
 from protocol.errors import Refused, RookeryError, WireError
 from protocol.messages import versioning
 from protocol.messages.codec import decode, encode, first_keys
-from protocol.messages.core import Heartbeat, Join, Leave, Message, Refusal, Status
-from protocol.messages.file_fetch import Fetch
+from protocol.messages.core import Fetch, Heartbeat, Join, Leave, Message, Refusal, Status
 from protocol.messages.versioning import Schemas
 from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import peer_host, poll, refusals_of, send_nowait, try_receive

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import zmq
 
 from protocol.errors import RookeryError
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.codec import around, packed
 from protocol.messages.core import Ack
 from protocol.messages.versioning import OF_TOPICS

@@ -24,8 +24,7 @@ from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.ring_buffer import RECORD, Place, Records, Ring, copied, place_of
 from protocol.experience.shared_obs import SharedObs
 from protocol.experience.validation import ActionCheck, check_final_rows, read_columns, read_records
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX
+from protocol.memory.shared_file import PREFIX, Counters
 from protocol.memory.shared_obs_store import Lease, SharedObsStore
 from protocol.memory.slot_allocator import SlotPool
 from protocol.messages.codec import decode, packed

@@ -26,7 +26,7 @@ from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.recovery import MemberTracker, finished_beyond
 from protocol.experience.ring_buffer import Ring, place_of
 from protocol.experience.validation import ActionCheck
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.memory.slot_allocator import POOL, SlotPool
 from protocol.messages.core import Segments

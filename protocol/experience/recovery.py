@@ -27,8 +27,7 @@ from protocol.experience.ring_buffer import FINISHED, Records, Ring
 from protocol.experience.sender import LARGEST_ACK, ExperienceSender
 from protocol.experience.shared_obs import COMMON, SharedObsWriter
 from protocol.experience.validation import check_final_rows, observed_rows, read_records
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX, files, memory_dir
+from protocol.memory.shared_file import PREFIX, Counters, files, memory_dir
 from protocol.messages.codec import decode
 from protocol.messages.core import Ack, Route
 from protocol.refusal_log import RefusalLog

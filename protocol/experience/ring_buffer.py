@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 
 from protocol.errors import SharedMemoryError
 from protocol.experience.layout import Layout
-from protocol.memory.counters import Counters
 from protocol.memory.file_lock import RegionLock
-from protocol.memory.shared_file import SharedFile
+from protocol.memory.shared_file import Counters, SharedFile
 
 _MAGIC = b"ROOKRING"
 _PAGE = 4096

@@ -23,7 +23,7 @@ from protocol.experience.flow_control import ActorPacer, Block, CreditWindow, Se
 from protocol.experience.proof import ActorIdentity
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.shared_obs import SharedObsWriter
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages import compression
 from protocol.messages.codec import around, decode, encode, packed
 from protocol.messages.core import Ack, Route, Segments

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from protocol.errors import SharedMemoryError, Timeout
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 
 LOCK_COUNTERS = ("lock_timeouts",)
 LOCK_SECONDS = ("waits.lock",)

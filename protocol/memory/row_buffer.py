@@ -19,10 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.experience.ring_buffer import Ring
-from protocol.memory.counters import Counters
 from protocol.memory.row_reader import EMPTY, Description, RowReader
 from protocol.memory.row_window import RowSpec
-from protocol.memory.shared_file import PREFIX, memory_dir
+from protocol.memory.shared_file import PREFIX, Counters, memory_dir
 
 __all__ = ["RowBuffer", "RowReader", "RowSpec"]
 

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from protocol.errors import SharedMemoryError
 from protocol.experience.ring_buffer import Ring
-from protocol.memory.counters import Counters
 from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
 from protocol.memory.row_window import RowSpec, RowWindow
-from protocol.memory.shared_file import memory_dir
+from protocol.memory.shared_file import Counters, memory_dir
 
 EMPTY = np.iinfo(np.int64).min
 """The action of a row that only fills stacks up, and is never sampled itself."""

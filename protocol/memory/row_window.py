@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from protocol.errors import ConfigurationError
 from protocol.experience.layout import Field, Layout
 from protocol.experience.ring_buffer import FINISHED, Ring
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 
 _SETTLED = 0
 """The reader's word that says how many rows were sampled, or will never be."""

@@ -15,7 +15,7 @@ import zmq
 from pydantic import ValidationError
 
 from protocol.errors import WireError
-from protocol.messages import core, file_fetch, simulator, versioning
+from protocol.messages import core, simulator, versioning
 from protocol.messages.core import Message
 from protocol.messages.fast_path import LARGEST
 
@@ -54,7 +54,7 @@ _CONTAINERS = (dict, list)
 
 _CLASSES: dict[str, tuple[type[Message], Callable[[Any], Any], frozenset[str] | None]] = {
     cls.type: (cls, cls.__pydantic_validator__.validate_python, frozenset(cls.model_fields) if cls.stable else None)
-    for module in (core, file_fetch, simulator)
+    for module in (core, simulator)
     for cls in vars(module).values()
     if isinstance(cls, type) and issubclass(cls, Message) and cls is not Message
 }

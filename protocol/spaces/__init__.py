@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from protocol.spaces.agent_slots import Place
 from protocol.spaces.composite import Dict, Element, LeafSpace, Space, Tuple, elements, flatten, nest, unflatten
-from protocol.spaces.leaf import Leaf
 from protocol.spaces.model import Label
 from protocol.spaces.policy_map import policy_map, symmetries
 from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text, dtype_of
 from protocol.spaces.rewards import Payoffs
-from protocol.spaces.row_format import RowFormat
+from protocol.spaces.row_format import Leaf, RowFormat
 from protocol.spaces.tree import (
     Action,
     Agent,

@@ -13,9 +13,8 @@ from typing import Any, Literal
 from numpy.typing import NDArray
 
 from protocol.spaces.composite import elements
-from protocol.spaces.leaf import Leaf, Role
 from protocol.spaces.primitive import Box
-from protocol.spaces.row_format import RowFormat, field_of
+from protocol.spaces.row_format import Leaf, Role, RowFormat, field_of
 from protocol.spaces.tree import Agent, ArrayPopulation, Population, is_evaluation_only, space_of
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.spaces.leaf import Leaf
 from protocol.spaces.primitive import Box, Discrete, MultiBinary, MultiDiscrete, Text
-from protocol.spaces.row_format import RowFormat, field_of
+from protocol.spaces.row_format import Leaf, RowFormat, field_of
 
 
 def random_rows(

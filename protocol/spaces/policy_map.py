@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from protocol.errors import ConfigurationError
 from protocol.spaces.agent_slots import Place
-from protocol.spaces.leaf import Leaf
+from protocol.spaces.row_format import Leaf
 from protocol.spaces.tree import DictPopulation
 from protocol.spaces.world import World
 

@@ -1,4 +1,5 @@
-"""How values of a space are held in arrays, one row each: a leaf as itself, a nested space as a structured array.
+"""The columns of an agent's rows, and how values of a space are held in arrays, one row each: a leaf as itself,
+a nested space as a structured array.
 
 In flow: the leaves of one role. Out flow: dtype and shape of a row, and the leaves' own arrays within it.
 """
@@ -9,15 +10,36 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.spaces.composite import LeafSpace
 from protocol.spaces.primitive import dtype_of
 
-if TYPE_CHECKING:
-    from protocol.spaces.leaf import Leaf
+Role = Literal["observation", "common", "action_mask", "action"]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One column of an agent's rows, [S, R, *space.shape]. `name` begins with `role`; dots divide its parts.
+
+    `evaluation_only`: for learners, not for acting policies. `owner`: whose it is, once for each copy of the world: a
+    population's (its path; "" is the outermost) if `role` is `common`, otherwise the agent's.
+    """
+
+    name: str
+    role: Role
+    path: tuple[str | int, ...]
+    space: LeafSpace
+    evaluation_only: bool
+    owner: str
+
+    @property
+    def common(self) -> bool:
+        """Is it the same for all agents of `owner`, and stored once?"""
+        return self.role == "common"
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from pydantic import Field, ValidationError, model_validator
 from protocol.errors import ConfigurationError, WireError
 from protocol.spaces.agent_slots import Place, places_of
 from protocol.spaces.composite import elements
-from protocol.spaces.leaf import Leaf
 from protocol.spaces.model import Node, fault_of
+from protocol.spaces.row_format import Leaf
 from protocol.spaces.tree import Agent, ArrayPopulation, Population, deployed, space_of
 from protocol.spaces.validation import check_places, check_size
 

@@ -20,14 +20,13 @@ from numpy.typing import NDArray
 
 from protocol.errors import SharedMemoryError, WireError
 from protocol.memory import futex
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.core import Beacon, Route, Weights
 from protocol.transport.byte_guard import ByteGuard
-from protocol.weights.manifest import Manifest, Wire
+from protocol.weights.manifest import NOTHING, Manifest, Version, Wire
 from protocol.weights.publisher_thread import Publication, Published
 from protocol.weights.shared_snapshot import SharedSnapshot
 from protocol.weights.subscription import Subscription
-from protocol.weights.version import NOTHING, Version
 
 WeightSource = NDArray[np.uint8] | Callable[[], NDArray[np.uint8]]
 """Flat weights [nbytes]: in host memory, or a function that waits for them to come from a device."""

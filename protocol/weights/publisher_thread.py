@@ -23,14 +23,13 @@ import zmq
 from numpy.typing import NDArray
 
 from protocol.errors import Timeout
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.codec import encode
 from protocol.messages.core import Beacon, Weights
 from protocol.messages.versioning import OF_TOPICS
 from protocol.transport.byte_guard import ByteGuard
-from protocol.weights.manifest import Manifest, Wire
+from protocol.weights.manifest import NOTHING, Manifest, Version, Wire
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import NOTHING, Version
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from protocol.errors import SharedMemoryError
 from protocol.experience.ring_buffer import ORDERED_STORES
 from protocol.memory import futex
 from protocol.memory.shared_file import SharedFile
-from protocol.weights.version import Version, pack, unpack
+from protocol.weights.manifest import Version, pack, unpack
 
 log = logging.getLogger(__name__)
 

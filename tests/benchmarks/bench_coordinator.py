@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 import zmq
 
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Heartbeat, Join, Message, Route, Welcome
 from protocol.transport.sockets import connect

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import psutil
 import yaml
 
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from tests.flows.runs import config
 from tests.tools import ROOT, require
 from tests.waiting import until

@@ -25,7 +25,7 @@ from typing import Any
 
 import yaml
 
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from tests.chaos.worlds import configuration
 from tests.flows.runs import workers_of
 from tests.tools import ROOT, require

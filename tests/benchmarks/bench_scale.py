@@ -26,7 +26,7 @@ import psutil
 
 from protocol.config.run import Run
 from protocol.experience.ring_buffer import Ring
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from tests.benchmarks.scale_model import Costs, sizes
 from tests.flows import runs
 from workers.environments.registry import describe

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from tests.flows import runs
 
 _SECONDS = 8.0

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 
 
 class Rates(NamedTuple):

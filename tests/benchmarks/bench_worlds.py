@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig
 from protocol.spaces import Place
-from workers.environments.base import AgentTimeStep
+from workers.environments.base import AgentTimeStep, random_player
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import random_player
 from workers.environments.registry import make
 
 WORLDS = (

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from protocol.config.run import PolicyConfig, parse_run
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Agent, Box, Discrete
 from tests.benchmarks.baseline_loop import BareValues, BaselineLoop, Size
 from tests.benchmarks.gpu_inference import inference, medians

@@ -26,7 +26,7 @@ from protocol.control.heartbeat import Report
 from protocol.experience.connections import ConnectionPool
 from protocol.experience.proof import ActorIdentity
 from protocol.experience.sender import ExperienceSender
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import parse_world
 from protocol.transport.sockets import open_context
 from workers.planning.policy_plan import PolicyPlan, plan_policies

@@ -12,7 +12,7 @@ import numpy as np
 
 from protocol.config.run import EnvironmentConfig
 from tests.playing import baselines, play
-from workers.environments.players import random_player
+from workers.environments.base import random_player
 from workers.environments.registry import make
 
 WORLDS = (

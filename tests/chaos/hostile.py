@@ -35,7 +35,7 @@ import psutil
 import zmq
 
 from protocol.experience.ack_publisher import ack_topic
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from protocol.simulator.connection import addresses_of
 from protocol.transport.sockets import connect, open_context
 from tests.chaos.attacks import ATTACKS, KEYED, MEMBERS, REASONS, SERVED, Target

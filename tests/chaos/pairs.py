@@ -29,8 +29,8 @@ import psutil
 
 from protocol.memory.shared_file import files, memory_dir, sweep
 from protocol.messages.core import Route
+from protocol.weights.manifest import Version
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import Version
 from tests.protocol.parts import RUN, Actor, Learner, write
 
 __all__ = ["kill_pairs"]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from protocol.config.run import Run
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from tests.flows import runs
 from tests.flows.crowd import Crowd, Forked, crowd
 from tests.workers.coordination.dashboard.asking import ask

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from protocol.config.run import Run
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from tests.flows import runs
 from tests.flows.far import Machines, address, machines
 from workers.environments.registry import describe

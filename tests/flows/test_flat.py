@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.flows import runs
 from tests.protocol.parts import BLOCK, Actor, Learner
 from tests.protocol.weights.test_publisher import MAILBOX, Publisher, Subscriber

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from tests.flows import runs
 
 

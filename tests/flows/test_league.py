@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from tests.flows import runs
 from tests.flows.test_deaths import finished, killed
 from tests.tools import skip_or_fail

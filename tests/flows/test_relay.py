@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from protocol.transport.curve import new_keys
 from tests.flows import runs
 from tests.flows.network import LEFT, RIGHT, Network, network

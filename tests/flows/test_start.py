@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from protocol.config.run import Run, parse_run
 from protocol.errors import SharedMemoryError
 from protocol.memory.shared_file import PREFIX
+from protocol.weights.manifest import Version
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import Version
 from tests.faults import kinds_in, words_in
 from tests.flows import runs
 from tests.flows.test_lockstep import bits, in_step

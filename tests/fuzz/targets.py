@@ -23,15 +23,14 @@ from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
 from protocol.experience.validation import ActionCheck, read_columns, read_records
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Segments
 from protocol.messages.simulator import Hello
 from protocol.refusal_log import RefusalLog
 from protocol.transport.sockets import HTTP, Ports
-from protocol.weights.manifest import Entry, Manifest
+from protocol.weights.manifest import Entry, Manifest, Version
 from protocol.weights.publisher import WeightSubscriber
-from protocol.weights.version import Version
 from tests.fuzz.mutations import GATE, GATES
 from tests.protocol.golden_vectors import (
     ACTOR,

@@ -30,10 +30,12 @@ from protocol.messages.codec import encode
 from protocol.messages.core import (
     Ack,
     Beacon,
+    Fetch,
     Heartbeat,
     Join,
     Leave,
     Message,
+    Part,
     PolicySpec,
     Refusal,
     Route,
@@ -42,11 +44,10 @@ from protocol.messages.core import (
     Weights,
     Welcome,
 )
-from protocol.messages.file_fetch import Fetch, Part
 from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Observe, Ping, Pong, Reset, facts_of
 from protocol.spaces import Agent, Box, Discrete, World
+from protocol.weights.manifest import Version, pack
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import Version, pack
 
 __all__ = ["FOLDER", "LAYOUT", "MANIFEST", "NONCE", "vectors"]
 

@@ -24,7 +24,7 @@ from protocol.experience.receiver import Arrival, ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
 from protocol.experience.validation import ActionCheck
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.core import Route
 from protocol.transport.byte_guard import experience_limits
 from protocol.transport.sockets import SUBSCRIPTIONS, Ports

@@ -6,14 +6,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocol.messages import core, file_fetch, simulator
+from protocol.messages import core, simulator
 from protocol.messages.core import Message
 
 __all__ = ["CLASSES", "any_message", "message"]
 
 CLASSES: list[type[Message]] = [
     cls
-    for module in (core, file_fetch, simulator)
+    for module in (core, simulator)
     for cls in vars(module).values()
     if isinstance(cls, type) and issubclass(cls, Message) and cls.__module__ == module.__name__ and cls is not Message
 ]

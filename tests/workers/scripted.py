@@ -21,9 +21,9 @@ from protocol.experience.layout import Layout, common_layout, segment_layout
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Records, Ring
 from protocol.experience.shared_obs import SharedObs, SharedObsWriter
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
-from protocol.weights.version import Version, pack
+from protocol.weights.manifest import Version, pack
 from workers.environments.base import AgentTimeStep
 from workers.learning.report import LearnerReport
 from workers.planning.rate_limiter import RateLimiter

@@ -25,7 +25,7 @@ from protocol.spaces import (
     Text,
     World,
 )
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.workers import scripted
 from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.ppo import objective
@@ -33,8 +33,7 @@ from workers.environments.base import AgentTimeStep
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.segment_check import BufferContext
 from workers.policies.build import build
-from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 from workers.policies.tensors.scratch import ScratchBuffers
 from workers.rollout.acting_policy import ActingPolicy
 from workers.rollout.agent_collector import AgentCollector

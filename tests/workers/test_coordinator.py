@@ -23,8 +23,7 @@ from protocol.control import server as control_server
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import MAX_REQUEST, Report
 from protocol.control.server import ControlServer
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX
+from protocol.memory.shared_file import PREFIX, Counters
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Heartbeat, Leave, Message, Refusal, Role, Route, Status, Welcome
 from protocol.refusal_log import RefusalLog

@@ -16,7 +16,7 @@ from torch import Tensor
 from protocol.config.network import CellCore
 from protocol.config.run import PPO, Network
 from protocol.spaces import World
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.workers import scripted
 from workers.algorithms.common import time_major
 from workers.algorithms.common.batches import SegmentBatch

@@ -16,23 +16,21 @@ from protocol.config.run import Run
 from protocol.errors import ConfigurationError, SharedMemoryError, WireError
 from protocol.experience import ack_publisher, sender
 from protocol.experience.receipt_log import ReceiptLog
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX, files
+from protocol.memory.shared_file import PREFIX, Counters, files
 from protocol.messages.codec import encode
 from protocol.messages.core import Ack, Heartbeat, Join, Route
 from protocol.spaces import Agent, Box, Discrete, World
 from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import Ports
-from protocol.weights.manifest import Entry, Manifest
+from protocol.weights.manifest import Entry, Manifest, Version
 from protocol.weights.publisher import WeightPublisher
-from protocol.weights.version import Version
 from tests.faults import kinds_in, raises
 from tests.protocol.parts import BLOCK, POLICY, RUN, SECRET, Actor, Learner
 from tests.protocol.weights.test_publisher import Publisher, Subscriber
 from tests.waiting import until
 from tests.workers.coordination.test_membership import admitted, join, members_of, refused
-from workers.coordination.routing import route_via_relays
+from workers.coordination.assignments import route_via_relays
 from workers.planning.auxiliary_plan import plan_learners
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_policies
 from workers.relaying.segment_relay import SegmentRelay

@@ -13,7 +13,7 @@ from protocol.config.run import DQN
 from workers.algorithms.common.batches import Replay
 from workers.algorithms.common.loss import Loss
 from workers.algorithms.off_policy import ReplayAlgorithm
-from workers.policies.networks.q_network import DQNPolicy
+from workers.policies.networks.q_policy import DQNPolicy
 
 
 class DQNUpdate(ReplayAlgorithm[DQNPolicy, DQN]):

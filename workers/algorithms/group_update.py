@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from workers.algorithms.build import Update
-from workers.algorithms.common.batches import Replay, SegmentBatch
-from workers.algorithms.common.update import Outcome, update_each
+from workers.algorithms.common.batches import Outcome, Replay, SegmentBatch, update_each
 from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.dqn import DQNUpdate

@@ -21,10 +21,9 @@ from protocol.config.off_policy import DQN, IQN, SAC, Replayed, ValueBased
 from protocol.config.run import PolicyConfig, Sampled
 from workers.algorithms.common.action_values import ActionValues, Rows, value_actions
 from workers.algorithms.common.adam import FlatAdam, learning_rate_of
-from workers.algorithms.common.batches import Replay, ReplayT, TransitionBatch, non_tensor_field
+from workers.algorithms.common.batches import Replay, ReplayT, Resumable, TransitionBatch, non_tensor_field
 from workers.algorithms.common.loss import Loss, loss_of, parse_settings
 from workers.algorithms.common.sequences import sequences_of
-from workers.algorithms.common.update import Resumable
 from workers.planning.schedules import exploration_rate
 from workers.policies.networks.q_policy import QPolicy
 from workers.policies.networks.soft_actor_critic import SoftActorCritic

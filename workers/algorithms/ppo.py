@@ -17,8 +17,7 @@ from workers.algorithms.common.loss import Loss
 from workers.algorithms.common.returns import value_error
 from workers.algorithms.common.time_major import Minibatch
 from workers.algorithms.stream import StreamAlgorithm, evaluate
-from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
 

@@ -14,9 +14,8 @@ from torch import Tensor
 from protocol.config.run import AuxiliaryConfig
 from protocol.errors import TrainingFault
 from workers.algorithms.common.adam import FlatAdam
-from workers.algorithms.common.batches import ObservationBatch
+from workers.algorithms.common.batches import ObservationBatch, Resumable
 from workers.algorithms.common.returns import linear_recurrence
-from workers.algorithms.common.update import Resumable
 from workers.policies.networks.rnd_networks import RNDNetworks
 
 

@@ -27,7 +27,7 @@ from workers.algorithms.common.advantages import (
     estimate_advantages,
     row_weights,
 )
-from workers.algorithms.common.batches import SegmentBatch
+from workers.algorithms.common.batches import Resumable, SegmentBatch
 from workers.algorithms.common.loss import Loss, loss_of, parse_settings
 from workers.algorithms.common.returns import next_values, value_error
 from workers.algorithms.common.run_capacity import RunCapacity
@@ -38,9 +38,7 @@ from workers.algorithms.common.time_major import (
     prepare_all,
     rank_minibatch,
 )
-from workers.algorithms.common.update import Resumable
-from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective

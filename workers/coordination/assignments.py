@@ -1,15 +1,17 @@
 """The places that a run has to give away: names of its actors and learners, the policies and steps that go with each.
+How a worker reaches each learner: straight, or by way of the relays of its own node and of the learner's.
 
-In flows: the configuration and the steps made so far. Out flow: who does what. Pure.
+In flows: the configuration and the steps made so far; the learners' routes, and those of what relays can pass on now.
+Out flow: who does what, by which routes. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from protocol.config.run import Run
-from protocol.messages.core import Role
+from protocol.messages.core import Role, Route
 from workers.planning.cohorts import learners_of
 
 _HEARTBEATS = 200
@@ -91,3 +93,24 @@ class Assignments:
     def made_before(self, actor: str, own: int) -> int:
         """Agent steps that the run had made by about when `actor` had made its `own`."""
         return sum(self._dealt.values()) + (own - self._dealt.get(actor, 0)) * self._run.actors
+
+
+def route_via_relays(routes: Iterable[Route], offers: Mapping[str, Sequence[Route]], node: str) -> list[Route]:
+    """`routes` as a worker on `node` is told them; `offers` by node.
+
+    On the learner's node, and where a node is not known, everything goes straight. From elsewhere experience goes by
+    the relay of the learner's node, and weights come by that of the worker's own. Acknowledgements are always the
+    learner's.
+    """
+    return [_way(route, offers, node) if node and route.node not in ("", node) else route for route in routes]
+
+
+def _way(route: Route, offers: Mapping[str, Sequence[Route]], node: str) -> Route:
+    update: dict[str, str | int] = {}
+    for offer in offers.get(node, ()):
+        if offer.policy == route.policy and offer.weights_relay:
+            update |= {"weights": offer.weights, "weights_relay": offer.weights_relay}
+    for offer in offers.get(route.node, ()):
+        if offer.policy == route.policy and offer.experience_relay:
+            update |= {"experience": offer.experience, "experience_relay": offer.experience_relay}
+    return route.model_copy(update=update)

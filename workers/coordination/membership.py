@@ -18,10 +18,9 @@ from protocol.errors import ConfigurationError, Refused
 from protocol.experience.proof import proof_of
 from protocol.messages.core import Episodes, Heartbeat, Join, Leave, Refusal, Role, Route
 from protocol.refusal_log import RefusalLog
-from workers.coordination.assignments import Assignments, Steps, StepsOf
+from workers.coordination.assignments import Assignments, Steps, StepsOf, route_via_relays
 from workers.coordination.claims import Claims
 from workers.coordination.member_store import MemberStore, WorkerRecord
-from workers.coordination.routing import route_via_relays
 from workers.metrics.run_metrics import Told
 from workers.planning.data_parallel import rank_for_actor, rank_of_learner
 from workers.runtime.files import SafeWriter

@@ -1,4 +1,5 @@
-"""The one interface of every environment: many copies at once, agents in turns.
+"""The one interface of every environment: many copies at once, agents in turns. What its settings are read into, and
+what a player is that chooses by chance.
 
 In flows: actions of the agents that were present. Out flow: the next `Turn`, which says which agents are present
 in which copies, what they see, and what their previous action brought.
@@ -20,8 +21,11 @@ from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from protocol.spaces import World
+from protocol.errors import ConfigurationError
+from protocol.spaces import Place, World
+from protocol.spaces.drawing import random_rows
 from workers.runtime.state_capture import State, capture, restore
 
 Episodes = dict[tuple[str, int], tuple[int, float]]
@@ -319,3 +323,65 @@ class WrappedEnvironment(Environment):
     def close(self) -> None:
         """Closes the environment."""
         self._run("close")
+
+
+class WorldSettings(BaseModel):
+    """What may be set under `environment.settings` of a world; an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+_Model = TypeVar("_Model", bound=WorldSettings)
+
+
+def parse_settings(id: str, model: type[_Model], settings: Mapping[str, Any]) -> _Model:
+    """`settings` of the world `id` as `model`; ConfigurationError for the first fault in one sentence."""
+    try:
+        return model.model_validate(settings)
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(model.model_fields)
+        raise ConfigurationError(
+            "unknown_environment_setting",
+            environment=id,
+            field=place,
+            choices=known,
+            key=f"environment.settings.{place}",
+        )
+    told = first.get("ctx", {}).get("error")
+    if isinstance(told, ConfigurationError):
+        key = f"environment.settings.{told.facts.get('field', place)}".rstrip(".")
+        raise told.within(f"{id} settings", environment=id, key=key)
+    message = first["msg"].removeprefix("Value error, ")
+    where = f"setting {place} = {first['input']!r}: " if place else "settings: "
+    raise ConfigurationError(
+        "environment_setting_invalid",
+        environment=id,
+        where=where,
+        reason=message,
+        key=f"environment.settings.{place}".rstrip("."),
+    )
+
+
+def refuse_sequential(id: str, turn_mode: str | None) -> None:
+    """ConfigurationError if the agents of the world `id`, which act all at once, are to act one after another."""
+    if turn_mode == "sequential":
+        raise ConfigurationError(
+            "turn_mode_not_supported",
+            value=turn_mode,
+            environment=id,
+            how="all at once",
+            expected="simultaneous",
+            key="environment.turn_mode",
+        )
+
+
+def random_player(place: Place, generator: np.random.Generator) -> Player:
+    """Chooses every legal choice with equal probability; numbers as in `random_rows`."""
+
+    def choose(present: AgentTimeStep) -> NDArray[Any]:
+        return random_rows(place.acted, len(present.observation), generator, present.action_mask)
+
+    return choose

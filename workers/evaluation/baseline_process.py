@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.run import EnvironmentConfig, Run
-from workers.environments.base import Environment, Player
+from workers.environments.base import Environment, Player, random_player
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import random_player
 from workers.environments.registry import BUILT_IN, make
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.episodes import EpisodePlay, evaluation_config

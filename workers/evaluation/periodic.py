@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.run import EvaluationConfig, Run
-from protocol.weights.version import NOTHING, Version
+from protocol.weights.manifest import NOTHING, Version
 from workers.evaluation.evaluation import Evaluation
 from workers.evaluation.policy_sync import EvaluationSchedule, SyncedPolicy
 from workers.evaluation.scores import Score, append

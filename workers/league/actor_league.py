@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.run import Run
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Place, World
 from workers.environments.base import AgentOutcome, AgentTimeStep, Told, Turn, select_rows, with_rows
 from workers.evaluation.policy_sync import SyncedPolicy

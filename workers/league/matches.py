@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 from workers.league.opponents import OpponentCache
 from workers.planning.league_plan import LeaguePlan

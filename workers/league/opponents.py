@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from workers.policies.export.frozen_policy import ExportedPolicy
 from workers.rollout.players.frozen_player import FrozenPlayer, InferencePolicy
 

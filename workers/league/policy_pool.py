@@ -18,8 +18,7 @@ from pathlib import Path
 
 from protocol.control.server import refusal
 from protocol.errors import ConfigurationError, Refused
-from protocol.messages.core import Refusal
-from protocol.messages.file_fetch import PART_BYTES, Fetch, Part
+from protocol.messages.core import PART_BYTES, Fetch, Part, Refusal
 
 FOLDER = "library"
 _NAME = re.compile(r"(\d{1,6})-([0-9a-f]{32})\.safetensors")

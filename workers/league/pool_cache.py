@@ -21,8 +21,7 @@ from queue import SimpleQueue
 
 from protocol.control.file_fetch import Fetching
 from protocol.errors import RookeryError, SharedMemoryError, Timeout
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX, SharedFile, memory_dir, sweep
+from protocol.memory.shared_file import PREFIX, Counters, SharedFile, memory_dir, sweep
 from workers.league.policy_pool import PoolEntry, checksum
 
 log = logging.getLogger(__name__)

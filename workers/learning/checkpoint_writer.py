@@ -19,8 +19,8 @@ from safetensors import SafetensorError
 from protocol.config.off_policy import Replayed
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError, disk_fault
-from protocol.memory.counters import Counters
-from protocol.weights.version import Version
+from protocol.memory.shared_file import Counters
+from protocol.weights.manifest import Version
 from workers.algorithms.build import Update
 from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.planning.policy_plan import TrainingPlan

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import TrainingFault
-from protocol.memory.counters import Counters
-from workers.algorithms.common.batches import ObservationBatch
-from workers.algorithms.common.update import Outcome
+from protocol.memory.shared_file import Counters
+from workers.algorithms.common.batches import ObservationBatch, Outcome
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.group_update import Given, GroupUpdate, graphable
 from workers.learning.policy_learner import PolicyLearner

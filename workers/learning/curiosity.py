@@ -19,9 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from protocol.memory.counters import Counters
-from protocol.weights.manifest import Manifest
-from protocol.weights.version import NOTHING, Version
+from protocol.memory.shared_file import Counters
+from protocol.weights.manifest import NOTHING, Manifest, Version
 from workers.algorithms.common.batches import SegmentBatch
 from workers.planning.auxiliary_plan import AuxiliaryPlan
 from workers.policies.build import build

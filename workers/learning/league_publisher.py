@@ -11,7 +11,7 @@ from pathlib import Path
 from protocol.config.run import PolicyConfig, Run
 from protocol.errors import ConfigurationError
 from protocol.spaces import DictPopulation, World
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from workers.league import policy_pool
 from workers.planning.league_plan import PlayerPlan
 from workers.policies.build import Policy, build

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from workers.learning.buffers.lockstep_rounds import LockstepRounds, in_rounds
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.source import SegmentSource

@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 from protocol.config.run import PolicyConfig, Run
 from protocol.errors import TrainingFault
 from protocol.experience.ring_buffer import Ring
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.refusal_log import RefusalLog
+from protocol.weights.manifest import Version
 from protocol.weights.publisher import WeightSource
-from protocol.weights.version import Version
 from workers.algorithms.build import build_update, try_algorithm
-from workers.algorithms.common.batches import Learnable, SegmentBatch
+from workers.algorithms.common.batches import Learnable, Outcome, SegmentBatch
 from workers.algorithms.common.held_parts import HeldParts
-from workers.algorithms.common.update import Outcome
 from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.learning.buffers.build import build_buffer
 from workers.learning.buffers.replay_buffer import ReplayBuffer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocol.control.heartbeat import Report
-from protocol.memory.counters import Counters
 from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
+from protocol.memory.shared_file import Counters
 from protocol.messages.core import Route, State
 from protocol.weights.publisher import WeightPublisher
 from workers.metrics import diagnostics

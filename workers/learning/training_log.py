@@ -12,8 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from protocol.config.run import Run
-from protocol.memory.counters import Counters
-from protocol.weights.version import Version
+from protocol.memory.shared_file import Counters
+from protocol.weights.manifest import Version
 from workers.algorithms.common.batches import Learnable
 from workers.learning.buffers.build import Buffer
 from workers.learning.buffers.replay_buffer import ReplayBuffer

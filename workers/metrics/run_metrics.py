@@ -23,7 +23,7 @@ from protocol.control.processors import available_cores
 from protocol.control.verdicts import verdict_line
 from protocol.errors import TrainingFault
 from protocol.experience.receipt_log import ReceiptLog
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from workers.metrics.diagnostics import FINDINGS, Excess, batches_checked, findings_of
 from workers.metrics.episode_returns import EpisodeJournal, PlacedEpisodes, RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from workers.metrics.segment_accounting import Page
 
 STAMPS = ("first_step_hours", "last_step_hours")

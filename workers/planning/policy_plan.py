@@ -33,7 +33,7 @@ from protocol.experience.flow_control import CreditWindow, blocks_of
 from protocol.experience.layout import Layout, common_layout, common_of, segment_layout
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.validation import ActionCheck
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages import compression
 from protocol.spaces import Place, World
 from workers.environments.simulators import EXTERNAL

@@ -20,11 +20,9 @@ from workers.policies.encoders.own_network import ActionSpec, OwnNetwork
 from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.encoders.team_encoder import TeamEncoder
 from workers.policies.interface import Interface
-from workers.policies.networks.actor_critic import ActorCritic, OwnActorCritic
+from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic, OwnActorCritic
 from workers.policies.networks.categorical_network import C51Policy
-from workers.policies.networks.central_critic import CentralActorCritic
-from workers.policies.networks.q_network import DQNPolicy
-from workers.policies.networks.q_policy import QNetworkSpec
+from workers.policies.networks.q_policy import DQNPolicy, QNetworkSpec
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.networks.recurrent import Core
 from workers.policies.networks.rnd_networks import RNDNetworks

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import WireError
 from protocol.experience.ack_publisher import Key, ack_topic
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Ack, Route, Segments
 from protocol.messages.versioning import spoken_with

@@ -21,7 +21,7 @@ from protocol.errors import WireError
 from protocol.experience.ack_publisher import Key
 from protocol.experience.ring_buffer import Records
 from protocol.experience.validation import read_columns, read_records
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.memory.shared_obs_store import Lease, SharedObsStore
 from protocol.memory.slot_allocator import SlotPool
 from protocol.messages.compression import unpacked

@@ -17,7 +17,7 @@ from protocol.errors import WireError
 from protocol.experience.ack_publisher import Key
 from protocol.experience.proof import ProofCheck
 from protocol.experience.shared_obs import COMMON
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.messages.codec import decode
 from protocol.messages.core import Route, Segments

@@ -14,12 +14,11 @@ import zmq
 from numpy.typing import NDArray
 
 from protocol.errors import WireError
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.core import Beacon, Route, Weights
-from protocol.weights.manifest import Manifest
+from protocol.weights.manifest import NOTHING, Manifest, Version
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
 from protocol.weights.subscription import Subscription
-from protocol.weights.version import NOTHING, Version
 from workers.planning.policy_plan import TrainingPlan
 
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import from_numpy
 
 from protocol.config.run import PolicyConfig, Replayed
-from protocol.weights.manifest import Manifest
-from protocol.weights.version import Version, pack
+from protocol.weights.manifest import Manifest, Version, pack
 from workers.policies.backends.cuda_actor import CudaActor
 from workers.policies.backends.numpy_actor import numpy_actor
 from workers.policies.build import Policy, build, published_weights, state_size

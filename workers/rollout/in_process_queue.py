@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from protocol.errors import TrainingFault, WireError
 from protocol.experience.receiver import Arrival
 from protocol.experience.shared_obs import SharedObs
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from workers.planning.policy_plan import TrainingPlan
 from workers.rollout.segment_block import Rows
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from protocol.control.heartbeat import Report
 from protocol.errors import SharedMemoryError
-from protocol.memory.counters import Counters
 from protocol.memory.file_lock import LOCK_COUNTERS, LOCK_SECONDS
+from protocol.memory.shared_file import Counters
 from protocol.messages.core import Episodes, State
 from protocol.spaces import World
 from protocol.weights.publisher import WeightSubscriber

@@ -20,12 +20,10 @@ from protocol.experience.proof import ActorIdentity
 from protocol.experience.recovery import resend_predecessor, ring_path, rings_before
 from protocol.experience.sender import ExperienceSender
 from protocol.experience.shared_obs import COMMON
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import unlink_if_unused
+from protocol.memory.shared_file import Counters, unlink_if_unused
 from protocol.messages.core import Status, Welcome
-from protocol.weights.manifest import Manifest
+from protocol.weights.manifest import Manifest, Version
 from protocol.weights.publisher import WeightSubscriber
-from protocol.weights.version import Version
 from workers.planning.policy_plan import TrainingPlan
 from workers.planning.shared_observation_plan import SharedObservationPlan
 from workers.rollout.acting_policy import ActingPolicy

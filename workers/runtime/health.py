@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from protocol.control.client import ControlClient
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.refusal_log import RefusalLog
 from workers.runtime.http_server import HttpRequest, Response, Routes
 from workers.runtime.metric_names import Identity

@@ -16,7 +16,7 @@ import psutil
 from protocol.errors import ConfigurationError, one_sentence
 from workers import freeze_startup_objects
 from workers.learning.datasets.dataset_manifest import FILES, MANIFEST, DatasetManifest, read_manifest
-from workers.learning.datasets.minari_writer import write_minari
+from workers.learning.datasets.minari_datasets import write_minari
 from workers.learning.datasets.reader import RecordedDataset
 
 _COPIES = 3

@@ -20,7 +20,7 @@ import click
 
 from protocol.config.yaml_file import read_run_in, read_summary
 from protocol.errors import ConfigurationError, one_sentence
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 from workers import freeze_startup_objects
 from workers.metrics.diagnostics import LAYERS, LOOKED_AT, batches_checked, findings_of
 from workers.metrics.run_metrics import findings_of_run

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from protocol.config.yaml_file import read_run
 from protocol.errors import one_sentence
 from workers import freeze_startup_objects
-from workers.environments.players import random_rows
+from workers.environments.base import random_rows
 from workers.environments.registry import describe
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.policies.export.reference_forward import evaluate

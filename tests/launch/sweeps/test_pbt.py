@@ -14,8 +14,7 @@ from click.testing import CliRunner
 
 from launch.cli.main import main
 from launch.sweeps.grid import Trial
-from launch.sweeps.pbt import Population, Together, Trainer, played, train
-from launch.sweeps.pbt_spec import read_population
+from launch.sweeps.pbt import Population, Together, Trainer, played, read_population, train
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises, words_in
 

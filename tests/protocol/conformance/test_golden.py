@@ -18,9 +18,8 @@ from protocol.experience.ring_buffer import Ring
 from protocol.experience.validation import read_columns, read_records
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Message
-from protocol.weights.manifest import Entry, Manifest
+from protocol.weights.manifest import Entry, Manifest, Version
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import Version
 from tests.protocol.golden_vectors import FOLDER, columns, flat_weights, vectors
 from tests.protocol.strategies import CLASSES
 

@@ -29,8 +29,7 @@ from protocol.experience.recovery import resend_predecessor
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
 from protocol.experience.shared_obs import COMMON, SharedObs, SharedObsWriter
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX, files
+from protocol.memory.shared_file import PREFIX, Counters, files
 from protocol.memory.shared_obs_store import SharedObsStore
 from protocol.messages.codec import encode
 from protocol.messages.core import CommonRows, Route, Segments

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from protocol.memory.counters import Counters, read_counters
+from protocol.memory.shared_file import Counters, read_counters
 from tests.protocol.parts import line, python
 from tests.waiting import until
 
 WRITER = """
 import sys
 from pathlib import Path
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 counters = Counters(Path(sys.argv[1]), ["steps", "big"], ["waited"])
 counters.set("big", 2**62)
 for _ in range(1000):

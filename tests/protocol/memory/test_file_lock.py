@@ -17,9 +17,8 @@ import pytest
 
 from protocol.errors import Timeout
 from protocol.experience.ring_buffer import Ring
-from protocol.memory.counters import Counters
 from protocol.memory.file_lock import _GATE, LOCK_COUNTERS, LOCK_SECONDS
-from protocol.memory.shared_file import SharedFile, sweep
+from protocol.memory.shared_file import Counters, SharedFile, sweep
 from tests.faults import raises
 from tests.protocol.parts import LAYOUT, line, python
 from tests.waiting import until

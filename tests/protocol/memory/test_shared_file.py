@@ -20,8 +20,7 @@ import pytest
 from protocol.errors import SharedMemoryError
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory import shared_file
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX, SharedFile, files, memory_dir, sweep
+from protocol.memory.shared_file import PREFIX, Counters, SharedFile, files, memory_dir, sweep
 from tests.faults import kinds_in, raises
 from tests.protocol.parts import line, python
 from tests.tools import ROOT, require, skip_or_fail
@@ -274,7 +273,7 @@ def test_a_full_file_system_is_told_in_one_sentence_and_leaves_nothing(memory_di
 FULL = """
 import sys
 from pathlib import Path
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.errors import SharedMemoryError
 from protocol.experience.layout import Field, Layout
 from protocol.experience.receipt_log import ReceiptLog

@@ -98,7 +98,7 @@ for size in (0, 4096, 9000):
 WEIGHTS = """
 import os, sys
 from pathlib import Path
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.protocol.weights.test_publisher import Publisher, Subscriber
 
 path = Path(sys.argv[1]) / "rookery-run1-gem.weights"

@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from protocol.control.server import BYTES, ControlServer
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.codec import encode
 from protocol.messages.core import Join
 from protocol.transport import byte_guard

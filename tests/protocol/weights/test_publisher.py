@@ -20,17 +20,15 @@ from numpy.typing import NDArray
 
 from protocol.errors import SharedMemoryError, Timeout, WireError
 from protocol.memory import futex
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import files, sweep
+from protocol.memory.shared_file import Counters, files, sweep
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import Beacon, Refusal, Route, Weights
 from protocol.transport.sockets import Ports, connect
 from protocol.weights import publisher as publishing
 from protocol.weights import publisher_thread, subscription
-from protocol.weights.manifest import Entry, Manifest, Wire
+from protocol.weights.manifest import NOTHING, Entry, Manifest, Version, Wire
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import NOTHING, Version
 from tests.faults import raises
 from tests.protocol.parts import POLICY, a_route, line, python
 from tests.waiting import until
@@ -433,7 +431,7 @@ import os, signal, sys
 import zmq
 from protocol.weights.manifest import Entry, Manifest
 from protocol.messages.core import Route
-from protocol.weights.version import NOTHING
+from protocol.weights.manifest import NOTHING
 from protocol.weights.publisher import WeightSubscriber
 import numpy as np
 manifest = Manifest([Entry("table", "|u1", (4 << 20,), 0)])

@@ -15,8 +15,8 @@ import pytest
 from protocol.errors import SharedMemoryError
 from protocol.memory import futex
 from protocol.memory.shared_file import sweep
+from protocol.weights.manifest import NOTHING, Version
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import NOTHING, Version
 from tests.faults import raises
 from tests.protocol.parts import line, python
 
@@ -29,7 +29,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 mailbox = SharedSnapshot.attach(Path(sys.argv[1]), sys.argv[2])
 words = np.empty(mailbox.nbytes // 8, np.uint64)
 version = mailbox.version.version
@@ -46,7 +46,7 @@ import json, sys, time
 from pathlib import Path
 import numpy as np
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import NOTHING
+from protocol.weights.manifest import NOTHING
 mailbox = SharedSnapshot.attach(Path(sys.argv[1]), sys.argv[2])
 out = np.empty(mailbox.nbytes, np.uint8)
 words = out.view(np.uint64)
@@ -70,7 +70,7 @@ import os, signal, sys
 from pathlib import Path
 import numpy as np
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 
 class Halfway:
     "Weights that kill their writer when half of them are copied."
@@ -202,7 +202,7 @@ SLEEPER = """
 import sys, time
 from pathlib import Path
 from protocol.weights.shared_snapshot import SharedSnapshot
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 mailbox = SharedSnapshot.attach(Path(sys.argv[1]), sys.argv[2])
 have = mailbox.version
 print("ready", flush=True)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.weights.version import Version, lag, pack, unpack
+from protocol.weights.manifest import Version, lag, pack, unpack
 
 VERSIONS = st.builds(Version, st.integers(0, 2**24 - 1), st.integers(0, 2**40 - 1))
 

@@ -12,8 +12,8 @@ from protocol.config.run import DQN, IQN
 from tests.workers.algorithms import test_c51, test_central_critic, test_rnd, test_sac, test_value_decomposition
 from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
 from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
+from workers.algorithms.common.batches import update_each
 from workers.algorithms.common.time_major import to_time_major
-from workers.algorithms.common.update import update_each
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.ppo import PPOUpdate, objective

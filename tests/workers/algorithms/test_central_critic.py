@@ -13,7 +13,7 @@ from torch import Tensor
 
 from protocol.config.run import PPO, Network, PolicyConfig, parse_run
 from protocol.errors import ConfigurationError, TrainingFault
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
 from tests.faults import raises
 from tests.workers.algorithms.test_ppo import B, T, experience, poisoned, written_out
@@ -28,7 +28,7 @@ from workers.metrics.diagnostics import findings_of
 from workers.planning.policy_plan import plan_policies
 from workers.policies.build import build, published_weights
 from workers.policies.interface import Interface
-from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.actor_critic import CentralActorCritic
 from workers.policies.tensors.scratch import ScratchBuffers
 from workers.rollout.acting_policy import ActingPolicy
 

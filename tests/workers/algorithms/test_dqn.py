@@ -20,7 +20,7 @@ from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.iqn import estimates as quantile_estimates
 from workers.policies.build import build
 from workers.policies.interface import Interface
-from workers.policies.networks.q_network import DQNPolicy
+from workers.policies.networks.q_policy import DQNPolicy
 from workers.policies.networks.quantile_network import IQNPolicy
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))

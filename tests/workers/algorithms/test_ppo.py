@@ -23,8 +23,7 @@ from workers.algorithms.ppo import PPOUpdate, objective
 from workers.algorithms.stream import evaluate
 from workers.policies.build import build
 from workers.policies.interface import Interface
-from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 from workers.policies.tensors.flat_weights import flatten_
 from workers.policies.tensors.scratch import ScratchBuffers
 

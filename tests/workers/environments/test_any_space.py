@@ -22,9 +22,8 @@ from workers.environments.adapters.dm_env_adapter import DmEnv
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
-from workers.environments.base import AgentTimeStep
+from workers.environments.base import AgentTimeStep, random_player
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import random_player
 
 
 class Echo(gymnasium.Env):

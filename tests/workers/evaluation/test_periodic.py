@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from protocol.config.run import EvaluationConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.messages.core import Join, Refusal
-from protocol.weights.version import NOTHING, Version
+from protocol.weights.manifest import NOTHING, Version
 from tests.faults import kinds_in, raises
 from tests.flows.runs import config
 from workers.coordination.member_store import WorkerRecord

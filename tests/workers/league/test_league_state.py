@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from protocol.errors import ConfigurationError
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from tests.faults import raises
 from tests.workers.planning.test_league_plan import WORLD, run
 from workers.environments.base import AgentOutcome, AgentTimeStep, Turn

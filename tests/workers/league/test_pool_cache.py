@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from protocol.errors import Refused, Timeout
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX, sweep
+from protocol.memory.shared_file import PREFIX, Counters, sweep
 from tests.faults import raises
 from tests.waiting import until
 from workers.league.policy_pool import PoolEntry, checksum

@@ -16,8 +16,7 @@ from protocol.control import file_fetch
 from protocol.control.file_fetch import LibraryClient
 from protocol.control.server import ControlServer
 from protocol.errors import Refused, Timeout
-from protocol.messages.core import Refusal, Welcome
-from protocol.messages.file_fetch import PART_BYTES, Fetch
+from protocol.messages.core import PART_BYTES, Fetch, Refusal, Welcome
 from protocol.transport.sockets import Ports, open_context
 from tests.faults import raises, words_in
 from workers.league import policy_pool

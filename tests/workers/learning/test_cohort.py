@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import IQN, PPO
 from protocol.errors import TrainingFault
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.faults import raises
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of
 from workers.algorithms.cuda_graphs.step_compiler import StepCompiler

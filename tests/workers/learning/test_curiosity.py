@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from protocol.config.run import parse_run
-from protocol.memory.counters import Counters
-from protocol.weights.version import NOTHING, Version
+from protocol.memory.shared_file import Counters
+from protocol.weights.manifest import NOTHING, Version
 from tests.workers import scripted
 from workers.algorithms.common.batches import SegmentBatch
 from workers.learning.curiosity import IntrinsicReward, novelty

@@ -11,7 +11,7 @@ import torch
 
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, STREAM, Bench, run_of

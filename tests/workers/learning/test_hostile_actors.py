@@ -23,11 +23,10 @@ from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX
+from protocol.memory.shared_file import PREFIX, Counters
 from protocol.messages.core import Route
 from protocol.transport.sockets import Ports
-from protocol.weights.version import Version, pack, unpack
+from protocol.weights.manifest import Version, pack, unpack
 from tests.faults import kinds_in, raises, words_in
 from tests.protocol.parts import RUN, SECRET, identity
 from tests.waiting import until

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load
 
 from protocol.config.run import parse_run
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, HERE, Bench
 from workers.league import policy_pool

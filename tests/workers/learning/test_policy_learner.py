@@ -13,9 +13,9 @@ from safetensors.torch import save_file
 
 from protocol.config.run import IQN, PPO, Run
 from protocol.errors import ConfigurationError, TrainingFault
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
+from protocol.weights.manifest import Version
 from protocol.weights.publisher import WeightSource
-from protocol.weights.version import Version
 from tests.faults import raises
 from tests.workers import scripted
 from workers.learning.buffers.prioritized import PrioritizedSample

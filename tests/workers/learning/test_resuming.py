@@ -22,9 +22,9 @@ from safetensors.numpy import load_file, save_file
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 from protocol.experience.ring_buffer import RECORD, Ring
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, World
-from protocol.weights.version import Version, pack
+from protocol.weights.manifest import Version, pack
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.datasets.test_reader import whole

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from protocol.config.run import parse_run
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from tests.late.cuda import late_cuda
 from workers.learning.cohort import Cohort
 from workers.learning.report import LearnerReport

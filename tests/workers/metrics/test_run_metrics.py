@@ -12,7 +12,7 @@ import pytest
 
 from protocol.config.run import EnvironmentConfig, Run
 from protocol.errors import TrainingFault
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from tests.flows.runs import SUMMARY
 from workers.learning.report import LearnerReport
 from workers.metrics import run_metrics as module

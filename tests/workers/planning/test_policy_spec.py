@@ -29,8 +29,7 @@ from tests.protocol.test_specification import network_keys
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.planning.policy_spec import policy_spec
 from workers.policies.build import Policy, build, published_weights
-from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 from workers.policies.networks.q_policy import QPolicy
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
 from workers.policies.networks.team_q_network import TeamQPolicy

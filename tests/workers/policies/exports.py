@@ -32,8 +32,7 @@ from workers.policies.export.export_manifest import ExportManifest, Provenance, 
 from workers.policies.export.module import ExportedModule, ports_in
 from workers.policies.interface import Interface
 from workers.policies.network_spec import network_facts
-from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 
 PLAIN = Agent(name="p", observation=Box(shape=(3, 2), dtype="uint8"), action=Discrete(n=4))
 REACH = Agent(name="r", observation=Box(shape=(3,)), action=Box(shape=(2, 1), low=-2.0, high=(4.0, 6.0)))

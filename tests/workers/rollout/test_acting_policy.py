@@ -11,12 +11,12 @@ import pytest
 import zmq
 
 from protocol.config.run import IQN, Network, PolicyConfig
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.core import Route
 from protocol.spaces import Agent, Box, Discrete
 from protocol.transport.sockets import Ports
+from protocol.weights.manifest import NOTHING, Version, pack
 from protocol.weights.publisher import WeightPublisher, WeightSubscriber
-from protocol.weights.version import NOTHING, Version, pack
 from tests.waiting import until
 from workers.actor import Actor
 from workers.policies.build import build

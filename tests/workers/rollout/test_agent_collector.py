@@ -7,7 +7,7 @@ import numpy as np
 from protocol.config.run import IQN, PPO
 from protocol.errors import EnvironmentFault
 from protocol.spaces import World
-from protocol.weights.version import Version, pack
+from protocol.weights.manifest import Version, pack
 from tests.faults import raises
 from tests.workers import scripted
 from workers.environments.base import AgentTimeStep

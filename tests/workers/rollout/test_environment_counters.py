@@ -16,7 +16,7 @@ from launch.cli.display import environments_table
 from protocol.config.run import parse_run
 from protocol.control.heartbeat import MAX_REQUEST
 from protocol.errors import ConfigurationError
-from protocol.memory.counters import Counters, read_counters
+from protocol.memory.shared_file import Counters, read_counters
 from protocol.messages.codec import encode
 from protocol.messages.core import Heartbeat
 from tests.faults import raises
@@ -25,7 +25,7 @@ from workers.metrics.diagnostics import cut_counter, findings_of
 from workers.metrics.infos import LONGEST, info_counters, infos_counted
 from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.segment_accounting import environment_books
-from workers.metrics.tensorboard import TensorBoardWriter
+from workers.metrics.writers import TensorBoardWriter
 from workers.rollout.report import ActorReport, update_environment_counters
 
 MEMBERS = {"small": {"id": "tag"}, "large": {"id": "tag"}}
@@ -150,7 +150,7 @@ def test_a_full_disk_costs_curves_and_not_the_actor(
 
     counters = Counters(run_dir / "actor-0.1", *ActorReport.names(["a"]))
     before = counters.snapshot()
-    monkeypatch.setattr("protocol.memory.counters.reserve", full)
+    monkeypatch.setattr("protocol.memory.shared_file.reserve", full)
     update_environment_counters(counters, cast("Environment", Told({("info/far", 1): (3, 6.0)})), {1: "a"})
     assert "event=infos_not_counted" in caplog.text
     assert read_counters(run_dir / "actor-0.1") == counters.snapshot() == {**before, "environment_restarts": 2}

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from workers.rollout.report import ActorReport
 from workers.rollout.segment_block import Index
 from workers.rollout.stream_state import EpisodeReturns

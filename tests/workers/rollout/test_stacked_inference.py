@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import PolicyConfig, parse_run
 from protocol.spaces import Agent, Box, Discrete
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from workers.policies.interface import Interface
 from workers.rollout.acting_policy import ActingPolicy, InferenceRequest
 from workers.rollout.stacked_inference import StackedInference, build_stacked_inference

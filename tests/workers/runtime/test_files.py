@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.metrics.tensorboard import TensorBoardWriter
+from workers.metrics.writers import TensorBoardWriter
 from workers.runtime.files import AppendFile, SafeWriter
 
 

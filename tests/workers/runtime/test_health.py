@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from tests.faults import kinds_in
 from tests.workers.coordination.dashboard.asking import Answer, ask, serving
 from workers import relay

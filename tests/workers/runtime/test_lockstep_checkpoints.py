@@ -12,12 +12,12 @@ import pytest
 
 from protocol.config.run import IQN, PPO, EnvironmentConfig, Run, parse_run
 from protocol.errors import ConfigurationError
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.faults import raises
 from tests.workers import scripted
 from workers.environments.registry import describe
 from workers.learning.buffers.batch_assembler import BatchAssembler
-from workers.learning.buffers.lockstep_log import RoundLog
+from workers.learning.buffers.lockstep_rounds import RoundLog
 from workers.learning.buffers.segment_check import BufferContext
 from workers.rollout.agent_collector import AgentCollector
 from workers.runtime import lockstep_checkpoints as module

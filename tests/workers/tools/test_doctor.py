@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError, TrainingFault
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from tests.faults import kinds_in, raises
 from tests.workers.runtime.test_process import _signals_stay_ours, options  # noqa: F401 - a fixture
 from workers.learning.report import LearnerReport

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from workers.algorithms.common.batches import TransitionBatch
 from workers.algorithms.common.sequences import Sequences
-from workers.policies.networks.q_network import DQNPolicy
-from workers.policies.networks.q_policy import QPolicy, greedy_action
+from workers.policies.networks.q_policy import DQNPolicy, QPolicy, greedy_action
 
 Rows = TransitionBatch | Sequences
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
-from workers.algorithms.common.update import Outcome, Update, update_each
+from workers.algorithms.common.batches import Outcome, Update, update_each
 from workers.policies.backends.cuda_graphs import GraphCache
 
 

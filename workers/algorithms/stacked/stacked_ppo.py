@@ -17,9 +17,8 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from workers.algorithms.common.advantages import advantages
-from workers.algorithms.common.batches import SegmentBatch, concatenate
+from workers.algorithms.common.batches import Outcome, SegmentBatch, concatenate
 from workers.algorithms.common.time_major import Advantages, Minibatch, TimeMajorBatch, to_time_major
-from workers.algorithms.common.update import Outcome
 from workers.algorithms.cuda_graphs.static_batch import HostScalars, StaticBatch
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.ppo import PPOUpdate, objective

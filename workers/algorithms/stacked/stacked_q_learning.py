@@ -16,8 +16,7 @@ from typing import Any, cast
 import torch
 
 from workers.algorithms.common.adam import learning_rate_of
-from workers.algorithms.common.batches import TransitionBatch, concatenate, copy_into, non_tensor_field
-from workers.algorithms.common.update import Outcome
+from workers.algorithms.common.batches import Outcome, TransitionBatch, concatenate, copy_into, non_tensor_field
 from workers.algorithms.cuda_graphs.static_batch import HostScalars
 from workers.algorithms.cuda_graphs.step_compiler import EAGER, StepCompiler
 from workers.algorithms.dqn import DQNUpdate

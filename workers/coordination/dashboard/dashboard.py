@@ -4,6 +4,9 @@ In flows: requests; the coordinator's view. Out flows: answers, and as server-se
 (https://html.spec.whatwg.org/multipage/server-sent-events.html). Who has the run's token may look and act, on loopback
 too, where all users of the machine come by: `Authorization: Bearer TOKEN`, or the cookie that the page got for it. The
 token is `ROOKERY_TOKEN` or made for the run and kept in its folder, readable by its owner alone.
+
+Other runs in the same folder, whose curves the page may show with its own, go by their names. A name means something
+only if it is among those that the folder holds: no path is made of what a client says, and no link is followed.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import json
 import os
 import re
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from http.cookies import CookieError, SimpleCookie
@@ -26,7 +30,6 @@ from protocol.config.run import Run
 from protocol.errors import ConfigurationError
 from protocol.errors.distribution import install
 from workers.coordination.controls import Controls
-from workers.coordination.dashboard.siblings import Siblings
 from workers.metrics.history import History
 from workers.runtime.http_server import HttpRequest, Response, Routes
 
@@ -238,3 +241,51 @@ def _cookie(request: HttpRequest) -> str:
     except CookieError:
         return ""
     return found.value if found is not None else ""
+
+
+_BYTES = 32 * 2**20
+"""Of measurements that are read: the coordinator has something else to do."""
+_MOST = 100
+_KEPT = 8
+
+
+class Siblings:
+    """Those of the run in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder.resolve()
+        self._lock = threading.Lock()
+        self._read: dict[str, tuple[tuple[int, int], History]] = {}
+        """Name -> (size and time of what was read, its curves)."""
+
+    def names(self) -> list[str]:
+        """The newest first, a hundred at most."""
+        found = [(path.lstat().st_mtime, path.name) for path in self._folder.parent.iterdir() if self._shows(path)]
+        return [name for _, name in sorted(found, reverse=True)[:_MOST]]
+
+    def history(self, name: str) -> History | None:
+        """The curves of a run, called with its name; None if there is none of that name."""
+        if name not in self.names():
+            return None
+        folder = self._folder.parent / name
+        try:
+            status = (folder / "metrics.jsonl").stat()
+            state = status.st_size, status.st_mtime_ns
+            with self._lock:
+                known = self._read.pop(name, None)
+                if known is None or known[0] != state:
+                    history = History()
+                    history.read(folder / "metrics.jsonl", of=name)
+                    known = (state, history)
+                self._read[name] = known  # the newest last
+                while len(self._read) > _KEPT:
+                    del self._read[next(iter(self._read))]
+        except OSError:
+            return None  # it was removed meanwhile
+        return known[1]
+
+    def _shows(self, folder: Path) -> bool:
+        files = [folder / "config.yaml", folder / "metrics.jsonl"]
+        if folder == self._folder or any(path.is_symlink() for path in (folder, *files)):
+            return False
+        return all(path.is_file() for path in files) and 0 < files[1].stat().st_size <= _BYTES

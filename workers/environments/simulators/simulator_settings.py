@@ -17,8 +17,8 @@ from protocol.config.run import EnvironmentConfig, Run
 from protocol.errors import ConfigurationError, WireError
 from protocol.messages.simulator import Fallback
 from protocol.spaces import World, parse_world
+from workers.environments.base import WorldSettings, parse_settings
 from workers.environments.checks.payoff_check import declares_payoffs
-from workers.environments.settings import WorldSettings, parse_settings
 from workers.environments.simulators import EXTERNAL
 
 _WORLD = "environment.settings.world"

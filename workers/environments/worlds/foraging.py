@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from protocol.spaces import Agent, Box, Discrete, World
-from workers.environments.base import AgentTimeStep, Environment, Turn
-from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
+from workers.environments.base import AgentTimeStep, Environment, Turn, WorldSettings, parse_settings, refuse_sequential
 from workers.environments.worlds.base.fixed_length import TurnMode
 
 LOAD = 5

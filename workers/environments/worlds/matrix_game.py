@@ -15,8 +15,7 @@ from pydantic import Field, model_validator
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, Payoff, World
-from workers.environments.base import AgentTimeStep, Player
-from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
+from workers.environments.base import AgentTimeStep, Player, WorldSettings, parse_settings, refuse_sequential
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 _SHARED = {

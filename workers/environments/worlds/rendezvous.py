@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from protocol.spaces import Agent, Box, DictPopulation, World
-from workers.environments.base import AgentTimeStep, Player
-from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
+from workers.environments.base import AgentTimeStep, Player, WorldSettings, parse_settings, refuse_sequential
 from workers.environments.worlds.base.fixed_length import TurnMode
 from workers.environments.worlds.base.plane import PlaneWorld
 

@@ -18,8 +18,15 @@ from pydantic import Field, model_validator
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, ArrayPopulation, Box, DictPopulation, Discrete, Payoff, World
-from workers.environments.base import AgentTimeStep, Environment, Player, Turn
-from workers.environments.settings import WorldSettings, parse_settings, refuse_sequential
+from workers.environments.base import (
+    AgentTimeStep,
+    Environment,
+    Player,
+    Turn,
+    WorldSettings,
+    parse_settings,
+    refuse_sequential,
+)
 
 PERIOD = 1024
 """P"""

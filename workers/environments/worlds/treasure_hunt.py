@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from protocol.spaces import Box, DictPopulation, World
-from workers.environments.base import AgentTimeStep, Player
-from workers.environments.settings import parse_settings
+from workers.environments.base import AgentTimeStep, Player, parse_settings
 from workers.environments.worlds.base.fixed_length import TurnMode
 from workers.environments.worlds.base.grid import SparseBernoulli
 from workers.environments.worlds.base.grid_world import EMPTY, STEPS, WALL, GridSettings, GridWorld

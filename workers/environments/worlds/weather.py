@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from protocol.spaces import Agent, Box, Component, Discrete, Observation, World
-from workers.environments.base import AgentTimeStep, Player
-from workers.environments.settings import WorldSettings, parse_settings
+from workers.environments.base import AgentTimeStep, Player, WorldSettings, parse_settings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 
 

@@ -21,7 +21,7 @@ from protocol.experience.layout import Field
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import LUMP, RECORD, Place, Records, place_of
 from protocol.experience.validation import observed_rows
-from protocol.weights.version import Version, lag, pack
+from protocol.weights.manifest import Version, lag, pack
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch
 from workers.learning.buffers.device_transfer import DeviceTransfer
 from workers.learning.buffers.nstep_gather import stack_index

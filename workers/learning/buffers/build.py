@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from protocol.config.run import RND, Run, Streamed
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from workers.learning.buffers.batch_assembler import BatchAssembler, ObservationAssembler
 from workers.learning.buffers.replay_buffer import ReplayBuffer, ReplayRoom
 from workers.learning.buffers.segment_check import BufferContext

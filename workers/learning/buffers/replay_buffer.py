@@ -18,7 +18,7 @@ from protocol.config.run import Sampled
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import RECORD, Records, Ring, place_of
 from protocol.experience.shared_obs import SharedObs
-from protocol.weights.version import Version, lag
+from protocol.weights.manifest import Version, lag
 from workers.algorithms.common.batches import SequenceBatch, TransitionBatch
 from workers.learning.buffers.device_transfer import DeviceTransfer
 from workers.learning.buffers.nstep_gather import gather, gather_all

@@ -18,9 +18,9 @@ from protocol.errors import WireError
 from protocol.experience.layout import Layout
 from protocol.experience.ring_buffer import Records
 from protocol.experience.validation import observed_rows
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.refusal_log import RefusalLog
-from protocol.weights.version import Version, pack, unpack
+from protocol.weights.manifest import Version, pack, unpack
 from workers.learning.source import SegmentSource
 from workers.metrics.diagnostics import counter
 

@@ -22,7 +22,7 @@ from protocol.errors import ConfigurationError, WireError
 from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Records, place_of
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from workers.learning.datasets.dataset_manifest import ACTOR, EPISODE, FILES, MANIFEST, RECORDS, DatasetManifest
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ class ReplayedRun(SegmentSource):
         while self._later and (upto is None or self._given < upto):
             arrival = self._later[0]
             many = len(arrival.records) if upto is None else min(upto - self._given, len(arrival.records))
-            self._now.append(_part(arrival, arrival.records[:many]))
+            self._now.append(replace(arrival, records=arrival.records[:many]))
             arrival.records = arrival.records[many:]
             self._given += many
             if not len(arrival.records):
@@ -106,10 +107,6 @@ def _ring(number: int, parts: list[SegmentFile], of: list[NDArray], plan: Traini
         ring.table[name][:] = told(name)
     ring.finish(slots, told("number"), told("valid").astype(np.int64), told("before").astype(np.int64))
     return ring, ring.segments(slots)
-
-
-def _part(arrival: Arrival, records: Records) -> Arrival:
-    return Arrival(arrival.actor, arrival.incarnation, arrival.ring, records, arrival.owned, arrival.common)
 
 
 ORDER = "order.jsonl"

@@ -20,9 +20,9 @@ from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.validation import ActionCheck, check_final_rows, check_finite
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Agent
-from workers.learning.datasets.minari_reader import MinariDataset
+from workers.learning.datasets.minari_datasets import MinariDataset
 from workers.learning.datasets.reader import RecordedDataset
 from workers.learning.datasets.trajectory import Trajectory, TrajectoryReader, pieces, write
 from workers.learning.source import SegmentSource

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from protocol.weights.version import unpack
+from protocol.weights.manifest import unpack
 from workers.algorithms.common.batches import Learnable
 from workers.learning.diagnostics.finite import non_finite_items
 from workers.planning.policy_plan import TrainingPlan

@@ -20,7 +20,7 @@ from torch import Tensor
 from protocol.errors import TrainingFault
 from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Box
 from protocol.spaces.primitive import Discrete
 from workers.algorithms.common.batches import (

@@ -19,9 +19,8 @@ from torch import Tensor
 
 from protocol.errors import TrainingFault
 from protocol.messages.core import Route
-from protocol.weights.version import Version
-from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.update import Outcome, update_each
+from protocol.weights.manifest import Version
+from workers.algorithms.common.batches import Outcome, SegmentBatch, update_each
 from workers.algorithms.ppo import PPOUpdate
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.distributed.process_group import ProcessGroup, RankLost

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from protocol.errors import ConfigurationError
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.core import Welcome
 from protocol.transport.sockets import MEETING, is_loopback
 from workers.learning.distributed.process_group import ProcessGroup, RankLost

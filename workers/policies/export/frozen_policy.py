@@ -22,8 +22,7 @@ from workers.policies.distributions import Legal, Noise, Remembered
 from workers.policies.export import safetensors
 from workers.policies.export.export_manifest import ExportManifest
 from workers.policies.export.module import NEXT_STATE, STATE
-from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 from workers.policies.tensors.flat_weights import flatten_
 
 

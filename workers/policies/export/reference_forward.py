@@ -18,8 +18,7 @@ from torch.nn.functional import linear
 
 from workers.policies.build import Policy
 from workers.policies.distributions import OwnHeads
-from workers.policies.networks.actor_critic import ActorCritic
-from workers.policies.networks.central_critic import CentralActorCritic
+from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 from workers.policies.networks.normalization import RunningMoments
 from workers.policies.networks.recurrent import Core, RecurrentCore, gru_cell, lstm_cell
 from workers.policies.networks.soft_actor_critic import SoftActorCritic

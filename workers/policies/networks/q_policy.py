@@ -1,6 +1,8 @@
-"""What policies that do what they value most have in common: an online and a target network, and exploration.
+"""What policies that do what they value most have in common: an online and a target network, and exploration. The
+network of DQN: mean returns of each action (Mnih et al. 2015).
 
-In flow: stacked observations. Out flow: epsilon-greedy actions among the legal ones.
+In flow: stacked observations. Out flows: epsilon-greedy actions among the legal ones (acting), or mean returns
+(learning).
 Legend: `B` rows, `F` stacked frames, `I` elements of an observation, `A` actions.
 """
 
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workers.policies.distributions import Legal, Noise, Remembered
-from workers.policies.networks.layers import Perceptron, RowEncoder, head_of, noise_size
+from workers.policies.networks.layers import Perceptron, RowEncoder, apply_head, dueling, head_of, noise_size
 from workers.policies.networks.recurrent import Core
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.tensors.kernels import Activation
@@ -193,3 +195,28 @@ class QPolicy(nn.Module):
     def _choose(self, means: Tensor, noise: Noise | None, legal: Legal) -> NDArray[np.int64]:
         """Actions by mean returns [B, A], as `choose` makes them."""
         return choose(means, noise, 0.0 if noise is None else self.epsilon.item(), legal)
+
+
+class ValueTower(QNetwork):
+    """One network (online or target)."""
+
+    def __init__(self, spec: QNetworkSpec) -> None:
+        super().__init__()
+        self.dueling = spec.dueling
+        self.perceptron = spec.perceptron()
+        self.head = spec.head(self.perceptron.outputs, spec.actions + spec.dueling)
+
+    def head_outputs(self, features: Tensor, noise: Tensor | None = None) -> Tensor:
+        """-> mean returns [B, A]"""
+        heads = apply_head(self.head, features, noise)
+        return dueling(heads) if self.dueling else heads
+
+
+class DQNPolicy(QPolicy):
+    """Online and target network with the exploration rate."""
+
+    online: ValueTower
+    target: ValueTower
+
+    def __init__(self, spec: QNetworkSpec, epsilon: float = 1.0) -> None:
+        super().__init__(spec.shape, spec.actions, spec.frames, epsilon, ValueTower(spec), ValueTower(spec))

@@ -24,8 +24,7 @@ from torch.nn.functional import elu
 
 from workers.policies.distributions import Legal, Noise
 from workers.policies.networks.layers import RowEncoder
-from workers.policies.networks.q_network import ValueTower
-from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy, choose
+from workers.policies.networks.q_policy import QNetwork, QNetworkSpec, QPolicy, ValueTower, choose
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.team_layout import TeamMember
 from workers.policies.tensors.kernels import to_float32

@@ -18,8 +18,7 @@ from torch import Tensor
 from workers.policies.distributions import Legal, Noise, Remembered
 from workers.policies.networks.actor_critic import ActorCritic
 from workers.policies.networks.actor_critic_mlp import evaluate
-from workers.policies.networks.q_network import DQNPolicy
-from workers.policies.networks.q_policy import QPolicy, choose
+from workers.policies.networks.q_policy import DQNPolicy, QPolicy, choose
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 from workers.policies.stacked.stacked_weights import stack_policies

@@ -18,10 +18,9 @@ from protocol.config.run import EnvironmentConfig, FrozenPolicy, Run, ScriptedPo
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.errors.origin import blame, is_users
 from protocol.spaces import Place, World
-from workers.environments.base import AgentOutcome, AgentTimeStep, Player
+from workers.environments.base import AgentOutcome, AgentTimeStep, Player, random_player
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.checks.row_checks import ActionRows
-from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.simulators import EXTERNAL
 from workers.planning.fixed_policy_plan import check_frozen, plan_fixed

@@ -21,11 +21,10 @@ import torch
 from protocol.config.run import Run, parse_run
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Ring
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Agent, Box, Discrete, World
-from protocol.weights.version import Version, pack
-from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.update import update_each
+from protocol.weights.manifest import Version, pack
+from workers.algorithms.common.batches import SegmentBatch, update_each
 from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.ppo import PPOUpdate
 from workers.learning.policy_learner import LearnerContext, PolicyLearner

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import Run, parse_run
 from protocol.experience.ring_buffer import Ring
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from workers.algorithms.common.advantages import vtrace
 from workers.algorithms.common.returns import linear_recurrence, next_values
-from workers.algorithms.common.vtrace import vtrace
 
 
 def column(*numbers: float) -> Tensor:

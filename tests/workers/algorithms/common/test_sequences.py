@@ -20,7 +20,7 @@ from workers.algorithms.value_decomposition import team_sequences
 from workers.policies.build import build, state_size
 from workers.policies.interface import Interface
 from workers.policies.networks.categorical_network import C51Policy
-from workers.policies.networks.q_network import DQNPolicy, ValueTower
+from workers.policies.networks.q_policy import DQNPolicy, ValueTower
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.networks.team_q_network import MemberTower, TeamQPolicy

@@ -18,8 +18,7 @@ from tests.workers.algorithms.stacked.test_fixed_recurrent import STATE, ending
 from tests.workers.algorithms.stacked.test_stacked_ppo import K, U, difference, segments, updates
 from tests.workers.policies.backends.test_cuda_recurrent import Asked
 from workers.algorithms.common import run_capacity
-from workers.algorithms.common.batches import SegmentBatch, TransitionBatch, concatenate
-from workers.algorithms.common.update import update_each
+from workers.algorithms.common.batches import SegmentBatch, TransitionBatch, concatenate, update_each
 from workers.algorithms.cuda_graphs import static_batch
 from workers.algorithms.cuda_graphs.branches import Branches, GraphableUpdate
 from workers.algorithms.dqn import DQNUpdate

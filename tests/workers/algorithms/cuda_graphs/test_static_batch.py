@@ -7,7 +7,7 @@ import torch
 
 from tests.workers.algorithms.stacked.test_fixed_recurrent import ending
 from tests.workers.algorithms.stacked.test_stacked_ppo import difference, updates
-from workers.algorithms.common.update import update_each
+from workers.algorithms.common.batches import update_each
 from workers.algorithms.cuda_graphs import static_batch
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.step_compiler import StepCompiler

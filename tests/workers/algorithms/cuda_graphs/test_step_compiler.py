@@ -17,7 +17,7 @@ from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
 from tests.workers.algorithms.stacked import test_stacked_q_learning as replayed
-from workers.algorithms.common.update import update_each
+from workers.algorithms.common.batches import update_each
 from workers.algorithms.cuda_graphs import step_compiler
 from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
 from workers.algorithms.group_update import GroupUpdate, graphable

@@ -10,8 +10,7 @@ import torch
 
 from protocol.errors import TrainingFault
 from tests.workers.algorithms.stacked.test_stacked_ppo import B, K, T, U, alike, difference, segments, updates
-from workers.algorithms.common.batches import concatenate
-from workers.algorithms.common.update import update_each
+from workers.algorithms.common.batches import concatenate, update_each
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.ppo import PPOUpdate

@@ -16,8 +16,7 @@ from tests.workers.algorithms.stacked import test_stacked_ppo as streamed
 from tests.workers.algorithms.stacked.test_fixed_ppo import HOST
 from tests.workers.algorithms.stacked.test_stacked_ppo import alike
 from tests.workers.algorithms.stacked.test_stacked_q_learning import B, K, Updates, difference, transitions, updates
-from workers.algorithms.common.batches import concatenate
-from workers.algorithms.common.update import Update, update_each
+from workers.algorithms.common.batches import Update, concatenate, update_each
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.stacked.stacked_q_learning import StackedQLearning

@@ -12,8 +12,7 @@ import torch
 from tests.workers.algorithms.stacked.test_stacked_ppo import B, T, U, difference, segments, updates
 from tests.workers.policies.backends.test_cuda_recurrent import Asked
 from workers.algorithms.common import run_capacity
-from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.update import update_each
+from workers.algorithms.common.batches import SegmentBatch, update_each
 from workers.algorithms.cuda_graphs.branches import Branches
 from workers.algorithms.cuda_graphs.step_compiler import StepCompiler
 from workers.algorithms.stacked.stacked_ppo import StackedPPO

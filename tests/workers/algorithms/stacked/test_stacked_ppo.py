@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from protocol.config.run import PPO, PolicyConfig
-from workers.algorithms.common.batches import SegmentBatch
-from workers.algorithms.common.update import Outcome, update_each
+from workers.algorithms.common.batches import Outcome, SegmentBatch, update_each
 from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.ppo import PPOUpdate
 from workers.policies.distributions import Heads

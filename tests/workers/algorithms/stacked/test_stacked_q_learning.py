@@ -9,8 +9,7 @@ from protocol.config.run import DQN, IQN, PolicyConfig
 from protocol.spaces import Agent, Box, Discrete
 from tests.workers.algorithms.stacked.test_stacked_ppo import alike
 from workers.algorithms.build import build_update
-from workers.algorithms.common.batches import TransitionBatch
-from workers.algorithms.common.update import update_each
+from workers.algorithms.common.batches import TransitionBatch, update_each
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.group_update import GroupUpdate
 from workers.algorithms.iqn import IQNUpdate

@@ -22,9 +22,8 @@ from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment, from_id
 from workers.environments.adapters.space_conversion import translate
-from workers.environments.base import AgentOutcome, AgentTimeStep, Environment
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, random_player
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import random_player
 
 Make = Callable[[Callable[[], Any], int], Environment]
 

@@ -17,9 +17,8 @@ from protocol.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from tests.faults import raises
 from tests.workers.environments.adapters.unity import ActionSpec, Entry, Unity
 from workers.environments.adapters.mlagents_adapter import MlAgentsEnvironment, is_mlagents
-from workers.environments.base import AgentOutcome, AgentTimeStep
+from workers.environments.base import AgentOutcome, AgentTimeStep, random_player
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import random_player
 from workers.environments.registry import make
 
 BOTH = {"Walker?team=0": ActionSpec(2, (3, 2)), "Hunter?team=1": ActionSpec(0, (4,))}

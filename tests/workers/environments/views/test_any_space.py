@@ -35,9 +35,8 @@ from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
-from workers.environments.base import AgentTimeStep, Environment, Turn
+from workers.environments.base import AgentTimeStep, Environment, Turn, random_player
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import random_player
 from workers.environments.views.gymnasium_views import GymnasiumView, VectorView
 from workers.environments.views.pettingzoo_views import ParallelView, TurnView
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tests.playing import play
-from workers.environments.base import Turn
-from workers.environments.players import random_player
+from workers.environments.base import Turn, random_player
 from workers.environments.worlds.tag import EMPTY, FREE, IT, WALL, Tag
 
 UP, DOWN, LEFT, RIGHT = range(4)

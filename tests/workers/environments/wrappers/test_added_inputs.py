@@ -24,9 +24,8 @@ from protocol.spaces import (
     World,
 )
 from tests.faults import raises
-from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn, random_player
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.wrappers.added_inputs import AddedInputs
 

@@ -13,9 +13,8 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Component, Dict, DictPopulation, Discrete, Observation, Tuple, World
 from tests.faults import raises
 from tests.playing import baselines
-from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Turn, random_player
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import random_player
 from workers.environments.registry import make
 from workers.environments.wrappers.joint_observation import JointObservation
 from workers.policies.interface import Interface

@@ -30,9 +30,8 @@ from protocol.spaces.drawing import random_rows
 from tests.faults import raises
 from tests.playing import baselines, play
 from tests.workers.environments.worlds.scenes import Scenes
-from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Episodes, Turn, random_player
 from workers.environments.checks.checked_environment import CheckedEnvironment
-from workers.environments.players import random_player
 from workers.environments.registry import describe, make
 from workers.environments.wrappers.team import TeamEnvironment
 from workers.environments.wrappers.team_spaces import part_of, team_world

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from protocol.config.run import PPO
-from protocol.memory.counters import Counters
-from protocol.weights.version import Version, pack
+from protocol.memory.shared_file import Counters
+from protocol.weights.manifest import Version, pack
 from tests.workers import scripted
 from workers.learning.buffers import batch_assembler as stages
 from workers.learning.buffers.batch_assembler import BatchAssembler

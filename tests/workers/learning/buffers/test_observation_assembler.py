@@ -6,9 +6,9 @@ import torch
 
 from protocol.config.run import PPO
 from protocol.experience.layout import Layout
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Agent, Box, Discrete
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.workers import scripted
 from workers.learning.buffers.batch_assembler import ObservationAssembler
 from workers.learning.buffers.segment_check import BufferContext

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from protocol.config.run import PolicyConfig
 from protocol.experience.layout import segment_layout
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Agent, Box, Dict, Discrete, MultiBinary, Text, World
-from protocol.weights.version import Version, pack
+from protocol.weights.manifest import Version, pack
 from tests.workers import scripted
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.segment_check import BufferContext

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.config.run import IQN, SAC
-from protocol.memory.counters import Counters
-from protocol.weights.version import Version
+from protocol.memory.shared_file import Counters
+from protocol.weights.manifest import Version
 from tests.workers import scripted
 from tests.workers.learning.buffers.test_replay_buffer import LENGTH, acted, arrive, steps_of
 from workers.learning.buffers.prioritized import PrioritizedSampler, SumTree

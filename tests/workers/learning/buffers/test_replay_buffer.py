@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from protocol.config.run import IQN
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import Records
-from protocol.memory.counters import Counters
-from protocol.weights.version import Version
+from protocol.memory.shared_file import Counters
+from protocol.weights.manifest import Version
 from tests.workers import scripted
 from workers.learning.buffers.replay_buffer import ReplayBuffer, ReplayRoom
 from workers.learning.buffers.segment_check import BufferContext

@@ -18,9 +18,9 @@ from protocol.config.run import IQN, PPO, parse_run
 from protocol.errors import Timeout
 from protocol.experience.ring_buffer import Records, Ring
 from protocol.memory import shared_file
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import World
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.faults import raises
 from tests.workers import scripted
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.run import DQN, Network, PolicyConfig
-from protocol.memory.counters import Counters
-from protocol.weights.version import Version
+from protocol.memory.shared_file import Counters
+from protocol.weights.manifest import Version
 from tests.workers import scripted
 from workers.learning.buffers.replay_buffer import ReplayRoom
 from workers.learning.buffers.segment_check import BufferContext

@@ -19,11 +19,10 @@ from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
 from protocol.experience.shared_obs import COMMON, SharedObs, SharedObsWriter
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX
+from protocol.memory.shared_file import PREFIX, Counters
 from protocol.messages.core import Route
 from protocol.transport.sockets import Ports
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.protocol.parts import RUN, SECRET, identity
 from tests.waiting import until
 from tests.workers import scripted

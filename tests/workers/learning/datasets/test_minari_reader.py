@@ -20,7 +20,7 @@ from tests.workers import scripted
 from tests.workers.learning.datasets.test_reader import whole
 from workers.environments.registry import make
 from workers.learning.buffers.nstep_gather import gather
-from workers.learning.datasets.minari_reader import MinariDataset
+from workers.learning.datasets.minari_datasets import MinariDataset
 from workers.learning.datasets.source import DatasetSource, load_dataset
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 

@@ -15,8 +15,7 @@ from protocol.spaces.gymnasium import agent_from_gymnasium
 from tests.faults import kinds_in, raises
 from tests.tools import skip_or_fail
 from tests.workers.learning.datasets.test_reader import COPIES, Bench
-from workers.learning.datasets.minari_reader import MinariDataset
-from workers.learning.datasets.minari_writer import episodes, write_minari
+from workers.learning.datasets.minari_datasets import MinariDataset, episodes, write_minari
 from workers.learning.datasets.reader import RecordedDataset
 from workers.learning.datasets.trajectory import Trajectory
 from workers.tools.dataset import main

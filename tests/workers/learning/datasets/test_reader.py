@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from protocol.config.run import PPO, Run
 from protocol.errors import ConfigurationError
 from protocol.experience.ring_buffer import Ring, place_of
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from tests.faults import raises
 from tests.workers import scripted
 from workers.learning.datasets import recorder as recording

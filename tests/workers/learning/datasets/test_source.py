@@ -13,9 +13,9 @@ import torch
 
 from protocol.config.run import PPO, Run, parse_run
 from protocol.errors import ConfigurationError
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Agent, Box, Discrete, World
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.datasets.test_reader import Bench, whole

@@ -11,7 +11,7 @@ import torch
 
 from protocol.config.run import IQN, PPO, Run
 from protocol.spaces import Agent, Box, DictPopulation, Discrete, MultiDiscrete, World
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.workers.learning.test_policy_learner import REPLAY, STREAM, Bench, run_of
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
 from workers.learning.diagnostics.batch_statistics import sample, statistics

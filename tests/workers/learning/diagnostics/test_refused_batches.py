@@ -14,7 +14,7 @@ from safetensors import safe_open
 from protocol.config.run import IQN, PPO, PolicyConfig
 from protocol.errors import TrainingFault
 from protocol.experience.ring_buffer import RECORD
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of

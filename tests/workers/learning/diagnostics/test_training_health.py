@@ -18,9 +18,9 @@ from protocol.config.run import IQN, PPO, PolicyConfig
 from protocol.config.trainable import Freeze, Start
 from protocol.errors import TrainingFault
 from protocol.experience.ring_buffer import Ring
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.spaces import Agent, Box, Dict, DictPopulation, Discrete, World
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, REPLAY, STREAM, Bench, run_of

@@ -14,9 +14,9 @@ import torch
 import torch.distributed as dist
 
 from protocol.config.run import Run
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.core import Route
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, STREAM, run_of

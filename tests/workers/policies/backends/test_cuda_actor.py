@@ -11,7 +11,7 @@ import torch
 from protocol.config.run import PolicyConfig, parse_run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from tests.faults import raises
 from workers.learning.device import acting_device
 from workers.policies.interface import Interface

@@ -18,7 +18,7 @@ from workers.algorithms.dqn import DQNUpdate
 from workers.policies.build import build
 from workers.policies.interface import Interface
 from workers.policies.networks.layers import NoisyLinear
-from workers.policies.networks.q_network import DQNPolicy
+from workers.policies.networks.q_policy import DQNPolicy
 from workers.policies.networks.quantile_network import IQNPolicy
 
 AGENT = Agent(name="a", observation=Box(shape=(3,)), action=Discrete(n=4))

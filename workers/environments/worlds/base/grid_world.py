@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Discrete, World
-from workers.environments.settings import WorldSettings
+from workers.environments.base import WorldSettings
 from workers.environments.worlds.base.fixed_length import FixedLengthWorld, TurnMode
 from workers.environments.worlds.base.grid import Grid
 

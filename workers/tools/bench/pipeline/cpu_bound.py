@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from protocol.config.run import Run
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
+from protocol.weights.manifest import Version
 from protocol.weights.publisher import WeightSource
-from protocol.weights.version import Version
 from workers.environments.registry import make
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport

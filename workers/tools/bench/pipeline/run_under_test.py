@@ -23,7 +23,7 @@ import psutil
 import yaml
 
 from protocol.errors import Timeout, TrainingFault
-from protocol.memory.counters import read_counters
+from protocol.memory.shared_file import read_counters
 
 _LOOKS = 0.1
 """Seconds between two looks at a run that is awaited."""

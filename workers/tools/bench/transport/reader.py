@@ -22,10 +22,10 @@ from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.validation import ActionCheck
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.core import Route
 from protocol.transport.sockets import Ports, open_context, poll
-from protocol.weights.version import Version
+from protocol.weights.manifest import Version
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.segment_check import BufferContext
 from workers.learning.report import LearnerReport

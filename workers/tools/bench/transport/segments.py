@@ -22,8 +22,7 @@ from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import memory_dir
+from protocol.memory.shared_file import Counters, memory_dir
 from protocol.transport.curve import new_keys
 from protocol.transport.sockets import Ports
 from workers.learning.report import LearnerReport

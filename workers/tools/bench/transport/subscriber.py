@@ -19,9 +19,8 @@ import zmq
 
 from protocol.memory.shared_file import SharedFile
 from protocol.messages.core import Route
-from protocol.weights.manifest import Entry, Manifest
+from protocol.weights.manifest import NOTHING, Entry, Manifest
 from protocol.weights.publisher import WeightSubscriber
-from protocol.weights.version import NOTHING
 from workers import freeze_startup_objects
 
 ADOPTED = struct.Struct("<qBB")

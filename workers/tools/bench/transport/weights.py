@@ -25,12 +25,11 @@ from pathlib import Path
 import numpy as np
 import zmq
 
-from protocol.memory.counters import Counters
-from protocol.memory.shared_file import PREFIX, SharedFile, memory_dir
+from protocol.memory.shared_file import PREFIX, Counters, SharedFile, memory_dir
 from protocol.messages.core import Route
 from protocol.transport.sockets import Ports
+from protocol.weights.manifest import Version
 from protocol.weights.publisher import WeightPublisher
-from protocol.weights.version import Version
 from workers.tools.bench.transport.subscriber import ADOPTED, manifest_of
 
 _SUBSCRIBERS = 4

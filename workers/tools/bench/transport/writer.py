@@ -17,7 +17,7 @@ from protocol.experience.connections import ConnectionPool
 from protocol.experience.flow_control import CreditWindow
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.sender import ExperienceSender
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from protocol.messages.core import Route
 from protocol.transport.sockets import open_context
 from workers import freeze_startup_objects

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from tests.forge import Forge
 from tests.tools import PYTHON_PATH
 from tests.waiting import until
