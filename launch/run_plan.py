@@ -26,6 +26,8 @@ class ResourcePlan:
     learners: list[str]
     actor_memory: int
     learner_memory: int
+    run_hooks: bool = False
+    """Whether a hook is to be told what happens to the run."""
 
 
 def outline_of(run: Run) -> ResourcePlan:

@@ -31,7 +31,7 @@ PICKLERS = {"pickle", "_pickle", "cloudpickle", "dill", "shelve", "marshal", "jo
 PICKLING = {"recv_pyobj", "send_pyobj"}
 TOP_LEVEL = {"workers", "protocol", "launch", "tests", "k8s"}
 TOP_LEVEL |= {"pyproject.toml", "README.md", "Makefile", "LICENSE", "CHANGELOG.md"}
-ROLES = ("actor", "learner", "coordinator", "relay", "evaluator", "sequential")
+ROLES = ("actor", "learner", "coordinator", "relay", "evaluator", "hooks", "sequential")
 PROGRAMS = (*ROLES, "fork_server")
 """Files of workers; the last imports the others."""
 ROOMS = (

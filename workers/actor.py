@@ -31,6 +31,8 @@ from workers.evaluation.policy_sync import SyncedPolicy
 from workers.league.actor_league import ActorLeague
 from workers.league.pool_cache import PoolCache
 from workers.learning.device import acting_device
+from workers.metrics.hooks.calls import HookCalls
+from workers.metrics.hooks.episodes import WatchedEnvironment, checked
 from workers.planning.auxiliary_plan import plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import LeaguePlan, plan_league
@@ -75,14 +77,14 @@ class Actor:
         auxiliaries, fixed, league = plan_auxiliaries(run, plans), plan_fixed(run, world), plan_league(run, world)
         self._plans: dict[str, TrainingPlan] = {**plans, **auxiliaries}
         self._bounds = BoundsReport(world, plans)
-        self._counters = self._open_counters([*self._plans], [*fixed], league)
+        self.counters = self._open_counters([*self._plans], [*fixed], league)
         device = acting_device(run, welcome.index)
         self._performers = {name: ActingPolicy(plan.interface, plan.config, 0, device) for name, plan in plans.items()}
         manifests = {name: performer.manifest for name, performer in self._performers.items()}
         for name, one in auxiliaries.items():  # nobody here acts by its weights: they tell where its learner is
             manifests[name] = published_weights(build(one.interface, one.config, 0)).manifest
         common = plan_common(plans, world)
-        self._transport = ActorTransport(life, welcome, run, self._plans, manifests, common, self._counters)
+        self._transport = ActorTransport(life, welcome, run, self._plans, manifests, common, self.counters)
         self._silent = frozenset(auxiliaries)
         self._sync_intervals = {name: plan.config.sync_interval for name, plan in plans.items()}
         hand = self._hand = ActorAssignment.of(run, welcome.index, (welcome.name, welcome.incarnation))
@@ -99,20 +101,22 @@ class Actor:
         if league is not None:
             newest = {name: SyncedPolicy(plans[name], self._performers[name]) for name in league.players}
             library = folder or self._policy_cache()
-            self._league = ActorLeague(league, run, world, hand, newest, learning, library, self._counters)
+            self._league = ActorLeague(league, run, world, hand, newest, learning, library, self.counters)
             collectors.seats |= self._league.seats
         self._schedule = schedule_of(run, collectors.writing)
         cuts = checkpoints_of(run, [*plans], folder)
         self._cut = None if cuts is None else ActorCheckpoint(cuts, welcome.index, environment, collectors.seats)
         self._report = ActorReport(
-            self._counters,
+            self.counters,
             self._quota,
             self._performers,
             self._transport.subscribers,
             collectors.of,
             collectors.idle,
         )
-        life.vitals.bind(lambda: self._report.state, self._counters, self._report.measured)
+        if isinstance(environment, WatchedEnvironment):
+            environment.policy_of = collectors.policy_of
+        life.vitals.bind(lambda: self._report.state, self.counters, self._report.measured)
 
     def run(self) -> None:
         """Acts until the quota is reached or the run ends; then sees to it that everything finished has arrived."""
@@ -168,14 +172,14 @@ class Actor:
         turn = self._environment.reset(seed_of(self._run.seed, "environment", *self._hand.seed_scope))
         there = None if self._cut is None else self._cut.load(self._check)
         if there is not None:
-            self._counters.set("resumed_steps", there[1].agent_steps)
+            self.counters.set("resumed_steps", there[1].agent_steps)
         self._report.begin(first=self._welcome.incarnation == 1 or self._schedule.begins_anew)
         return there or (turn, Progress())
 
     def _count(self, turn: Turn, acted: int, done: Progress) -> None:
         """A turn was made, in which agents acted so often."""
         done.env_steps, done.agent_steps = done.env_steps + turn.env_steps, done.agent_steps + acted
-        self._bounds.look(turn, self._counters)
+        self._bounds.look(turn, self.counters)
         self._report.count(turn.env_steps, acted)
         self._life.vitals.tick()
 
@@ -246,20 +250,18 @@ class Actor:
         self._life.vitals.idle()
         self._report.collect()
         self._transport.drain()
-        self._counters.set("unfinished_steps", self._collectors.open_rows)
+        self.counters.set("unfinished_steps", self._collectors.open_rows)
         self._count_environment()
 
     def _count_environment(self) -> dict[str, float]:
         whose, league = self._collectors.policy_of, self._league is not None
-        return update_environment_counters(self._counters, self._environment, whose, league)
+        return update_environment_counters(self.counters, self._environment, whose, league)
 
     def _policy_cache(self) -> PoolCache:
         """Where the league's library is, if not in the run's folder."""
         life = self._life
         assert life.client is not None
-        return PoolCache(
-            self._welcome.run, fetching(life.context, life.client), self._counters, self._run.actor_timeout
-        )
+        return PoolCache(self._welcome.run, fetching(life.context, life.client), self.counters, self._run.actor_timeout)
 
     def _open_counters(self, names: list[str], fixed: list[str], league: LeaguePlan | None) -> Counters:
         run_dir = run_dir_of(self._welcome)
@@ -280,12 +282,14 @@ def main(life: WorkerProcess) -> None:
     life.watch(turn_seconds(run))
     where = environment_for_actor(run, welcome.index)
     lent = simulator_endpoint(life, welcome) if where.id == EXTERNAL else None
-    environment = CheckedEnvironment(
-        build_lockstep_blocks(run, welcome.index) if run.lockstep else make(where, outside=lent)
-    )
+    hooks = HookCalls(run, welcome.name, run_dir_of(welcome))
+    life.orders = hooks.orders
+    inner = build_lockstep_blocks(run, welcome.index) if run.lockstep else make(where, outside=lent)
+    environment = checked(inner, hooks.of("episode_end"))
     if environment.world != parse_world(welcome.world):
         raise ConfigurationError("actor_world_differs", environment=run.environment.id)
     actor = Actor(life, welcome, environment, run)
+    hooks.count_in(actor.counters)
     try:
         actor.run()
     finally:

@@ -54,6 +54,7 @@ from workers.league.league_state import LeagueState
 from workers.league.policy_pool import serve_chunk
 from workers.learning.starts import for_workers, start_entry, take_starts, told_starts
 from workers.metrics.history import History
+from workers.metrics.hooks.calls import DONE, ENDING
 from workers.metrics.run_findings import RunFindings
 from workers.metrics.run_metrics import RunMetrics, check_trained
 from workers.metrics.segment_accounting import Pages, sum_counters, unacknowledged
@@ -125,6 +126,8 @@ class Coordinator:
         self._expired_at = self._observe_at = 0.0
         self._end_due = True
         """Whether what a run ends by may have changed since that was looked at."""
+        self._ending = 0.0
+        """What hooks have asked for: DONE, FAILED, or nothing."""
         self._told: tuple[str, bool, int] = ("running", False, 0)
         """What members' orders follow from, when all were told theirs last."""
         self._playing: dict[str, Any] = {}
@@ -195,6 +198,8 @@ class Coordinator:
             "wanted": self._members.learners_wanted + self._run.actors,
             "stage": self._stages.now,
             "paused": self.controls.paused,
+            "checkpoints": self.controls.checkpoints,
+            "complete": self._members.complete,
             "stalled": self._stillness.message,
         }
 
@@ -218,7 +223,7 @@ class Coordinator:
         self._baselines.run_ended(self._members.complete)
         summary = self._summary()
         self._books.write_summary(summary)
-        over = Status(command="stop", view={**self._books.view, "baselines_left": self._baselines.left})
+        over = Status(command="stop", view={**self._view(), "baselines_left": self._baselines.left})
         while self._baselines.left and not self._asked_to_stop.is_set():
             self._say_over(over)
             if self._baselines.look():
@@ -273,7 +278,7 @@ class Coordinator:
     def linger(self, seconds: float, stay: bool = False) -> None:
         """Tells a supervisor that still asks that the run has ended; with `stay` everybody, until it is stopped."""
         end = time.monotonic() + seconds
-        over = Status(command="stop", view=self._books.view)
+        over = Status(command="stop", view=self._view())
         for member in self._members.everybody():
             if member.told is not None:
                 self._server.answer(member.peer, over.model_copy(update={"schema_number": member.schema_number}))
@@ -368,7 +373,7 @@ class Coordinator:
         if member is None:
             self._server.answer(peer, Status(command="rejoin"))
             return
-        self._take_episodes(member, heartbeat)
+        self._hear(member, heartbeat)
         member.peer, member.schema_number = peer, heartbeat.schema_number
         self._tell(member)
 
@@ -442,12 +447,17 @@ class Coordinator:
     def _leave(self, peer: bytes, leave: Leave) -> None:
         member = self._members.leave(leave)
         if member is not None:
-            self._take_episodes(member, leave)
+            self._hear(member, leave)
             self._departures.left(leave, time.monotonic())
         self._kept_first.append(lambda: self._server.answer(peer, Status(command="stop")))
         self._end_due = True
 
-    def _take_episodes(self, member: WorkerRecord, message: Heartbeat | Leave) -> None:
+    def _hear(self, member: WorkerRecord, message: Heartbeat | Leave) -> None:
+        """Of episodes, and what hooks ask for."""
+        if self._run.hooks and (asked := message.metrics.get(ENDING, 0.0)) > self._ending:
+            log.info("event=end_asked by=%s hooks=%g", member.name, asked)
+            self._ending, self._end_due = asked, True
+
         def place(made: int) -> int:
             return self._members.made_before(member.name, member.steps_before + made)
 
@@ -472,13 +482,15 @@ class Coordinator:
             if due and (
                 over
                 or self._books.target_reached
+                or self._ending == DONE
                 or members.actors_done(self._tally.steps)
                 or (static and self._tally.trained_on(self._parts))
             ):
                 members.complete = True
                 stages.drain(now, complete=True)
-            elif asked or orphaned:
-                log.warning("event=stopping reason=%s", "supervisor gone" if orphaned else "asked to")
+            elif asked or orphaned or self._ending > DONE:
+                why = "supervisor gone" if orphaned else "asked to" if asked else "error of a hook"
+                log.warning("event=stopping reason=%s", why)
                 stages.drain(now, complete=False)
             if stages.now != before:
                 self._on_stage_change()

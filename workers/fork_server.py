@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 
 import protocol.transport.curve  # noqa: E402, F401  # a worker imports it when it has keys, as all of a local run have
 from protocol.control.fork_request import MAX_REQUEST_BYTES, STALE, ForkReply, ForkRequest  # noqa: E402
-from workers import actor, evaluator, freeze_startup_objects, learner  # noqa: E402
+from workers import actor, evaluator, freeze_startup_objects, hooks, learner  # noqa: E402
 from workers.runtime.last_words import run_to_end  # noqa: E402
 
 __all__ = ["ForkServer", "main"]
@@ -32,6 +32,7 @@ __all__ = ["ForkServer", "main"]
 _COMMANDS: dict[str, Callable[[], object]] = {
     "workers.actor": actor.command,
     "workers.evaluator": evaluator.command,
+    "workers.hooks": hooks.command,
     "workers.learner": learner.command,
 }
 _FILES = 3

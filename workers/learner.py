@@ -44,6 +44,7 @@ from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
 from workers.learning.starts import start_name
+from workers.metrics.hooks.calls import HookCalls
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_learners
 from workers.planning.cohorts import stacks_of
 from workers.planning.data_parallel import ledger_path, rank_for_actor, rank_of_learner
@@ -97,6 +98,9 @@ class Learner:
             *LearnerReport.names(policies),
         )
         self._report = LearnerReport(self._counters)
+        self._hooks = HookCalls(run, welcome.name, self._folder)
+        self._hooks.count_in(self._counters)
+        life.orders = self._hooks.orders
         life.vitals.bind(lambda: self._report.state, self._counters)
         host, base = life.options.host_and_base
         check_bind(host, life.options.keys, life.options.insecure)
@@ -305,6 +309,7 @@ class Learner:
             folder,
             self._cuts,
             self._start(plan),
+            HookCalls() if self._rank else self._hooks,
         )
         share = plan.fraction_of_steps(self._world)
         member: PolicyLearner

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,6 @@ from protocol.memory.shared_file import Counters
 from protocol.weights.manifest import Version
 from protocol.weights.publisher import WeightSource
 from workers import freeze_startup_objects
-from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.lockstep_blocks import build_lockstep_blocks
 from workers.environments.registry import make
 from workers.evaluation.baseline_process import BaselineProcess
@@ -49,6 +48,9 @@ from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
 from workers.learning.starts import start_bytes, take_starts, told_starts
 from workers.metrics.episode_returns import PARTS, WINDOWS
+from workers.metrics.hooks.calls import DONE, ENDING, HookCalls
+from workers.metrics.hooks.episodes import WatchedEnvironment, checked
+from workers.metrics.hooks.run_events import RunEvents, Told
 from workers.metrics.run_metrics import RunMetrics, check_trained
 from workers.metrics.step_time import StepClock
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
@@ -102,7 +104,9 @@ class Sequential:
         self._run, self._folder, self._life = run, folder, life or SoleProcess()
         self._learning = threading.Lock()
         """Held while members change."""
-        self._environment = CheckedEnvironment(build_lockstep_blocks(run, 0) if run.lockstep else make(run.environment))
+        self._hooks, self._events = HookCalls(run, "sequential", folder), RunEvents(folder, first=True)
+        inner = build_lockstep_blocks(run, 0) if run.lockstep else make(run.environment)
+        self._environment = checked(inner, self._hooks.of("episode_end"))
         world = self._environment.world
         self._plans, fixed = plan_policies(run, world), plan_fixed(run, world)
         for plan in self._plans.values():
@@ -121,6 +125,7 @@ class Sequential:
         counted = ActorReport.names(names, members, fixed=[*fixed], bounded=self._bounds.places)
         self._actor_page = Counters(folder / "counters" / "actor-0.1", *counted)
         self._learner_page = Counters(folder / "counters" / "learner-0.1", *LearnerReport.names(names))
+        self._hooks.count_in(self._learner_page)
         self._clock = StepClock(self._actor_page)
         self._published: dict[str, tuple[NDArray[np.uint8], Version]] = {}
         self._members: list[PolicyLearner] = []
@@ -140,6 +145,8 @@ class Sequential:
             performer = self._performers[plan.name] = ActingPolicy(plan.interface, plan.config)
             sender = with_auxiliaries(plan, self._plans, auxiliaries, channels, self._common)
             collectors.add(plan.name, build_collectors(plan, world, performer, sender, run.seed, hand, self._common))
+        if isinstance(self._environment, WatchedEnvironment):
+            self._environment.policy_of = collectors.policy_of
         self._schedule = schedule_of(run, collectors.writing)
         self._books = RunMetrics(run, list(self._plans), folder, list(auxiliaries), fixed)
         self._watch = (
@@ -152,6 +159,7 @@ class Sequential:
 
     def run(self) -> bool:
         """Until all steps are made; False if stopped before."""
+        self._tell(self._events.begin())
         if self._run.replay:
             return self._learn_again()
         return self._act_and_learn() if self._run.actors else self._learn()
@@ -200,7 +208,7 @@ class Sequential:
         for member in self._members:
             self._finish(member)
         self._observe(0, last=True)
-        return done or (self._run.seconds is not None and self._books.seconds >= self._run.seconds)
+        return done or self._due
 
     def _act_and_learn(self) -> bool:
         environment, seats, run = self._environment, self._collectors.seats, self._run
@@ -248,8 +256,7 @@ class Sequential:
         for member in self._members:
             self._finish(member)
         self._observe(agent_steps, last=True)
-        late = run.seconds is not None and self._books.seconds >= run.seconds
-        return agent_steps >= run.end or late or self._books.target_reached
+        return agent_steps >= run.end or self._due
 
     def finish(self, complete: bool, lock: int | None = None) -> None:
         """The summary; checkpoints are on disk before it, and baselines in it when those are played, as a process that
@@ -279,6 +286,7 @@ class Sequential:
                 baselines.look(_OBSERVE_EVERY)
             baselines.close()
             self._books.write_summary(summary | baselines.summary(self._run.policy_of(self._environment.world)))
+        self._tell(self._events.end())
         self._books.close(summary["complete"])
         if complete:
             check_trained(summary)
@@ -287,9 +295,13 @@ class Sequential:
     @property
     def _over(self) -> bool:
         orphaned = bool(self._parent) and os.getppid() != self._parent
+        return self._life.stopping.is_set() or orphaned or self._due or bool(self._hooks.orders())
+
+    @property
+    def _due(self) -> bool:
+        """Whether it ends before its last step, as one that has reached its end."""
         late = self._run.seconds is not None and self._books.seconds >= self._run.seconds
-        late |= self._books.target_reached
-        return self._life.stopping.is_set() or orphaned or late
+        return late or self._books.target_reached or self._hooks.orders().get(ENDING) == DONE
 
     def _step(self, member: PolicyLearner) -> bool:
         """Whether there was a batch to learn from."""
@@ -316,7 +328,9 @@ class Sequential:
     def _add_member(self, plan: TrainingPlan, source: SegmentSource, auxiliaries: Mapping[str, AuxiliaryPlan]) -> None:
         run, device = self._run, choose_device(self._run, len(self._members))
         start = start_bytes(self._folder, plan.name)
-        context = LearnerContext(run, 1, device, self._learner_page, self._publish, self._folder, start=start)
+        context = LearnerContext(
+            run, 1, device, self._learner_page, self._publish, self._folder, None, start, self._hooks
+        )
         kind = LockstepLearner if run.lockstep else PolicyLearner
         share = plan.fraction_of_steps(self._environment.world)
         member = kind(plan, share, source, context, 0, self._curious(plan, auxiliaries, device))
@@ -389,6 +403,12 @@ class Sequential:
         for member in self._members:
             member.heard(returns.get(member.name), evaluations.get(member.name))
         self._life.show(self._books.view)
+        self._tell(self._events.look(self._books.view))
+
+    def _tell(self, told: Iterable[Told]) -> None:
+        for name, event in told:
+            for call in self._hooks.of(name):
+                call(event)
 
 
 def _check(plan: PolicyPlan) -> None:

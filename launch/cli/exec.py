@@ -13,6 +13,7 @@ BECOMES = {
     "learner": ("workers.learner", "One learner"),
     "relay": ("workers.relay", "One relay, for all workers of its node"),
     "evaluator": ("workers.evaluator", "The evaluator of a run that goes on"),
+    "hooks": ("workers.hooks", "The hooks of a run that are told what happens to it"),
     "evaluate": ("workers.tools.evaluate", "Plays the policies of a run without exploring, and says what they earn"),
     "watch": (
         "workers.tools.play",

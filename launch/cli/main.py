@@ -39,7 +39,7 @@ _SECTIONS = {
     "Look at a run": ("status", "page", "plot", "evaluate", "watch", "doctor"),
     "Take from a run": ("export", "dataset"),
     "Several machines": ("hosts", "k8s", "keys"),
-    "One worker of a run": ("coordinator", "learner", "actor", "relay", "evaluator", "simulate", "bridge"),
+    "One worker of a run": ("coordinator", "learner", "actor", "relay", "evaluator", "hooks", "simulate", "bridge"),
     "This machine": ("bench", "clean"),
 }
 """In which the commands are listed."""

@@ -22,7 +22,7 @@ from protocol.errors import ConfigurationError
 from protocol.spaces import Label
 from protocol.transport.sockets import BLOCK, bracketed
 
-COORDINATOR, _LEARNER, _EVALUATION, _RELAY, _ACTOR = 5600, 5610, 6190, 6200, 6210
+COORDINATOR, _LEARNER, _HOOKS, _EVALUATION, _RELAY, _ACTOR = 5600, 5610, 6180, 6190, 6200, 6210
 """First ports of each role on a host; a block for each worker."""
 
 
@@ -126,6 +126,8 @@ def plan(hosts: Hosts, run: Run, outline: ResourcePlan) -> list[Command]:
     made += _learners(hosts, outline.learners, ["--insecure"] if ranked else [])
     if run.evaluation is not None:  # beside the coordinator, whose folder it writes to
         made.append(_worker(hosts, first, "evaluator", "evaluator-0", _EVALUATION))
+    if run.hooks:
+        made.append(_worker(hosts, first, "hooks", "hooks", _HOOKS))
     where = {command.host for command in made if command.role == "learner"}
     count = itertools.count()
     for name, host in hosts.hosts.items():

@@ -51,7 +51,7 @@ kept() {{
 """
 _FINAL = sorted(FATAL | {INCOMPLETE, 128 + signal.SIGINT, 128 + signal.SIGTERM})
 """Exit codes after which a step is not started again; the last two are of those that Slurm or a user told to end."""
-_OWN_MEMORY = {"coordinator": 512, "learner": 2048, "actor": 1024, "relay": 512, "evaluator": 1024}
+_OWN_MEMORY = {"coordinator": 512, "learner": 2048, "actor": 1024, "relay": 512, "evaluator": 1024, "hooks": 1024}
 """Role -> MiB beside shared memory, as in k8s/base."""
 _TAIL = """
 wait "${steps[0]}" && code=0 || code=$?

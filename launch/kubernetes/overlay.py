@@ -29,6 +29,8 @@ def render(run: Run, outline: ResourcePlan, placement: Placement, k8s: str) -> d
     """File name -> text; `k8s` is the way from the overlay to the folder with base/ and components/. Raises
     ConfigurationError for what cannot be placed so."""
     _check(run, placement)
+    if outline.run_hooks:
+        raise ConfigurationError("hook_of_run_in_pods", key="hooks")
     ranked = next((name for name in outline.policies if run.ranks(name) > 1), "")
     if ranked and placement.actors_per_pod > 1:
         raise ConfigurationError("ranks_behind_relay", policy=ranked)

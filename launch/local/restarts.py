@@ -15,7 +15,7 @@ from launch.local.process import FATAL, FATAL_AT_FIRST, REFUSED, Process, start
 from protocol.errors import RookeryError
 
 _IN_STEP = ("actor", "learner")
-_BESIDE = ("evaluator",)
+_BESIDE = ("evaluator", "hooks")
 """Of whom training needs nothing."""
 _FIRST_SECONDS = 30.0
 """Of a worker."""

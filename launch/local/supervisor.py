@@ -131,6 +131,7 @@ def _started(
 ) -> Iterator[Process]:
     """The workers that the coordinator asks for, as they begin."""
     counts = {"learner": welcome.learners, "actor": welcome.actors, "evaluator": int(run.evaluation is not None)}
+    counts["hooks"] = int(bool(run.hooks))
     for role, index in [(role, index) for role, count in counts.items() for index in range(count)]:
         command = [f"workers.{role}", *where, *_named(role, index, welcome.policies)]
         server = None if _on_gpu(run, role) else forks
@@ -141,7 +142,7 @@ def _named(role: str, index: int, policies: Sequence[str]) -> list[str]:
     """Who is started again takes no place but its own, not even one that is free: whoever had that may have been
     stopped for longer than its lease, and comes back to it. Names of learners of policies that are numbers say no
     number of a place."""
-    if role == "evaluator" or (role == "learner" and any(policy.isdecimal() for policy in policies)):
+    if role in ("evaluator", "hooks") or (role == "learner" and any(policy.isdecimal() for policy in policies)):
         return []
     return ["--name", f"{role}-{index}"]
 
@@ -277,7 +278,8 @@ def _supervise(
         revival.restart_together(processes, status.view.get("stage", "running") if status is not None else "running")
         fresh = now - client.heard_at < presence.seconds and not asked
         members = {process.popen.pid: process for process in processes if process.code is None}
-        running = {pid: process.mark for pid, process in members.items() if process is not coordinator}
+        seen = ("learner", "actor", "evaluator")  # who watches is in no table
+        running = {pid: process.mark for pid, process in members.items() if process.role in seen}
         if status is not None and fresh and status.view.get("stalled", "") != stalled:
             stalled = _tell_stall(status.view, members, tell)
         hanging = presence.hanging(status.view if status is not None and fresh else {}, running, now)

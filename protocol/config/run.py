@@ -46,6 +46,7 @@ __all__ = [
     "EvaluationConfig",
     "Fixed",
     "FrozenPolicy",
+    "HookConfig",
     "LeagueConfig",
     "Multiprocessing",
     "Network",
@@ -220,6 +221,22 @@ class EvaluationConfig(ConfigModel):
         return self
 
 
+class HookConfig(ConfigModel):
+    """A class of the user's own that is told what happens (launch/README.md, Hooks)."""
+
+    hook: str
+    """`module:Class`, which alone may stand in place of the section."""
+    settings: Settings = Field(default_factory=dict)
+    """What it is made with, as keyword arguments."""
+    on_error: Literal["warn", "stop"] = "warn"
+    """What an error of it is besides a finding: nothing, or the end of the run, incomplete."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _alone(cls, data: Any) -> Any:
+        return {"hook": data} if isinstance(data, str) else data
+
+
 class Run(ConfigModel):
     """Everything a run is."""
 
@@ -315,6 +332,8 @@ class Run(ConfigModel):
     """Episodes of a random and of a scripted player, beside training, for returns to be compared with; 0: none."""
     evaluation: EvaluationConfig | None = None
     """How well the policies do without exploring, measured while they learn; None: it is not."""
+    hooks: tuple[HookConfig, ...] = ()
+    """Classes of the user's own that are told what happens, in the order in which they are called."""
     league: LeagueConfig | None = None
     """Who plays against whose past (protocol/config/league.py); None: all play with the newest weights of all."""
 

@@ -35,7 +35,7 @@ CHANGEABLE = (
     *("algorithm.curiosity.coefficient", "algorithm.target_update_freq", "algorithm.tau", "algorithm.priority_beta"),
     *("algorithm.epsilon", "algorithm.epsilon_min", "algorithm.exploration_fraction", "algorithm.exploration_steps"),
     *("algorithm.epsilon_decay", "algorithm.epsilon_decay_freq", "algorithm.checkpoint_replay"),
-    *("evaluation", "baseline_episodes", "checkpoint_interval", "checkpoint_steps"),
+    *("evaluation", "baseline_episodes", "hooks", "checkpoint_interval", "checkpoint_steps"),
     *("keep_checkpoints", "keep_checkpoint_every"),
     *("lockstep_checkpoint_rounds", "logging", "log_interval", "log_format", "log_mebibytes", "loggers"),
     *("actor_timeout", "learner_timeout", "monitor_period", "stall_timeout", "lock_timeout", "starvation_sleep"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,11 @@ def test_what_cannot_be_placed_is_refused_in_one_sentence(
 ) -> None:
     with raises(ConfigurationError, kind, **facts):
         render(parse_run(run), SMALL, placement, "../..")
+
+
+def test_hooks_of_a_run_have_no_pod_and_are_refused() -> None:
+    with raises(ConfigurationError, "hook_of_run_in_pods", key="hooks"):
+        render(parse_run({"actors": 4}), replace(SMALL, run_hooks=True), Placement("a"), "../..")
 
 
 def test_files_of_others_are_not_overwritten_and_unknown_components_named(

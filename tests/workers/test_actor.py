@@ -77,7 +77,7 @@ def test_a_signal_that_finds_it_waiting_for_credit_lets_it_deliver_and_leaves_th
     """A learner that comes back takes it from there; so it would if the actor had been killed."""
     with waiting(monkeypatch) as actor:
         actor.run()
-        counters = actor._counters.snapshot()
+        counters = actor.counters.snapshot()
         assert counters["waits.drain.agent_0"] + counters["waits.drain.agent_1"] >= 1.0, "it waited for learners"
         assert counters["produced.agent_0"] == counters["backlog.agent_0"] + counters["flight.agent_0"] > 0
         assert counters["produced.agent_1"] == 0
@@ -98,7 +98,7 @@ def test_told_to_drain_it_waits_for_credit_and_delivery_as_long_as_for_one_and_t
     """The run has ended: what it leaves would be nobody's."""
     with waiting(monkeypatch, command="drain", status=Status(command="drain")) as actor:
         actor.run()
-        counters = actor._counters.snapshot()
+        counters = actor.counters.snapshot()
         credit, drain = (
             sum(v for k, v in counters.items() if k.startswith(f"waits.{w}.")) for w in ("credit", "drain")
         )

@@ -20,6 +20,7 @@ from workers.environments.base import Environment
 from workers.environments.registry import single_copy
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.forked import Ended, Forked, Tell
+from workers.metrics.hooks.calls import hook_classes
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.last_words import tell_failure
@@ -95,6 +96,7 @@ def _describe(
             environment = single_copy(run.environment, run.lockstep_checkpoints)
             closing.callback(environment.close)
             check_fixed(run, environment.world)
+            hook_classes(run)
             plans = plan_policies(run, environment.world)  # of which cores are code of the user
             if prepare is not None:
                 prepare(run, plans)

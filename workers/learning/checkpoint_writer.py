@@ -11,6 +11,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from protocol.memory.shared_file import Counters
 from protocol.weights.manifest import Version
 from workers.algorithms.build import Update
 from workers.learning.buffers.replay_buffer import ReplayBuffer
+from workers.metrics.hooks.calls import Call
+from workers.metrics.hooks.hook import CheckpointEvent
 from workers.planning.policy_plan import TrainingPlan
 from workers.policies import checkpoint
 from workers.policies.build import Policy
@@ -61,6 +64,8 @@ class CheckpointWriter:
         self._best, self._seconds = -math.inf, 0.0
         self.evaluated: float | None = None
         """What an evaluation found that no checkpoint has said yet."""
+        self.calls: Sequence[Call] = ()
+        """Who is told of each, in the thread that has written it."""
         self._thread: threading.Thread | None = None
         self._fault: BaseException | None = None
 
@@ -173,6 +178,8 @@ class CheckpointWriter:
             self._counters.add(f"checkpoints.{self._plan.name}")
             self._seconds = time.monotonic() - started
             log.info("event=checkpoint policy=%s path=%s seconds=%.2f", self._plan.name, path, self._seconds)
+            for call in self.calls:
+                call(CheckpointEvent(self._plan.name, found.manifest.version, found.manifest.step, path))
 
     def _failed(self, why: str) -> None:
         self._counters.add(f"checkpoints_failed.{self._plan.name}")

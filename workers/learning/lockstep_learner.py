@@ -44,6 +44,7 @@ class LockstepLearner(PolicyLearner):
         elif self._rounds.log is not None:
             self._rounds.log.begin()
         self._begin_here()
+        self._tell("policy_start")
 
     def close(self) -> None:
         """With the log of its rounds."""

@@ -11,9 +11,10 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,6 +44,8 @@ from workers.learning.league_publisher import LeaguePublisher
 from workers.learning.source import SegmentSource
 from workers.learning.starts import start_table, tell_start
 from workers.learning.training_log import TrainingLog
+from workers.metrics.hooks.calls import HookCalls
+from workers.metrics.hooks.hook import BatchEvent, PolicyEvent, PublishEvent, UpdateEvent
 from workers.metrics.step_time import StepClock
 from workers.planning.policy_plan import TrainingPlan
 from workers.policies.build import build, published_weights
@@ -73,6 +76,8 @@ class LearnerContext:
     cuts: LockstepCheckpoints | None = None
     start: bytes = b""
     """The file of what the policy starts from (starts.py); empty: from nothing."""
+    hooks: HookCalls = field(default_factory=HookCalls)
+    """Who is told."""
 
 
 class PolicyLearner:
@@ -142,10 +147,21 @@ class PolicyLearner:
         self._replay = self._buffer if isinstance(self._buffer, ReplayBuffer) else None
         self._segments = 0 if self._replay is not None else plan.batch_segments
         """Whole segments that an update uses up."""
-        self._telling = TrainingLog(plan, run, folder, counters, self._buffer)
         self._initial = _copied(self.weights) if freezing is not None and freezing.fresh else None
+        self._open_books(context, share)
+
+    def _open_books(self, context: LearnerContext, share: float) -> None:
+        """What tells of it: its log, checkpoints, and hooks."""
+        plan, run, folder, calls = self._plan, self._run, context.folder, context.hooks.of
+        self._telling = TrainingLog(plan, run, folder, self._counters, self._buffer)
         kept = Trained(self.policy, self.update, self._replay)
-        self._checkpoints = None if folder is None else CheckpointWriter(plan, run, folder, kept, counters, share)
+        self._checkpoints = None if folder is None else CheckpointWriter(plan, run, folder, kept, self._counters, share)
+        if self._checkpoints is not None:
+            self._checkpoints.calls = calls("checkpoint")
+        self._on_batch, self._on_update, self._on_publish = calls("batch"), calls("update"), calls("publish")
+        self._hooks = context.hooks
+        if plan.ranks == 1:  # of several each would go its own way
+            self._hooks.control.rates[self.name] = self.set_learning_rate
 
     @property
     def progress(self) -> float:
@@ -172,6 +188,7 @@ class PolicyLearner:
         rows received by all incarnations put them."""
         self.version = Version(self.version.incarnation, self._restored(found, last))
         self._begin_here()
+        self._tell("policy_start")
 
     def _restored(self, found: NDArray[np.uint8] | None, last: Version) -> int:
         """Puts in place what `resume` says; the version after which versions go on."""
@@ -279,6 +296,8 @@ class PolicyLearner:
         self._held.hold(self._rows)
         try:
             self._health.check(batch)
+            for call in self._on_batch:
+                call(BatchEvent(self.name, self.update.train_steps, batch.rows))
             if self._curious is not None and isinstance(batch, SegmentBatch):
                 return self._curious.add_bonus(batch)
         except TrainingFault as fault:
@@ -317,6 +336,8 @@ class PolicyLearner:
         self._publish(self.name, self.published.source(), self.version)
         self._published_step = self.update.train_steps
         self._counters.set(f"version.{self.name}", self.version.version)
+        for call in self._on_publish:
+            call(PublishEvent(self.name, self.version.version, self.update.train_steps))
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
 
     def _withhold(self) -> None:
@@ -385,6 +406,18 @@ class PolicyLearner:
             self._checkpoints.close(self._run.learner_timeout)
         if self._order is not None:
             self._order.close()
+        self._tell("policy_end")
+
+    def _tell(self, event: str) -> None:
+        for call in self._hooks.of(event):
+            call(PolicyEvent(self.name, self.version.version, self.update.train_steps))
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Of the next updates, whatever the configuration says."""
+        update: Any = self.update
+        update.config = update.config.model_copy(update={"learning_rate": rate})
+        if hasattr(update, "algorithm"):
+            update.algorithm = update.algorithm.model_copy(update={"anneal_learning_rate": False})
 
     def _refuse(self, batch: Learnable, fault: TrainingFault) -> None:
         self._counters.add(f"rejected.{self.name}", self._segments)
@@ -417,6 +450,9 @@ class PolicyLearner:
             self.measured.update(seen)
             if due:
                 self._telling.log(before, self.update.train_steps, self.version, metrics, seen)
+        for call in self._on_update:
+            at = self.version.version, self.update.train_steps, self.progress, self.mean_return
+            call(UpdateEvent(self.name, *at, dict(metrics)))
 
     def _told(self, metrics: dict[str, float]) -> None:
         """What an update said of itself."""

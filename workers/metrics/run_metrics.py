@@ -27,6 +27,7 @@ from protocol.memory.shared_file import read_counters
 from workers.metrics.diagnostics import FINDINGS, Excess, batches_checked, findings_of
 from workers.metrics.episode_returns import EpisodeJournal, PlacedEpisodes, RecentReturns, ReturnsCurve, first_cohort
 from workers.metrics.history import History
+from workers.metrics.hooks.findings import hook_findings
 from workers.metrics.infos import InfoCurves
 from workers.metrics.run_findings import Random, RunFindings
 from workers.metrics.segment_accounting import Page, Pages, environment_books, segment_balance, sum_counters, summed
@@ -200,7 +201,7 @@ class RunMetrics:
             "flow": flow,
             "verdict": verdict,
             "advice": verdict_line(verdict),
-            "health": findings_of(self._learned, learners, actors, self._of_run),
+            "health": self._findings(learners, actors),
         }
         self._write_down(view, rates, measured)
         self.view = view  # last: who sees it finds its point in the history
@@ -215,6 +216,13 @@ class RunMetrics:
             told = {name: {**one, **_of(name, measured)} for name, one in learned.items()}
             self._measurements.write(told, rates, view["env_steps"], view["agent_steps"], view["made"])
             self.save()
+
+    def _findings(self, learners: Pages, actors: Pages) -> list[dict[str, Any]]:
+        found = findings_of(self._learned, learners, actors, self._of_run)
+        if self._run.hooks:
+            apart = {worker: page for worker in self.paged("hooks") if (page := self.page(*worker)) is not None}
+            found += hook_findings(self._run, {**learners, **actors, **apart}, self._folder)
+        return found
 
     def _judge_learning(self, made: int, measured: Mapping[str, float], random: Random) -> None:
         """Looks whether policies learn, and says what is found when it is new."""
@@ -287,7 +295,7 @@ class RunMetrics:
             "loggers": self._measurements.logger_stats(),
             "health": {
                 "batches_checked": {name: batches_checked(name, learners) for name in self._learned},
-                "findings": findings_of(self._learned, learners, actors, self._of_run),
+                "findings": self._findings(learners, actors),
             },
         }
 

@@ -98,6 +98,8 @@ class WorkerProcess:
     stopping: threading.Event = field(default_factory=threading.Event)
     client: ControlClient | None = None
     vitals: Health = field(default_factory=Health)
+    orders: Callable[[], dict[str, float]] = dict
+    """What hooks ask of the run, for heartbeats."""
     _here: str = field(default_factory=os.getcwd)
     _http: HttpServer | None = None
     _run: str = ""
@@ -116,7 +118,7 @@ class WorkerProcess:
         self.client.start(Report)  # a world, a device, a dataset may take longer to open than a lease lasts
         threading.Thread(target=self._end_orphan, name="orphan", daemon=True).start()
         run = Run.model_validate_json(welcome.config)
-        configure_logging(welcome.name, run, run_dir_of(welcome))
+        configure_logging(welcome.name if role == self.role else self.role, run, run_dir_of(welcome))
         log.info("event=joined run=%s name=%s incarnation=%d", welcome.run, welcome.name, welcome.incarnation)
         return welcome, run
 
@@ -126,7 +128,7 @@ class WorkerProcess:
 
         def told() -> Report:
             found = snapshot()
-            found.metrics.update(usage.look(found.counters))
+            found.metrics.update(usage.look(found.counters) | self.orders())
             return found
 
         assert self.client is not None
@@ -314,8 +316,8 @@ def _context(options: Options, role: str) -> zmq.Context[zmq.Socket[bytes]]:
             time.sleep(0.1)
 
 
-def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Command:
-    """The command line of a worker."""
+def worker_command(role: str, body: Callable[[WorkerProcess], None], keys: str = "") -> click.Command:
+    """The command line of a worker, which has the `keys` of another role where it joins as one."""
 
     @click.command(
         name=role,
@@ -351,7 +353,7 @@ def worker_command(role: str, body: Callable[[WorkerProcess], None]) -> click.Co
         install_stack_dump_signal()
         given = Options(**options)  # type: ignore[arg-type]
         try:
-            context = _context(given, role)
+            context = _context(given, keys or role)
             life = WorkerProcess(role, given, context, vitals=Health(refusals=refusals_of(context)))
         except RookeryError as fault:
             sys.exit(tell_failure(role, fault)[1])

@@ -23,6 +23,7 @@ from protocol.errors import ConfigurationError, one_sentence
 from protocol.memory.shared_file import read_counters
 from workers import freeze_startup_objects
 from workers.metrics.diagnostics import LAYERS, LOOKED_AT, batches_checked, findings_of
+from workers.metrics.hooks.findings import hook_findings
 from workers.metrics.run_metrics import findings_of_run
 from workers.metrics.segment_accounting import Page, sum_counters
 from workers.runtime.entry_points import add_cwd_to_path
@@ -83,6 +84,7 @@ def examine(folder: Path) -> list[DiagnosedLayer]:
             layer, says = _stopped(evidence, words)
             faults = {layer: says} if layer else {}
         found += _layers(evidence, faults, notes)
+    found += _of_hooks(folder)
     if not found:
         raise ConfigurationError.heard(words) if words else ConfigurationError("nothing_to_examine", file=folder)
     return found
@@ -149,6 +151,14 @@ def _layers(evidence: _Evidence, faults: dict[str, str], notes: dict[str, str]) 
             )
         else:
             yield DiagnosedLayer(policy, name, "ok", f"note: {notes[name]}" if name in notes else "")
+
+
+def _of_hooks(folder: Path) -> Iterator[DiagnosedLayer]:
+    """What is found of the run's hooks, with their tracebacks."""
+    pages = {key: page for role in ("actor", "learner", "hooks") for key, page in _pages(folder, role).items()}
+    for one in hook_findings(read_run_in(folder), pages, folder):
+        says = f"{one['says']}; {one['remedy']}\n{one.get('traceback', '')}".strip()
+        yield DiagnosedLayer(one["policy"], one["layer"], "FAILS" if one["level"] == "fault" else "ok", says)
 
 
 def _stopped(evidence: _Evidence, words: str) -> tuple[str, str]:

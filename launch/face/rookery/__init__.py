@@ -8,7 +8,8 @@
 `train` makes the run that the command `rookery train` makes, `load` finds one that is there, and `Run` is what both
 return. An `EpisodePlayer` is a policy of a run as a function. `Environment` is the form of a world that steps many
 copies at once. `Simulator` and `serve` let a program of yours be the environment of a run. `StreamAlgorithm` and
-`ReplayAlgorithm` are the bases of an algorithm of your own, whose `loss` returns a `Loss`. Each is imported when it is
+`ReplayAlgorithm` are the bases of an algorithm of your own, whose `loss` returns a `Loss`. `Hook` is the base of a
+class of yours that is told what happens, by events. Each is imported when it is
 first asked for: `import rookery` alone costs nothing.
 """
 
@@ -31,12 +32,28 @@ if TYPE_CHECKING:
     from workers.algorithms.off_policy import ReplayAlgorithm
     from workers.algorithms.stream import StreamAlgorithm
     from workers.environments.base import Environment
+    from workers.metrics.hooks.hook import (
+        BatchEvent,
+        CheckpointEvent,
+        CommandEvent,
+        EpisodeEvent,
+        EvaluationEvent,
+        FindingEvent,
+        Hook,
+        PolicyEvent,
+        PublishEvent,
+        RunEvent,
+        UpdateEvent,
+        WorkerEvent,
+    )
     from workers.policies.encoders.observation_spec import ObservationSpec
     from workers.policies.encoders.own_network import ActionSpec
     from workers.rollout.players.episode_player import EpisodePlayer
 
 __all__ = ["ActionSpec", "Environment", "EpisodePlayer", "Loss", "ObservationSpec", "ReplayAlgorithm", "Run"]
 __all__ += ["Simulator", "StreamAlgorithm", "load", "serve", "train"]
+__all__ += ["BatchEvent", "CheckpointEvent", "CommandEvent", "EpisodeEvent", "EvaluationEvent", "FindingEvent", "Hook"]
+__all__ += ["PolicyEvent", "PublishEvent", "RunEvent", "UpdateEvent", "WorkerEvent"]
 
 _PLACES = {
     "ActionSpec": ("workers.policies.encoders.own_network", "ActionSpec"),
@@ -51,6 +68,7 @@ _PLACES = {
     "load": ("launch.api", "load"),
     "serve": ("protocol.simulator.serve", "serve"),
     "train": ("launch.api", "train"),
+    **{name: ("workers.metrics.hooks.hook", name) for name in __all__ if name == "Hook" or name.endswith("Event")},
 }
 _PACKAGES = ("protocol", "workers", "launch")
 _HOME = next(path for path in Path(__file__).resolve().parents if all((path / name).is_dir() for name in _PACKAGES))
