@@ -49,7 +49,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(ROOT / "workers" / "runtime", folder / "workers" / "runtime")
     for name in ("__init__", "fork_server"):
         shutil.copy(ROOT / "workers" / f"{name}.py", folder / "workers")
-    for name in ("actor", "coordinator", "evaluator", "learner"):
+    for name in ("actor", "coordinator", "evaluator", "hooks", "learner"):
         (folder / "workers" / f"{name}.py").write_text(STAND_IN)
     monkeypatch.setenv("PYTHONPATH", str(folder))
     return folder
