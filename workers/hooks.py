@@ -18,7 +18,7 @@ from pathlib import Path
 from protocol.config.run import Run
 from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from workers import freeze_startup_objects
 from workers.metrics.hooks.calls import Call, HookCalls
 from workers.metrics.hooks.hook import OF_RUN

@@ -16,7 +16,7 @@ import pytest
 import rookery
 from protocol.config.run import HookConfig, Run
 from protocol.errors import ConfigurationError
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from tests.faults import kinds_in, raises
 from tests.flows import runs
 from workers.environments.checks.checked_environment import CheckedEnvironment

@@ -17,7 +17,7 @@ from typing import Any
 from protocol.config.run import HookConfig, Run
 from protocol.errors import ConfigurationError
 from protocol.errors.origin import blame
-from protocol.memory.counters import Counters
+from protocol.memory.shared_file import Counters
 from workers.metrics.hooks.hook import EVENTS, OF_RUN, Hook, HookRun
 from workers.runtime.entry_points import calling, import_entry_point
 
