@@ -94,7 +94,7 @@ _REMEMBERING: dict[Any, dict[str, Any]] = {
 """The same of a policy with a core. PPO's rate is that of Stable-Baselines3's zoo for CartPole without velocities."""
 
 
-_GAME = "openspiel:"
+GAME = "openspiel:"
 _IN_GAMES = {"entropy_coefficient": 0.1}
 """A default of PPO in OpenSpiel's games, where whoever is sure of a move is beaten by who knows it: the best of Rudolph
 et al. (2025, arXiv:2502.08938) in liar's dice, as their repository IIG-RL-Benchmark lists it."""
@@ -341,7 +341,7 @@ class Run(ConfigModel):
     @classmethod
     def _in_games(cls, data: Any) -> Any:
         match data:
-            case {"environment": {"id": str(id)}} if id.startswith(_GAME):
+            case {"environment": {"id": str(id)}} if id.startswith(GAME):
                 policy = data.get("policy", {})
                 algorithm = policy.get("algorithm", {}) if isinstance(policy, Mapping) else None
                 if isinstance(algorithm, Mapping) and algorithm.get("name", "ppo") == "ppo":

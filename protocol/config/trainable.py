@@ -107,7 +107,8 @@ class Discounted(AlgorithmConfig):
 
     gamma: float | None = Field(default=None, ge=0, le=1)
     """Discount of a reward by each step; None: 0.99, or 1 - 1/steps where the world says that its episodes end after
-    fewer than 100 steps. What no episode is long enough for is never seen, and a value that counts on it is a guess."""
+    fewer than 100 steps, but for OpenSpiel's games, which end by themselves. What no episode is long enough for is
+    never seen, and a value that counts on it is a guess."""
 
     @property
     def discount(self) -> float:

@@ -13,6 +13,7 @@ from typing import Literal
 from protocol.config.network import CellCore
 from protocol.config.on_policy import FEW_SEGMENTS, Curiosity
 from protocol.config.run import (
+    GAME,
     IMPALA,
     PPO,
     QMIX,
@@ -237,6 +238,7 @@ def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = Non
     names = [name for name in dict.fromkeys((*mapping.values(), *players)) if run.fixed(name) is None]
     plans: dict[str, PolicyPlan] = {}
     where, box = run.environment, common_of(world)
+    games = where.id.startswith(GAME)  # whose moves are worth what they lead to, in however many
     common = None
     if box is not None and names:
         moments = min(run.policy_config(name).segment_length for name in names)
@@ -246,7 +248,7 @@ def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = Non
         if league is not None:
             agents = players[name].agents
         places = [world.places[i] for i in agents]
-        config = _discounted(run.policy_config(name), world)
+        config = _discounted(run.policy_config(name), None if games else world.episode_steps)
         clocked = environment_for_actor(run, run.actors).id == EXTERNAL and run.actors > 0
         interface = Interface.at(world, places[0], config)
         state = _state_size(interface, config) if states is None else states.get(name, 0)
@@ -276,12 +278,12 @@ def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = Non
     return plans
 
 
-def _discounted(config: PolicyConfig, world: World) -> PolicyConfig:
-    """With a `gamma` that goes with how long the world's episodes are, where none was given."""
+def _discounted(config: PolicyConfig, episode_steps: int | None) -> PolicyConfig:
+    """With a `gamma` that goes with how long the world's episodes are, if that is known, where none was given."""
     algorithm = config.algorithm
     if not isinstance(algorithm, Discounted):
         return config
-    gamma = algorithm.discount_in(world.episode_steps)
+    gamma = algorithm.discount_in(episode_steps)
     return config.model_copy(update={"algorithm": algorithm.model_copy(update={"gamma": gamma})})
 
 
