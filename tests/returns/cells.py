@@ -103,7 +103,7 @@ class Cell:
             assert spec is not None
             assert spec.origin is not None
             return _digest({"code": Path(spec.origin).read_text(), "arguments": self.command})
-        return _digest(self.run().model_dump(mode="json", exclude_none=True))
+        return _digest(self.run().model_dump(mode="json", exclude_none=True, exclude={"hooks"}))
 
     @property
     def command(self) -> list[str]:
