@@ -30,6 +30,7 @@ from workers.metrics.hooks.run_events import RunEvents
 
 MODULE = """
 import json
+import os
 import time
 
 import rookery
@@ -68,6 +69,17 @@ class Slow(rookery.Hook):
             self.run.stop()
 
 
+class Waits(rookery.Hook):
+    def __init__(self, file, seconds):
+        self.file, self.seconds = file, seconds
+
+    def on_policy_start(self, event):
+        until = time.monotonic() + self.seconds
+        while not (os.path.exists(self.file) and "on_worker_start" in open(self.file).read()):
+            assert time.monotonic() < until, "the process for hooks does not begin"
+            time.sleep(0.05)
+
+
 class Freeze(rookery.Hook):
     def on_update(self, event):
         if event.train_steps == 4:
@@ -100,6 +112,8 @@ def hook(name: str, **keys: Any) -> dict[str, Any]:
 
 
 ALL = hook("All", settings={"file": "seen.jsonl"})
+WAITS = hook("Waits", settings={"file": "seen.jsonl", "seconds": runs.PATIENCE}, on_error="stop")
+"""As a short run may be over before the process for hooks has begun."""
 
 
 def seen(folder: Path) -> Seen:
@@ -117,7 +131,7 @@ def findings(folder: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def test_each_event_is_told_where_it_happens_and_an_error_only_warns(tmp_path: Path, memory_dir: Path) -> None:
-    data = runs.config(steps=3_000, evaluation=EVALUATED, hooks=[ALL, hook("Broken")], **SAME)
+    data = runs.config(steps=3_000, evaluation=EVALUATED, hooks=[ALL, WAITS, hook("Broken")], **SAME)
     done = runs.train(data, tmp_path)
     assert done.returncode == 0, done.stderr
     told = seen(tmp_path)
