@@ -47,8 +47,19 @@ def check_compiled(config: PolicyConfig) -> None:
         why = "record, whose segments are learned again to the bit by steps that are"
     elif config.freeze is not None:
         why = "start.freeze, whose parts steps leave as they are, and so these are"
+    elif config.kl is not None:
+        why = "start.kl, whose steps look at two policies and so are"
     if why:
         raise ConfigurationError("compile_conflict", reason=why, key="compile")
+
+
+def check_start_kl(config: PolicyConfig) -> None:
+    """ValueError where no update can tell how far `config` has gone from its start, as it asks for."""
+    why = "" if isinstance(config.algorithm, Streamed) else f"{config.algorithm.name}, which is no ppo or impala"
+    if config.network.core is not None:
+        why = why or "network.core, as what its start would remember is not recorded"
+    if config.kl is not None and why:
+        raise ConfigurationError("start_kl_conflict", reason=why, key="start.kl")
 
 
 def has_core(network: Any) -> bool:

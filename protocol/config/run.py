@@ -16,7 +16,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from protocol.config.auxiliary import RND, AuxiliaryConfig
 from protocol.config.base import AgentName, ConfigModel, Name, Settings, complaint
-from protocol.config.checks import check_compiled, check_lockstep, check_memory, check_own_network, has_core
+from protocol.config.checks import (
+    check_compiled,
+    check_lockstep,
+    check_memory,
+    check_own_network,
+    check_start_kl,
+    has_core,
+)
 from protocol.config.environment import EnvironmentConfig
 from protocol.config.fixed_policy import FIXED, Fixed, FixedConfig, FrozenPolicy, ScriptedPolicy
 from protocol.config.league import LeagueConfig, check_league
@@ -25,7 +32,7 @@ from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed, 
 from protocol.config.offline import BC, Dataset
 from protocol.config.on_policy import IMPALA, PPO, OnStream, Streamed
 from protocol.config.source_names import Multiprocessing, with_named_algorithms, without_aliases
-from protocol.config.trainable import Computing, Freeze, Learners, Start, Trainable, settled
+from protocol.config.trainable import Computing, Freeze, Learners, Start, StartKL, Trainable, settled
 from protocol.errors import ConfigurationError
 from protocol.spaces import World, policy_map
 
@@ -170,6 +177,7 @@ class PolicyConfig(Trainable):
             check_own_network(algorithm)
         if not isinstance(algorithm, Streamed):
             check_memory(self)
+        check_start_kl(self)
         if self.network.share_layers and (not isinstance(algorithm, Streamed) or algorithm.central_critic):
             raise ConfigurationError("layers_not_shareable", key="network.share_layers")
         if isinstance(algorithm, Replayed):
@@ -190,6 +198,11 @@ class PolicyConfig(Trainable):
     def freeze(self) -> Freeze | None:
         """What of it stays as it started."""
         return None if self.start is None else self.start.freeze
+
+    @property
+    def kl(self) -> StartKL | None:
+        """How near it is kept to what it started as."""
+        return None if self.start is None else self.start.kl
 
     def _static(self) -> None:
         """ValueError where algorithm, dataset and record do not go together."""

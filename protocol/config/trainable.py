@@ -5,6 +5,7 @@ In flows: what is written under `learners` and `num_learner_processes`. Out flow
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -58,6 +59,21 @@ class Freeze(ConfigModel):
         return {"only": data} if isinstance(data, str | list | tuple) else data
 
 
+class StartKL(ConfigModel):
+    """How near a policy is kept to what it started as: its loss is raised by this times its KL divergence from that, so
+    that what a clone can do is not lost before values are learned."""
+
+    coefficient: float = Field(gt=0)
+    """Of the divergence in the loss, at the start where it fades."""
+    steps: int | None = Field(default=None, ge=1)
+    """Agent steps of this policy over which it fades, linearly, to nothing; None: it stays."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, data: Any) -> Any:
+        return data if isinstance(data, Mapping) else {"coefficient": data}
+
+
 class Start(ConfigModel):
     """Weights of an earlier run that a policy begins with, by name and shape."""
 
@@ -73,6 +89,8 @@ class Start(ConfigModel):
     """Take the statistics of observations and returns as well."""
     freeze: Freeze | None = None
     """What stays as it was taken, as a section or by its `only` alone."""
+    kl: StartKL | None = None
+    """Keep near what it started as, as a section or by its `coefficient` alone; with ppo and impala, without memory."""
 
     @model_validator(mode="before")
     @classmethod

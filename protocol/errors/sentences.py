@@ -459,6 +459,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "split_repeats_member": "split.{side} names {environment!r} twice; remove one",
         "ssh_name_like_option": "{value!r} would be an option of ssh; write USER@HOST or what ~/.ssh/config calls it",
         "start_freezes_new": "{key} names {field}, which was not taken and so would stay as it was drawn by chance; take it, or freeze less",
+        "start_kl_conflict": "{key} does not go with {reason}; remove it",
+        "start_kl_incomplete": "{key} would keep the policy near what is partly chance, as {field} was not taken; take all that acts, or remove it",
         "start_not_finite": "{key}: {file} holds numbers that are not finite as they are needed, or statistics below 0 ({field}); give an older checkpoint",
         "start_not_found": "{key} is {value!r}, and from {folder} that is neither a file nor the folder of a run; write RUN, RUN@best, RUN/POLICY or a file of weights (safetensors)",
         "start_not_safetensors": "{key}: {file} cannot be read as weights ({reason}); give a file in the safetensors format",

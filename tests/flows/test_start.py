@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from protocol.config.run import Run, parse_run
+from protocol.config.run import PPO, Run, parse_run
 from protocol.errors import SharedMemoryError
 from protocol.memory.shared_file import PREFIX
 from protocol.weights.manifest import Version
@@ -125,13 +125,21 @@ def test_what_is_published_first_is_the_best_checkpoint_bit_for_bit_also_after_a
 
 
 PARTLY: dict[str, dict[str, dict[str, Any]]] = {
-    "agent_0": {"start": {"skip": "value", "freeze": {"only": "hidden", "steps": 600}}},
+    "agent_0": {
+        "start": {"skip": "value", "freeze": {"only": "hidden", "steps": 600}, "kl": {"coefficient": 0.5, "steps": 900}}
+    },
     "agent_1": {"start": {"only": ["hidden", "heads"], "freeze": ["heads"]}},
 }
 
 
+def nearness(told: dict[str, float]) -> float:
+    """How much of the divergence from its start is in the loss of an update."""
+    plain = told["policy_loss"] + PPO().value_coefficient * told["value_loss"]
+    return (told["loss"] - plain + told["entropy_coefficient"] * told["entropy"]) / told["start_kl"]
+
+
 @pytest.mark.usefixtures("as_a_worker")
-def test_in_lockstep_what_is_taken_frozen_and_thaws_is_the_same_as_in_one_process(
+def test_in_lockstep_what_is_taken_frozen_kept_near_and_let_go_is_the_same_as_in_one_process(
     tmp_path: Path, memory_dir: Path, earlier: Path
 ) -> None:
     policies: dict[str, Any] = {
@@ -139,6 +147,10 @@ def test_in_lockstep_what_is_taken_frozen_and_thaws_is_the_same_as_in_one_proces
     }
     data = in_step(steps=2_400, policies=policies)
     reference = in_lockstep({**data, "actors": 4}, tmp_path / "sequential")
+    told = [json.loads(line)["losses"] for line in reference["agent_0.jsonl"].splitlines()]
+    assert 0 <= told[0][0]["start_kl"] < 1e-5, "it is itself at first"
+    near = [nearness(losses[-1]) for losses in told]
+    assert near == pytest.approx([max(0.0, 0.5 * (1 - 128 * (made + 1) / 900)) for made in range(len(near))], abs=0.02)
     assert bits({**data, "actors": 2}, tmp_path / "two") == reference
     heads = {"policy_weight", "policy_bias", "value_weight", "value_bias", "returns.mean", "returns.count"}
     for policy, stays in (("agent_0", set()), ("agent_1", heads | {"returns.variance"})):

@@ -31,6 +31,7 @@ from workers.algorithms.common.batches import Resumable, SegmentBatch
 from workers.algorithms.common.loss import Loss, loss_of, parse_settings
 from workers.algorithms.common.returns import next_values, value_error
 from workers.algorithms.common.run_capacity import RunCapacity
+from workers.algorithms.common.start_divergence import StartDivergence
 from workers.algorithms.common.time_major import (
     Advantages,
     Minibatch,
@@ -76,6 +77,8 @@ class StreamAlgorithm(Resumable, ABC):
         self.scratch, self.room = ScratchBuffers(), RunCapacity()
         self.generator = torch.Generator().manual_seed(seed)
         """What an update draws by."""
+        self.near: StartDivergence | None = None
+        """What the policy is kept near to, where `start.kl` says so."""
 
     @abstractmethod
     def loss(self, policy: ActorCritic | CentralActorCritic, batch: Minibatch, rows: PolicyEvaluation) -> Loss:
@@ -130,7 +133,7 @@ class StreamAlgorithm(Resumable, ABC):
             for index, minibatch in self._minibatches(batch, valid, sizes, progress, known):
                 with self.arithmetic.autocast(batch.mask.device):
                     seen = evaluate(self.policy, minibatch, algorithm.zero_start)
-                    found = loss_of(self, minibatch, seen)
+                    found = self._near_start(loss_of(self, minibatch, seen), minibatch, seen)
                 norm = self.optimizer.backward(found.total, self.config.max_grad_norm, self.ranks)
                 self.optimizer.step(scheduled["learning_rate"])
                 names = ["loss", *found.metrics, "grad_norm"]
@@ -149,6 +152,14 @@ class StreamAlgorithm(Resumable, ABC):
             numbers = self.ranks.all_reduce(numbers)
         metrics = dict(zip([*names, "weight_delta", "reward_mean"], numbers.tolist(), strict=True))
         return {**metrics, **scheduled, "rows": float(rows)}
+
+    def _near_start(self, found: Loss, batch: Minibatch, seen: PolicyEvaluation) -> Loss:
+        """`found`, raised where the policy is to stay near what it started as."""
+        if self.near is None:
+            return found
+        with torch.no_grad():
+            then = evaluate(self.near.start, batch)
+        return self.near.raised(found, seen, then.log_probability, row_weights(batch, self.ranks))
 
     def _minibatches(
         self, batch: TimeMajorBatch, valid: Tensor, sizes: Tensor | None, progress: float, known: Advantages | None

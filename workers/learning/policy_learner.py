@@ -30,7 +30,9 @@ from protocol.weights.publisher import WeightSource
 from workers.algorithms.build import build_update, try_algorithm
 from workers.algorithms.common.batches import Learnable, Outcome, SegmentBatch
 from workers.algorithms.common.held_parts import HeldParts
+from workers.algorithms.common.start_divergence import StartDivergence
 from workers.algorithms.off_policy import ReplayAlgorithm
+from workers.algorithms.stream import StreamAlgorithm
 from workers.learning.buffers.build import build_buffer
 from workers.learning.buffers.replay_buffer import ReplayBuffer
 from workers.learning.checkpoint_writer import CheckpointWriter, Trained
@@ -50,6 +52,7 @@ from workers.metrics.step_time import StepClock
 from workers.planning.policy_plan import TrainingPlan
 from workers.policies.build import build, published_weights
 from workers.policies.export.start import put_in_place
+from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 from workers.policies.networks.layers import RowEncoder
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.tensors.flat_weights import FlatWeights, flatten_
@@ -120,6 +123,7 @@ class PolicyLearner:
         self.update.arithmetic = arithmetic
         self._start, self._finite = start_table(BytesIO(context.start)), FiniteWeights(self.policy)
         self._held = HeldParts(self.policy, self.update.optimizer, plan.config)
+        self._near = self._kept_near(context)
         bounds = ValueBounds.of(plan.config)
         rate, encoder = plan.config.learning_rate, RowEncoder.of(self.policy)
         self._health = TrainingHealth(plan.name, plan.interface, plan.layout, rate, counters, bounds, encoder)
@@ -149,6 +153,24 @@ class PolicyLearner:
         """Whole segments that an update uses up."""
         self._initial = _copied(self.weights) if freezing is not None and freezing.fresh else None
         self._open_books(context, share)
+
+    def _kept_near(self, context: LearnerContext) -> StartDivergence | None:
+        """What the policy is kept near to: itself, as it started, in whatever life of the run."""
+        plan, update = self._plan, self.update
+        if not isinstance(plan.config, PolicyConfig) or plan.config.kl is None:
+            return None
+        assert isinstance(update, StreamAlgorithm)
+        start = build(plan.interface, plan.config, 0)
+        assert isinstance(start, ActorCritic | CentralActorCritic)
+        put_in_place(start, context.start)
+        update.near = StartDivergence(start.to(context.device), plan.config.kl)
+        return update.near
+
+    def _hold(self) -> None:
+        """What of the policy is held, and how near to its start, by how far it is now."""
+        self._held.hold(self._rows)
+        if self._near is not None:
+            self._near.fade(self._rows)
 
     def _open_books(self, context: LearnerContext, share: float) -> None:
         """What tells of it: its log, checkpoints, and hooks."""
@@ -231,7 +253,7 @@ class PolicyLearner:
     def _begin_here(self) -> None:
         """With a publication, from which the next ones are counted."""
         self.freeze_if_due()
-        self._held.hold(self._rows)
+        self._hold()
         self._published_step = self._steps_counted = self._telling.logged_step = self.update.train_steps
         self.publish()
 
@@ -293,7 +315,7 @@ class PolicyLearner:
         """The batch that was taken, for an update; None if no update should see it, which is settled then."""
         batch = self._batch
         assert batch is not None
-        self._held.hold(self._rows)
+        self._hold()
         try:
             self._health.check(batch)
             for call in self._on_batch:

@@ -71,7 +71,9 @@ def _branches(plan: TrainingPlan) -> TypeGuard[PolicyPlan]:
     """Whether its updates may be branches of a graph; records are learned again to the bit, what is frozen
     is left as it is."""
     algorithm = plan.config.algorithm
-    if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1 or plan.modular or plan.config.freeze:
+    if not isinstance(plan, PolicyPlan) or plan.recorded or plan.ranks > 1 or plan.modular:
+        return False
+    if plan.config.freeze is not None or plan.config.kl is not None:
         return False
     if isinstance(algorithm, OnStream):
         plain = not algorithm.central_critic and not algorithm.priority_alpha

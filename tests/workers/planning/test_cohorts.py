@@ -86,8 +86,9 @@ def test_policies_are_of_one_kind_whose_rates_and_clipping_alone_differ() -> Non
         assert stacking_key(plans({"policy": {"algorithm": algorithm}})["a"]) == ""
 
 
-def test_what_is_frozen_falls_out_of_the_stack_and_what_only_starts_elsewhere_does_not() -> None:
-    assert stacking_key(plans({"policy": {"start": {"path": "x", "freeze": "heads"}}})["a"]) == ""
+def test_what_is_frozen_or_kept_near_falls_out_of_the_stack_and_what_only_starts_elsewhere_does_not() -> None:
+    for keys in ({"freeze": "heads"}, {"kl": 0.1}):
+        assert stacking_key(plans({"policy": {"start": {"path": "x", **keys}}})["a"]) == ""
     assert stacking_key(plans({"policy": {"start": "x"}})["a"]) == stacking_key(plans({})["a"]) != ""
 
 

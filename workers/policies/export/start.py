@@ -32,6 +32,8 @@ LARGEST = 2**31
 _HEADS = re.compile(r"(.+\.)?(head|mixer|critics|(policy|value)_(weight|bias)|log_std|log_temperature)(\..+)?")
 _NEVER_NEGATIVE = (".variance", ".count")
 """How statistics end of which a root is taken, or by which they are divided."""
+_OF_VALUES = ("value_", "critic.", "privileged.", "returns.")
+"""How the names of weights begin that no action depends on."""
 _COPIES = {"target.": "online.", "targets.": "critics."}
 """What follows others while a policy learns: at first it is a copy of them."""
 
@@ -122,6 +124,9 @@ def _matched(
     for name, _ in policy.named_parameters():
         if name in frozen and name not in taken:
             raise ConfigurationError("start_freezes_new", key=f"{at}.freeze", field=name)
+    for name in known:
+        if start.kl is not None and name not in taken and not name.startswith(_OF_VALUES):
+            raise ConfigurationError("start_kl_incomplete", key=f"{at}.kl", field=name)
     return taken, {
         "taken": {name: list(tensor.shape) for name, tensor in taken.items()},
         "skipped": [name for name in known if name not in wanted],

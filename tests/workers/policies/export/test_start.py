@@ -13,7 +13,7 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 from protocol.config.run import PolicyConfig, Run
-from protocol.config.trainable import Start
+from protocol.config.trainable import Start, StartKL
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.workers.policies.exports import CASES, NORMAL, PLAIN, alone
@@ -129,6 +129,16 @@ def test_what_is_frozen_is_told_and_must_have_been_taken(tmp_path: Path) -> None
     assert (table["frozen"], table["frozen_steps"]) == (["policy_weight", "policy_bias"], 7)
     with raises(ConfigurationError, "start_freezes_new", key="policy.start.freeze", field="layer_0_weight"):
         started(made(seed=2), path, freeze="hidden", skip="hidden")
+
+
+def test_what_a_policy_is_kept_near_to_must_have_been_taken_but_for_its_values(tmp_path: Path) -> None:
+    path = written(tmp_path / "w.safetensors", state(made(seed=1, hidden=8)))
+    assert started(made(seed=2), path, kl=StartKL(coefficient=1), skip="value")["skipped"] == [
+        "value_weight",
+        "value_bias",
+    ]
+    with raises(ConfigurationError, "start_kl_incomplete", key="policy.start.kl", field="policy_weight"):
+        started(made(seed=2), path, kl=StartKL(coefficient=1), skip="policy")
 
 
 @pytest.mark.parametrize("key", ["only", "skip", "freeze"])
