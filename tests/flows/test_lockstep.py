@@ -143,10 +143,14 @@ def test_any_number_of_actors_gives_the_same_bits_after_200_updates_over_memory_
             assert (found.keys(), differing) == (reference.keys(), []), (transport, actors)
 
 
+PAIR = {"id": "foraging", "copies": 16}
+TEAM = {**PAIR, "teams": {"pair": "all"}, "team_reward": "mean"}
 GOING_ON = {
     **KINDS,
     "impala": in_step({"name": "impala"}),
     "c51": in_step({**runs.SAC, "name": "c51"}, environment=CARTPOLE),
+    "central critic": in_step({**runs.PPO, "central_critic": True}, environment={**PAIR, "central_state": "joint"}),
+    **{name: in_step({**runs.SAC, "name": name}, environment=TEAM) for name in ("vdn", "qmix")},
 }
 
 

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from protocol.errors import ConfigurationError
 from protocol.spaces import Place, World
 from protocol.spaces.drawing import random_rows
-from workers.runtime.state_capture import State, capture, restore
+from workers.runtime.state_capture import State, capture, restore, strip_prefix
 
 Episodes = dict[tuple[str, int], tuple[int, float]]
 """(member of a collection, agent) -> (episodes of the agent that ended in it, sum of their returns); (`info/NAME`,
@@ -278,10 +278,21 @@ class WrappedEnvironment(Environment):
         self._inner = inner
         self.world = inner.world
         self.copies, self.groups, self.counters = inner.copies, inner.groups, inner.counters
+        self.has_state = inner.has_state
 
     def _run(self, verb: str, *arguments: Any) -> Any:
         """What method `verb` of the environment returns."""
         return getattr(self._inner, verb)(*arguments)
+
+    def get_state(self) -> State:
+        """The environment's, and what is remembered here."""
+        state = {f"own.{name}": array for name, array in capture(self, ("_endings", "_inner")).items()}
+        return state | {f"inner.{name}": array for name, array in self._run("get_state").items()}
+
+    def set_state(self, state: State) -> None:
+        """The inverse."""
+        self._run("set_state", strip_prefix("inner.", state))
+        restore(self, strip_prefix("own.", state), (Turn, AgentTimeStep, AgentOutcome))
 
     def take_episodes(self) -> Episodes:
         """As the environment's."""

@@ -129,7 +129,7 @@ class ActorCheckpoint:
         log.info(
             "event=resumed from=lockstep_checkpoint round=%d agent_steps=%d", self._cuts.newest, progress.agent_steps
         )
-        return self._environment.restore_turn(self._dealt.turn), progress
+        return self._dealt.turn, progress
 
     @property
     def _dealt(self) -> LockstepBlocks:

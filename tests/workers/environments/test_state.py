@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.config.environment import AddedInput, ObservedParts
 from protocol.config.run import EnvironmentConfig, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from workers.environments.base import Environment, Turn
+from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.lockstep_blocks import build_lockstep_blocks
 from workers.environments.registry import BUILT_IN, make
 from workers.runtime.state_capture import State, capture
@@ -20,9 +20,10 @@ SETTINGS: dict[str, dict[str, Any]] = {"weather": {}, "synthetic": {"episode_ste
 COPIES = 4
 
 
-def world(id: str, add: tuple[AddedInput, ...] = ()) -> Environment:
-    observe = ObservedParts(add=add) if add else None
-    return make(EnvironmentConfig(id=id, copies=COPIES, settings=SETTINGS.get(id, {}), observe=observe))
+def world(id: str, **keys: Any) -> Environment:
+    return make(
+        EnvironmentConfig.model_validate({"id": id, "copies": COPIES, "settings": SETTINGS.get(id, {}), **keys})
+    )
 
 
 def bits(turn: Turn) -> dict[str, bytes]:
@@ -63,11 +64,17 @@ def stored(state: State) -> State:
 
 
 @pytest.mark.parametrize(
-    ("id", "add"),
-    [*((id, ()) for id in (*BUILT_IN, "gymnasium:CartPole-v1")), ("treasure_hunt", ("last_action", "last_reward"))],
+    ("id", "keys"),
+    [
+        *((id, {}) for id in (*BUILT_IN, "gymnasium:CartPole-v1")),
+        ("treasure_hunt", {"observe": {"add": ["last_action", "last_reward"]}}),
+        ("treasure_hunt", {"central_state": "joint"}),
+        ("foraging", {"teams": {"pair": "all"}}),
+        ("workers.environments.worlds.blind_cartpole:BlindCartPole", {"observe": {"add": ["last_action"]}}),
+    ],
 )
-def test_built_in_worlds_and_cartpole_go_on_from_their_state_L1(id: str, add: tuple[AddedInput, ...]) -> None:
-    first, second = world(id, add), world(id, add)
+def test_built_in_worlds_and_cartpole_go_on_from_their_state_L1(id: str, keys: dict[str, Any]) -> None:
+    first, second = world(id, **keys), world(id, **keys)
     assert first.has_state
     player = Player(first)
     turn = first.reset(5)
@@ -94,7 +101,8 @@ def test_built_in_worlds_and_cartpole_go_on_from_their_state_L1(id: str, add: tu
 @pytest.mark.parametrize("id", ["treasure_hunt", "gymnasium:CartPole-v1"])
 def test_what_an_actor_was_dealt_goes_on_with_the_turns_that_wait_L1(id: str) -> None:
     run = parse_run({"schedule": "lockstep", "act_block": 4, "actors": 1, "environment": {"id": id, "copies": 8}})
-    first, second = build_lockstep_blocks(run, 0), build_lockstep_blocks(run, 0)
+    plain, dealt = (build_lockstep_blocks(run, 0) for _ in range(2))
+    first, second = (CheckedEnvironment(one) for one in (plain, dealt))
     assert first.has_state
     player, turn = Player(first), first.reset(0)
     for _ in range(301):
@@ -105,7 +113,7 @@ def test_what_an_actor_was_dealt_goes_on_with_the_turns_that_wait_L1(id: str) ->
     second.reset(9)
     second.set_state(state)
     other._random.bit_generator.state = random
-    assert [bits(second.turn), *went_on(second, other, second.turn, 60)] == expected
+    assert [bits(dealt.turn), *went_on(second, other, dealt.turn, 60)] == expected
 
 
 def test_a_state_of_something_else_is_refused_in_a_sentence_L1() -> None:

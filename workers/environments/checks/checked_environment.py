@@ -28,7 +28,7 @@ from workers.environments.checks.row_checks import (
     flaw_of_numbers,
     flaw_of_shape,
 )
-from workers.runtime.state_capture import State, capture, restore, strip_prefix
+from workers.runtime.state_capture import State
 
 _Told = AgentTimeStep | AgentOutcome
 _COPIES, _REWARD, _END = np.dtype(np.int64), np.dtype(np.float32), np.dtype(np.bool_)
@@ -40,7 +40,7 @@ class CheckedEnvironment(WrappedEnvironment):
 
     def __init__(self, inner: Environment) -> None:
         super().__init__(inner)
-        self.has_state, self.wants_preview = inner.has_state, inner.wants_preview
+        self.wants_preview = inner.wants_preview
         self._agents = [_Expected(place, inner.copies // inner.groups) for place in inner.world.places]
         self._glances = [FastCheck(place, inner.copies // inner.groups) for place in inner.world.places]
         common = common_of(inner.world)
@@ -84,24 +84,10 @@ class CheckedEnvironment(WrappedEnvironment):
         self._prechecked = actions
         self._run("preview_actions", actions)
 
-    def get_state(self) -> State:
-        """The environment's, and what was seen of its payoffs."""
-        inner: State = self._run("get_state")
-        state = {f"inner.{name}": array for name, array in inner.items()}
-        for group, fairness in enumerate(self._fairness):
-            state |= {f"fairness.{group}.{name}": array for name, array in capture(fairness).items()}
-        return state
-
     def set_state(self, state: State) -> None:
-        """The inverse; `told` says what comes with it."""
-        self._run("set_state", strip_prefix("inner.", state))
-        for group, fairness in enumerate(self._fairness):
-            restore(fairness, strip_prefix(f"fairness.{group}.", state))
-
-    def restore_turn(self, turn: Turn) -> Turn:
-        """`turn` was the last one when the state was told to which the environment was put back."""
-        self._turn = turn
-        return turn
+        """As the environment's, with what was told last, whose arrays may be the environment's own."""
+        self._turn = None
+        super().set_state(state)
 
     def flush_ends(self) -> tuple[AgentOutcome, ...]:
         """As the environment's; EnvironmentFault naming environment and cause if it raises or returns wrong data."""

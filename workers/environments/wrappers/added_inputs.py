@@ -31,7 +31,6 @@ class AddedInputs(WrappedEnvironment):
 
     def __init__(self, inner: Environment, inputs: Sequence[AddedInput]) -> None:
         super().__init__(inner)
-        self.has_state = inner.has_state and type(inner).get_state is Environment.get_state
         places = inner.world.places
         self._starts = [0, *accumulate(place.many for place in places)]
         self.world = with_agents(inner.world, lambda agent, name: _widened(inner.world, agent, name, inputs))
