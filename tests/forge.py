@@ -29,7 +29,7 @@ from types import ModuleType, SimpleNamespace
 from typing import IO, Any
 from unittest.mock import patch
 
-from launch.cli import doctor
+from launch.cli import doctor, import_weights
 from launch.local import fork_client, process, supervisor
 from launch.local.fork_client import ForkClient, ForkedProcess
 from tests.flows.network import Place
@@ -61,7 +61,7 @@ STEPPER = "workers.environments.process_main"
 """Which steps copies, as actors start it."""
 SERVER = "tests.forge"
 """One more process that forks, with other variables."""
-TOOLS = ("doctor", "evaluate", "export", "model", "preflight")
+TOOLS = ("doctor", "evaluate", "export", "import_weights", "model", "preflight")
 PLAIN = ("coordinator", "relay", "sequential", *(f"tools.{tool}" for tool in TOOLS))
 """Modules of workers/ that a launcher starts by command line, or becomes."""
 
@@ -382,7 +382,8 @@ def _take_server() -> _Taken:
     theirs.close()
     client = _Taken(mine, pid)
     process.subprocess = SimpleNamespace(**vars(subprocess) | {"Popen": client.started})  # type: ignore[assignment]
-    doctor.subprocess = SimpleNamespace(**vars(subprocess) | {"run": client.ran})  # type: ignore[assignment]
+    ran = SimpleNamespace(**vars(subprocess) | {"run": client.ran})
+    doctor.subprocess = import_weights.subprocess = ran  # type: ignore[assignment]
     supervisor.fork_client = client.of_a_run
     return client
 

@@ -17,6 +17,7 @@ from launch.cli.display import Silent, display, tell_summary
 from launch.cli.doctor import diagnosis, model, preflight, short_run
 from launch.cli.exec import BECOMES, become
 from launch.cli.hosts import hosts
+from launch.cli.import_weights import import_weights
 from launch.cli.k8s import k8s
 from launch.cli.new import new
 from launch.cli.options import Configured, Count, Preset, presets_and_files
@@ -35,7 +36,7 @@ from protocol.transport.curve import ROLES, connect_string, new_keys, revoke, ru
 from protocol.transport.sockets import is_loopback
 
 _SECTIONS = {
-    "Train": ("train", "presets", "new", "model", "sweep", "pbt"),
+    "Train": ("train", "presets", "new", "model", "import", "sweep", "pbt"),
     "Look at a run": ("status", "page", "plot", "evaluate", "watch", "doctor"),
     "Take from a run": ("export", "dataset"),
     "Several machines": ("hosts", "k8s", "keys"),
@@ -329,6 +330,7 @@ def coordinator(
 
 main.add_command(new)
 main.add_command(model)
+main.add_command(import_weights)
 main.add_command(plot)
 main.add_command(status)
 main.add_command(hosts)
