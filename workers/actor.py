@@ -116,6 +116,7 @@ class Actor:
         )
         if isinstance(environment, WatchedEnvironment):
             environment.policy_of = collectors.policy_of
+            environment.homes = () if league is None else league.homes
         life.vitals.bind(lambda: self._report.state, self.counters, self._report.measured)
 
     def run(self) -> None:

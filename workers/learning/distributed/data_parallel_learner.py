@@ -87,6 +87,7 @@ class DataParallelLearner(PolicyLearner):
         # of the first rank, which publishes: by it all others know what was published
         self.version = Version(next(iter(self._met.values())), int(told[:, 0].max()))
         self._begin_here()
+        self._tell("policy_start")
 
     def learn(self, outcome: Outcome | None = None) -> bool:
         """Takes in what has arrived; makes an update as soon as all ranks can."""

@@ -110,7 +110,7 @@ class HookCalls:
                 began = time.perf_counter()
                 try:
                     method(event)
-                except (Exception, SystemExit) as fault:
+                except BaseException as fault:  # a thread that calls hooks must not end by one, nor a worker
                     counters._failed(index, name, fault)
                 counters._count(index, time.perf_counter() - began)
 

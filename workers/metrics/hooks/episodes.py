@@ -15,6 +15,7 @@ from workers.environments.base import INFO, AgentOutcome, AgentTimeStep, Environ
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.metrics.hooks.calls import Call
 from workers.metrics.hooks.hook import EpisodeEvent
+from workers.planning.league_plan import TrainingSlot
 
 
 def checked(inner: Environment, calls: Sequence[Call]) -> CheckedEnvironment:
@@ -24,9 +25,11 @@ def checked(inner: Environment, calls: Sequence[Call]) -> CheckedEnvironment:
 
 class WatchedEnvironment(CheckedEnvironment):
     """Calls each of `calls` with every episode that ended. `policy_of`, set before the first step: by number of the
-    agent."""
+    agent. `homes`: where players of a league learn; in other copies the library's members play their agents, whose
+    episodes are no policy's."""
 
     policy_of: Mapping[int, str]
+    homes: Sequence[TrainingSlot] = ()
 
     def __init__(self, inner: Environment, calls: Sequence[Call]) -> None:
         super().__init__(inner)
@@ -73,8 +76,7 @@ class WatchedEnvironment(CheckedEnvironment):
             done = one.terminated | one.truncated
             if np.count_nonzero(done):
                 where = np.arange(len(returns))[rows][done]
-                terminated = one.terminated[done]
-                ended.append((one.agent, returns[where], lengths[where], terminated))
+                ended.append((one.agent, where, returns[where], lengths[where], one.terminated[done]))
                 returns[where], lengths[where] = 0.0, 0
         if not ended:
             return
@@ -86,10 +88,18 @@ class WatchedEnvironment(CheckedEnvironment):
                 for (name, of), (count, total) in fresh.items()
                 if of == agent and name.startswith(INFO) and name != INFO
             }
-            names = self.policy_of[agent], self.world.places[agent].name
-            for earned, length, terminated in zip(*columns, strict=True):
+            name = self.world.places[agent].name
+            for copy, earned, length, terminated in zip(*columns, strict=True):
+                if (policy := self._policy(agent, copy)) is None:
+                    continue
                 for call in self._calls:
-                    call(EpisodeEvent(*names, float(earned), int(length), bool(terminated), info))
+                    call(EpisodeEvent(policy, name, float(earned), int(length), bool(terminated), dict(info)))
+
+    def _policy(self, agent: int, copy: int) -> str | None:
+        homes = [home for home in self.homes if home.agent == agent]
+        if not homes:
+            return self.policy_of[agent]
+        return next((home.player for home in homes if home.first <= copy < home.last), None)
 
     def _of(self, agent: int, group: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         if (agent, group) not in self._told:
