@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -75,5 +76,30 @@ def model(ctx: click.Context, source: str | None, env: str | None, settings: tup
     with tempfile.TemporaryDirectory() as scratch:
         config = write_config(load(source, settings, env=env), Path(scratch))
         code, told = said_by("workers.tools.model", str(config), *(["--json"] if as_json else []))
+    click.echo(told, nl=False)
+    ctx.exit(code)
+
+
+@click.command(cls=Configured)
+@click.argument("id", metavar="ID")
+@click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
+@click.option("--seconds", type=float, default=2.0, show_default=True, help="That each of three measurements takes.")
+@click.option("-o", "--out", type=click.Path(dir_okay=False, path_type=Path), help="A film of it: .gif or .mp4.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.pass_context
+def env(
+    ctx: click.Context, id: str, settings: tuple[str, ...], seconds: float, out: Path | None, as_json: bool
+) -> None:
+    """Says what an environment is, how fast it steps, what is suspicious in it, and how to begin with it.
+
+    \b
+    rookery env gymnasium:CartPole-v1
+    rookery env mine:Bandit --set environment.settings.arms=5 -o bandit.gif
+    """
+    options = ["--seconds", str(seconds), *(["--out", str(out)] if out else []), *(["--json"] if as_json else [])]
+    options += ["--picture"] if sys.stdout.isatty() and not as_json else []
+    with tempfile.TemporaryDirectory() as scratch:
+        config = write_config(load(None, settings, env=id), Path(scratch))
+        code, told = said_by("workers.tools.environment", str(config), *options)
     click.echo(told, nl=False)
     ctx.exit(code)

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from launch.cli.display import Silent, display, tell_summary
-from launch.cli.doctor import diagnosis, model, preflight, short_run
+from launch.cli.doctor import diagnosis, env, model, preflight, short_run
 from launch.cli.exec import BECOMES, become
 from launch.cli.hosts import hosts
 from launch.cli.import_weights import import_weights
@@ -36,7 +36,7 @@ from protocol.transport.curve import ROLES, connect_string, new_keys, revoke, ru
 from protocol.transport.sockets import is_loopback
 
 _SECTIONS = {
-    "Train": ("train", "presets", "new", "model", "import", "sweep", "pbt"),
+    "Train": ("train", "presets", "new", "env", "model", "import", "sweep", "pbt"),
     "Look at a run": ("status", "page", "plot", "evaluate", "watch", "doctor"),
     "Take from a run": ("export", "dataset"),
     "Several machines": ("hosts", "k8s", "keys"),
@@ -329,6 +329,7 @@ def coordinator(
 
 
 main.add_command(new)
+main.add_command(env)
 main.add_command(model)
 main.add_command(import_weights)
 main.add_command(plot)

@@ -21,7 +21,7 @@ from workers.environments.registry import make
 from workers.evaluation.scores import FILE
 from workers.tools import evaluate as evaluation
 from workers.tools import play as module
-from workers.tools.play import half_block_text, write_map
+from workers.tools.film import half_block_text, write_map
 
 RANDOM = {"algorithm": {"name": "scripted", "entry": "random"}}
 
