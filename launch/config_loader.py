@@ -103,6 +103,8 @@ def _set(data: dict[str, Any], setting: str, given: set[str]) -> None:
     key, sign, text = setting.partition("=")
     if not sign or not key:
         raise ConfigurationError("setting_not_key_value", value=setting)
+    if not text.strip():  # of a shell's variable that is not set, say: nobody is to train from nothing by that
+        raise ConfigurationError("setting_without_value", value=setting, key=key)
     *parents, last = key.split(".")
     place, path = data, ""
     for parent in parents:

@@ -232,6 +232,7 @@ class Coordinator:
         self._books.write_summary(summary)
         self._baselines.close()
         self._members.complete = summary["complete"]
+        self._members.life_ended()
         return summary
 
     def _summary(self) -> dict[str, Any]:

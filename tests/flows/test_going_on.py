@@ -4,6 +4,7 @@ goes on, or starts from another, outlives a learner that is killed."""
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def test_a_finished_run_goes_on_with_more_steps_and_two_actors(tmp_path: Path, m
     assert {"9,000", "4,000"} <= {*longer.stderr.split("the run goes on")[1].splitlines()[0].replace(";", " ").split()}
     summary = runs.summary_of(tmp_path)
     assert 9_000 <= summary["agent_steps"] < 9_100
+    assert summary["restarts"] == {}, "nobody died"
     books = summary["segments"]
     assert books["unexplained"] == books["duplicates"] == books["in_flight"] == 0
     assert books["produced"] == books["received"] == books["trained"] + books["held"] + books["lost_in_learner"]
@@ -53,6 +55,20 @@ def test_a_finished_run_goes_on_with_more_steps_and_two_actors(tmp_path: Path, m
     assert told["environment.settings.turns"] == (4_000, 20, 10)
     assert 10 <= summary["episode_length"]["agent_0"] < 20
     assert runs.files(memory_dir) == []
+
+
+def test_a_run_and_a_copy_of_its_folder_go_on_at_once(tmp_path: Path, memory_dir: Path) -> None:
+    assert runs.train(runs.paced(tmp_path, 1_000), tmp_path).returncode == 0
+    more = ["--steps", "4000", "--set", "environment.settings.pause=0.01"]
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "run", copy / "run")
+    with runs.started(["train", str(tmp_path / "run"), *more], tmp_path, "first") as first:
+        runs.until(lambda: runs.agent_steps(tmp_path) > 1_000, what="the first goes on")
+        again = runs.rookery("train", str(copy / "run"), "--steps", "2000", cwd=tmp_path)
+        assert again.returncode == 0, again.stderr
+        assert first.popen.poll() is None, "they went on at once"
+        assert first.wait() == 0, first.said
+    assert [runs.summary_of(folder)["agent_steps"] for folder in (tmp_path, copy)] == [4_000, 2_000]
 
 
 FIRST, LONGER = 1_600, 4_800
@@ -71,9 +87,7 @@ def killed_learner(
     with runs.training(data, folder) as worker:
         runs.until(lambda: saved.is_dir() and any(path.name.isdigit() for path in saved.iterdir()), what="is saved")
         killed(folder, "learner-agent_0", at=at)
-        lives = dict.fromkeys(("actor-0", "coordinator", "learner-agent_0", "learner-agent_1"), int(at > FIRST))
-        lives["learner-agent_0"] += 1
-        summary = finished(folder, worker, memory, {name: count for name, count in lives.items() if count}, steps)
+        summary = finished(folder, worker, memory, {"learner-agent_0": 1}, steps)
     return summary, log_of(folder, "learner-agent_0")
 
 

@@ -73,7 +73,7 @@ def test_actors_come_and_go_and_the_coordinator_returns_with_nobody_else_started
     assert summary["complete"] is True
     assert summary["agent_steps"] == STEPS
     assert summary["restarts"].get("learner-0", 0) == 0
-    assert summary["restarts"]["coordinator"] == 2
+    assert summary["restarts"]["coordinator"] == 1, "the third came when all was over"
     assert summary["segments"] == told["segments"], "one that comes back when all is over changes nothing"
     segments = summary["segments"]
     assert runs.balanced(segments), segments

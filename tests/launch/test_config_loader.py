@@ -185,6 +185,8 @@ def test_a_value_that_is_none_is_told_with_what_may_be_meant(setting: str, key: 
         ),
         ("steps", "setting_not_key_value", {"value": "steps"}),
         ("=3", "setting_not_key_value", {"value": "=3"}),
+        ("policy.start=", "setting_without_value", {"value": "policy.start=", "key": "policy.start"}),
+        ("steps= ", "setting_without_value", {"value": "steps= ", "key": "steps"}),
         ("steps.deep=3", "setting_of_no_section", {"key": "steps"}),
         ("seed=[1", "setting_value_unreadable", {"value": "[1"}),
     ],

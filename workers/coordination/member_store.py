@@ -108,16 +108,20 @@ class MemberStore:
         self.refused = {"requests": 0, "quarantined_peers": 0, "quarantined_requests": 0}
         """Messages to all coordinators of the run that were refused, and peers."""
         self.restarts: dict[str, int] = {}
+        self.over = False
+        """Whether this life of the run has ended in order: the next coordinator goes on with it, and replaces none."""
         self.tokens: dict[str, str] = {}
         """name -> token of the process that had its newest incarnation."""
         self.changed = False
         """Whether there is what nobody may be told of before it is kept."""
         self._kept = b""
+        marker = path.parent / "run_id"
+        self._inode = marker.stat().st_ino if marker.exists() else 0
         if path.exists():
             self._load()
-        marker = path.parent / "run_id"
         if not marker.exists() or marker.read_text().strip() != self.run_id:
             marker.write_text(self.run_id + "\n")
+            self._inode = marker.stat().st_ino
 
     def commit(self) -> None:
         """Keeps what changed: of all that came and went at once with one file."""
@@ -145,6 +149,8 @@ class MemberStore:
             "gave_up": sorted(self.gave_up),
             "refused": self.refused,
             "restarts": self.restarts,
+            "over": self.over,
+            "inode": self._inode,
             "tokens": self.tokens,
             "members": [_to_plain(member) for member in self.members.values()],
         }
@@ -156,6 +162,8 @@ class MemberStore:
     def _load(self) -> None:
         state = json.loads(self._path.read_text())
         self.run_id, self.secret = state["run"], state["secret"]
+        if state.get("over") and state.get("inode", self._inode) != self._inode:
+            self.run_id = secrets.token_hex(4)  # the folder is a copy: both runs may go on at once
         self.incarnations = dict(state["incarnations"])
         self.quotas = {(name, inc): quota for name, inc, quota in state["quotas"]}
         self.dealt = dict(state["dealt"])
@@ -164,7 +172,8 @@ class MemberStore:
         self.gave_up = {(name, inc) for name, inc in state["gave_up"]}
         self.refused = dict(state["refused"])
         self.restarts = dict(state["restarts"])
-        self.restarts["coordinator"] = self.restarts.get("coordinator", 0) + 1
+        if not state.get("over"):
+            self.restarts["coordinator"] = self.restarts.get("coordinator", 0) + 1
         self.members = {plain["name"]: _from_plain(plain) for plain in state["members"]}
         self.tokens = dict(state["tokens"])
 

@@ -72,6 +72,11 @@ class Membership:
         self.interval = self._places.heartbeat
         self.save, self.save_if_due, self.commit = store.save, store.save_if_due, store.commit
 
+    def life_ended(self) -> None:
+        """The run has ended in order, for now: whoever goes on with it replaces nobody."""
+        self._register.over = True
+        self.save()
+
     def credentials(self, member: WorkerRecord) -> dict[str, Any]:
         """What `member` shows that its segments are its own by, or checks that of others by."""
         secret = self._register.secret
@@ -121,7 +126,7 @@ class Membership:
         del self._register.tokens[name]
         self._register.quotas.pop((name, number), None)
         self._register.incarnations[name] = number - 1
-        if left := self.restarts.pop(name, 1) - 1:
+        if self._follows_a_death(name, number) and (left := self.restarts.pop(name, 1) - 1):
             self.restarts[name] = left
         self._register.changed = True
 
@@ -258,7 +263,9 @@ class Membership:
         for (name, _), made in steps.items():
             store.dealt[name] = store.dealt.get(name, 0) + made
         for name in self._places.names("actor"):
-            store.incarnations.setdefault(name, 1)
+            if name not in store.incarnations:
+                store.incarnations[name] = 1
+                store.clean.add((name, 1))
         store.save()
 
     def counters(self, role: Role) -> dict[tuple[str, int], dict[str, float]]:
@@ -345,7 +352,8 @@ class Membership:
             member.quota = self._register.quotas.get((name, incarnation)) or self._places.quota(name, steps)
             if member.quota > 0:
                 self._register.quotas[name, incarnation] = member.quota
-        if incarnation > 1 and self._register.incarnations.get(name) != incarnation and join.role != "supervisor":
+        again = self._register.incarnations.get(name) != incarnation and join.role != "supervisor"
+        if again and self._follows_a_death(name, incarnation):
             self.restarts[name] = self.restarts.get(name, 0) + 1
         if len(known := self._register.incarnations) > _WATCHERS:
             made_up = (one for one in known if one.startswith(("supervisor-", "relay-")))
@@ -361,6 +369,10 @@ class Membership:
         self._routes.clear()
         self._register.changed = True
         return member
+
+    def _follows_a_death(self, name: str, incarnation: int) -> bool:
+        """Whether it is a restart: where the one before left in order, the run goes on, or has more workers again."""
+        return incarnation > 1 and (name, incarnation - 1) not in self.clean
 
     def _returning(self, join: Join) -> bool:
         """Whether this is a member of old whose lease has ended while it, or the coordinator, was away."""

@@ -44,6 +44,10 @@ def evaluate(
 
     One line for each environment and policy. ConfigurationError in one sentence.
     """
+    if episodes < 1:
+        raise ConfigurationError("episodes_too_few", value=episodes, key="episodes")
+    if seed < 0:
+        raise ConfigurationError("value_invalid", value=seed, key="seed", reason="should be at least 0")
     run = load_run(folder)
     world = describe(next(iter(environments_of(run.environment, 1).values())))
     frozen = frozen_policies(folder, run, world, others or {}, which)
@@ -121,8 +125,8 @@ which_option = click.option(
 
 @click.command(name="evaluate", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("run", metavar="RUN", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
-@click.option("--episodes", type=click.IntRange(min=1), default=100, show_default=True, help="In each environment.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the episodes.")
+@click.option("--episodes", default=100, show_default=True, help="In each environment.")
+@click.option("--seed", default=0, show_default=True, help="Of the episodes.")
 @others_option
 @which_option
 @click.option("--json", "as_json", is_flag=True, help="Print the lines as JSON.")

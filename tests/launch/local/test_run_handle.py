@@ -61,6 +61,10 @@ def test_two_runs_go_on_beside_a_program_and_are_asked_and_stopped(tmp_path: Pat
     assert (line["policy"], line["episodes"]) == ("agent", 2)
     with raises(ConfigurationError, "checkpoint_not_found"):
         run.evaluate(checkpoint=3)
+    with raises(ConfigurationError, "episodes_too_few"):
+        run.evaluate(0)
+    with raises(ConfigurationError, "value_invalid"):
+        run.evaluate(1, seed=-1)
 
 
 LEAVES = """

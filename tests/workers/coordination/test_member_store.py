@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 from pathlib import Path
 
 from protocol.messages.core import Route
@@ -74,3 +75,18 @@ def test_whoever_reads_the_file_meanwhile_reads_it_whole(tmp_path: Path) -> None
 def test_a_run_has_an_id_of_its_own(tmp_path: Path) -> None:
     one, other = (MemberStore(tmp_path / name).run_id for name in "ab")
     assert one != other
+
+
+def test_a_copy_of_a_run_that_ended_in_order_has_an_id_of_its_own(tmp_path: Path) -> None:
+    """One that was only moved keeps its id, and so does a copy of one whose workers may still be there."""
+    (first := tmp_path / "first").mkdir()
+    (killed := tmp_path / "killed").mkdir()
+    store, other = filled(first / "state.json"), filled(killed / "state.json")
+    store.over = True
+    store.save()
+    other.save()
+    copy = MemberStore(shutil.copytree(first, tmp_path / "copy") / "state.json")
+    assert copy.run_id != store.run_id
+    assert (tmp_path / "copy" / "run_id").read_text() == f"{copy.run_id}\n"
+    assert MemberStore(first.rename(tmp_path / "moved") / "state.json").run_id == store.run_id
+    assert MemberStore(shutil.copytree(killed, tmp_path / "other") / "state.json").run_id == other.run_id

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from protocol.config.run import parse_run
-from tests.faults import kinds_in
+from protocol.errors import ConfigurationError
+from tests.faults import kinds_in, raises
 from tests.flows.runs import config
 from tests.learning.greedy import make_run
 from workers.evaluation.scores import FILE
@@ -57,6 +58,18 @@ def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
     assert told.exit_code == 2
     assert kinds_in(told.output) == ["folder_without_config"]
     assert str(tmp_path) in told.output
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "episodes", "seed"), [("episodes", "episodes_too_few", -1, 0), ("seed", "value_invalid", 1, -1)]
+)
+def test_a_number_that_says_nothing_is_refused_before_anything_is_read(
+    tmp_path: Path, key: str, kind: str, episodes: int, seed: int
+) -> None:
+    told = CliRunner().invoke(main, [str(tmp_path), f"--{key}", "-1"])
+    assert (told.exit_code, kinds_in(told.output)) == (2, [kind])
+    with raises(ConfigurationError, kind, key=key):
+        evaluate(tmp_path, episodes, seed)
 
 
 def saved(folder: Path, policy: str) -> list[int]:
