@@ -363,3 +363,6 @@ def _ends(talk: Talk) -> Iterator[InvalidMessage]:
     yield InvalidMessage("an end of another episode", "episode", end(episode=talk.episode + 7))
     yield InvalidMessage("an end that leaves out who acted", "order", end(agents=[], rewards=[]))
     yield InvalidMessage("an end that is cut, without what was seen last", "size", end(truncated=True))
+    yield InvalidMessage("an end with infos of two agents, of whom it names one", "info", end(infos=[{}, {}]))
+    text = End(episode=talk.episode).model_copy(update={"infos": [{"won": "yes"}]})
+    yield InvalidMessage("an end whose info is a text", "message", [encode(text)])

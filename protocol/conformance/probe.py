@@ -173,7 +173,8 @@ class Talk:
     def end(self, truncated: bool) -> None:
         """Says that the episode is over."""
         assert self.place is not None
-        header = encode(End(episode=self.episode, agents=[self.agent], rewards=[1.0], truncated=truncated))
+        infos: list[dict[str, bool | float]] = [{"truncated": True}] if truncated else []
+        header = encode(End(episode=self.episode, agents=[self.agent], rewards=[1.0], truncated=truncated, infos=infos))
         self.send(header, *([drawn(self.place.observed, self._random)] if truncated else []))
         self.playing = False
 

@@ -75,6 +75,9 @@ class SessionState:
         if message.over and forgotten:
             raise Flaw("end_of_agent_missing", _ENDS, "order", agent=min(forgotten))
         self._check_rewards(message)
+        if message.infos and len(message.infos) != len(message.agents):
+            count, expected = len(message.infos), len(message.agents)
+            raise Flaw("infos_count_wrong", "`end`", "info", count=count, expected=expected)
         size = sum(nbytes(place.observed) for place in places) if message.truncated else 0
         frame, at = _only(frames, size, f"an end that is {'' if message.truncated else 'not '}cut"), 0
         for name, place in zip(message.agents, places, strict=True) if message.truncated else ():

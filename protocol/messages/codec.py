@@ -69,7 +69,10 @@ def encode(message: Message) -> bytes:
     packer = getattr(_OWN, "packer", None)
     if packer is None:  # to make one takes longer than to use it, and each is one thread's
         packer = _OWN.packer = msgpack.Packer(default=vars)
-    return bytes(packer.pack({"type": message.type, **vars(message)}))
+    fields = vars(message)
+    if message.omitted:
+        fields = {name: value for name, value in fields.items() if value or name not in message.omitted}
+    return bytes(packer.pack({"type": message.type, **fields}))
 
 
 def packed(number: int) -> bytes:

@@ -55,6 +55,8 @@ class Message(MessagePart):
     """Whether raw frames follow the header."""
     stable: ClassVar[bool] = False
     """Whether it is understood whatever its schema number, and what is unknown in it is ignored."""
+    omitted: ClassVar[frozenset[str]] = frozenset()
+    """Fields that are not sent where they are empty."""
     schema_number: Count = SCHEMA
 
 

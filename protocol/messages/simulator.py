@@ -32,6 +32,11 @@ Fallback = Literal["last", "default", "scripted"]
 rule says."""
 Names = Annotated[list[Name], FailFast()]
 Rewards = Annotated[list[Finite], FailFast()]
+MOST_INFOS, LONGEST_INFO = 30, 48
+"""Names of numbers that are told of an episode, and characters of one."""
+Info = Annotated[
+    dict[Annotated[str, Field(min_length=1, max_length=LONGEST_INFO)], bool | Finite], Field(max_length=MOST_INFOS)
+]
 
 
 class Column(MessagePart):
@@ -138,6 +143,7 @@ class End(Message):
 
     type: ClassVar[str] = "end"
     arrays: ClassVar[bool] = True
+    omitted: ClassVar[frozenset[str]] = frozenset({"infos"})
     episode: Ordinal
     agents: Names = Field(default_factory=list)
     rewards: Rewards = Field(default_factory=list)
@@ -145,6 +151,8 @@ class End(Message):
     """Whether it was cut (a time limit, a hand) and not ended by what they did."""
     over: bool = True
     """Whether that is the end of the episode for everybody."""
+    infos: Annotated[list[Info], FailFast()] = Field(default_factory=list)
+    """What the world tells of each one's episode, as `Environment.tell` is told; empty: nothing."""
 
 
 class Reset(Message):

@@ -188,12 +188,20 @@ class Simulator:
         return self._lateness.fill(acted, self._shown)
 
     def end_episode(
-        self, reward: float = 0.0, *, truncated: bool = False, observation: Any = None, agent: str = ""
+        self,
+        reward: float = 0.0,
+        *,
+        truncated: bool = False,
+        observation: Any = None,
+        agent: str = "",
+        info: Mapping[str, Any] | None = None,
     ) -> None:
         """The last action ended the episode and earned `reward`; cut by hand or a time limit it is `truncated`, and
-        `observation` is what was seen last."""
+        `observation` is what was seen last. Each number and truth in `info` becomes a curve, `info/NAME`: at most 30,
+        by names of at most 48 characters; EnvironmentFault for anything else."""
         name = agent or self._only()
-        self.end_all({name: reward}, truncated=truncated, observations={name: observation})
+        infos = {name: info} if info else None
+        self.end_all({name: reward}, truncated=truncated, observations={name: observation}, infos=infos)
 
     def end_all(
         self,
@@ -202,15 +210,16 @@ class Simulator:
         truncated: bool = False,
         observations: Mapping[str, Any] | None = None,
         over: bool = True,
+        infos: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """The episode ended for these agents; `over`: for everybody."""
+        """The episode ended for these agents; `over`: for everybody. `infos`: by agent, as `info` of `end_episode`."""
         if self._request is not None:
             self._answer(None)
         if not self.session.playing:  # it was cut when the connection was lost
             self._earned.clear()
             return
         total = {name: reward + self._earned.pop(name, 0.0) for name, reward in rewards.items()}
-        self._line.send(self.session.end(total, truncated, observations, over))
+        self._line.send(self.session.end(total, truncated, observations, over, infos))
         if over:
             self._earned.clear()
 

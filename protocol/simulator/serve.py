@@ -13,7 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from protocol.messages.simulator import LONGEST_INFO, MOST_INFOS
 from protocol.simulator.client import EpisodeCut, RunOver, Simulator
+
+_LARGEST = 1e12
+"""Beyond which there is no curve of a number."""
 
 
 def serve(env: Any, endpoint: str | Path, name: str, *, episodes: int | None = None, **options: Any) -> int:
@@ -41,7 +45,8 @@ def _single(sim: Simulator, env: Any, seed: int) -> None:
         action = sim.act(observation, reward, mask=info["action_mask"] if masked else None)
         observation, reward, terminated, truncated, info = env.step(action)
         if terminated or truncated:
-            sim.end_episode(reward, truncated=bool(truncated and not terminated), observation=observation)
+            cut = bool(truncated and not terminated)
+            sim.end_episode(reward, truncated=cut, observation=observation, info=_numbers(info))
             return
 
 
@@ -58,12 +63,26 @@ def _parallel(sim: Simulator, env: Any, seed: int) -> None:
         observations, rewards, terminated, truncated, infos = env.step(actions)
         dead = [name for name, it in terminated.items() if it]
         cut = [name for name, it in truncated.items() if it and not terminated[name]]
+        told = {name: _numbers(infos.get(name, {})) for name in (*dead, *cut)}
         if dead:
-            sim.end_all({name: rewards[name] for name in dead}, over=not env.agents and not cut)
+            sim.end_all({name: rewards[name] for name in dead}, over=not env.agents and not cut, infos=told)
         if cut:
             last = {name: _parted(sim, name, observations[name], {})[0] for name in cut}
-            sim.end_all({name: rewards[name] for name in cut}, truncated=True, observations=last, over=not env.agents)
+            earned, over = {name: rewards[name] for name in cut}, not env.agents
+            sim.end_all(earned, truncated=True, observations=last, over=over, infos=told)
         rewards = {name: rewards[name] for name in env.agents if name in rewards}
+
+
+def _numbers(info: Mapping[str, Any]) -> dict[str, float]:
+    """What of `info` can be sent: the first of its finite numbers and truths. The rest is passed over, as where an
+    actor steps the environment itself."""
+    found: dict[str, float] = {}
+    for name, value in info.items():
+        value = value.item() if getattr(value, "shape", None) == () else value
+        fits = len(found) < MOST_INFOS and 0 < len(name) <= LONGEST_INFO
+        if fits and isinstance(value, int | float) and abs(value) <= _LARGEST:  # of what is no number that is false
+            found[name] = value
+    return found
 
 
 def _parted(sim: Simulator, name: str, observation: Any, info: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -11,15 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
 from protocol.errors import ConfigurationError, EnvironmentFault, RookeryError
 from protocol.messages.codec import decode, encode
 from protocol.messages.fast_path import ActHeader, ObserveHeader, frequent, pack
-from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Ping, Pong, Reset
+from protocol.messages.simulator import Act, Admit, Bye, End, Fault, Hello, Info, Ping, Pong, Reset
 from protocol.messages.versioning import SPOKEN
 from protocol.simulator.encoding import SpaceCodec
 from protocol.spaces import World, parse_world
 
 Frames = list[bytes]
+_INFO: TypeAdapter[dict[str, bool | float]] = TypeAdapter(Info)
 _AGAIN = ("full", "identity")
 """Codes of refusals after which it may be let in later."""
 
@@ -136,9 +139,15 @@ class Session:
         return [pack(said), b"".join(parts)]
 
     def end(
-        self, rewards: Mapping[str, float], truncated: bool, last: Mapping[str, Any] | None = None, over: bool = True
+        self,
+        rewards: Mapping[str, float],
+        truncated: bool,
+        last: Mapping[str, Any] | None = None,
+        over: bool = True,
+        infos: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> Frames:
-        """The episode ended for the agents that `rewards` names; `last`: what they saw, where it was cut."""
+        """The episode ended for the agents that `rewards` names; `last`: what they saw, where it was cut; `infos`: what
+        is told of it by some of them."""
         cast, body = self._known, []
         if truncated:
             if last is None or set(last) != set(rewards):
@@ -151,6 +160,7 @@ class Session:
             rewards=[float(reward) for reward in rewards.values()],
             truncated=truncated,
             over=over,
+            infos=[_told(name, (infos or {}).get(name, {})) for name in rewards] if infos else [],
         )
         self.playing = self.playing and not over
         return [encode(message), *(body if rewards else [])]
@@ -221,3 +231,11 @@ class Session:
     def drives(self) -> bool:
         """Whether its episodes begin by themselves."""
         return self._hello.drives
+
+
+def _told(agent: str, info: Mapping[str, Any]) -> dict[str, bool | float]:
+    """As it is sent; EnvironmentFault for what cannot be."""
+    try:
+        return _INFO.validate_python(dict(info), strict=True)
+    except ValidationError as fault:
+        raise EnvironmentFault("simulator_info_invalid", agent=agent, reason=fault.errors()[0]["msg"]) from None

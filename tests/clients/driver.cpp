@@ -38,6 +38,7 @@ void golden(char** given) {
   std::cout << "action: " << acted.actions.at("gem").at(0) << std::endl;
   show("observe-rewarded", session.observe({{"gem", {3, 4}}}, {{"gem", 0.5}}, {}, 0, 2.5));
   show("end", session.end({{"gem", -1, {5, 6}}}, true));
+  show("end-told", session.end({{"gem", -1, {}, {{"far", 2.5}, {"won", true}}}}, false));
   show("ping", session.ping(1.5));
   show("bye", session.bye("its battery is empty"));
 }
@@ -119,7 +120,7 @@ void play(const std::string& endpoint) {
   for (;;) try {
     const auto seed = static_cast<double>(sim.begin());
     for (double step = 0; step < 5; ++step) sim.act({step, seed}, step);
-    sim.end_episode(1, std::fmod(seed, 2) == 0, {5, seed});
+    sim.end_episode(1, std::fmod(seed, 2) == 0, {5, seed}, "", {{"far", 2.5}, {"won", true}});
   } catch (const EpisodeCut&) {  // it is told when to begin again
   } catch (const RunOver&) {
     return;

@@ -20,6 +20,7 @@ function golden(admit, act, action, ...others) {
   console.log("action:", session.take([raw(act), raw(action)]).actions.gem[0]);
   show("observe-rewarded", session.observe({ gem: [3, 4] }, { rewards: { gem: 0.5 }, clock: 2.5 }));
   show("end", session.end({ gem: -1 }, { truncated: true, last: { gem: [5, 6] } }));
+  show("end-told", session.end({ gem: -1 }, { infos: { gem: { far: 2.5, won: true } } }));
   show("ping", session.ping(1.5));
   show("bye", session.bye("its battery is empty"));
   for (let i = 0; i < others.length; i += 2) {
@@ -87,7 +88,7 @@ async function play(endpoint) {
     try {
       const seed = await sim.begin();
       for (let step = 0; step < 5; step += 1) await sim.act([step, seed], step);
-      await sim.endEpisode(1, { truncated: seed % 2 === 0, observation: [5, seed] });
+      await sim.endEpisode(1, { truncated: seed % 2 === 0, observation: [5, seed], info: { far: 2.5, won: true } });
     } catch (fault) {
       if (fault instanceof RunOver) return sim.close();
       if (!(fault instanceof EpisodeCut)) throw fault; // that one is told when to begin again

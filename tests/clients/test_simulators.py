@@ -14,8 +14,12 @@ import numpy as np
 import pytest
 
 from protocol.conformance import check_simulator
+from protocol.simulator.connection import addresses_of
 from protocol.transport.curve import connect_string, new_keys
 from tests.clients.languages import LANGUAGES, driver
+from tests.flows import runs
+from tests.flows.test_infos import drawn
+from tests.forge import Forge
 from tests.protocol.conformance.test_conformance import HALL
 from tests.protocol.conformance.test_golden import GOLDEN
 from tests.tools import ROOT
@@ -90,6 +94,25 @@ def check_hall(program: list[str]) -> None:
     assert [(row.seen.tolist(), row.reward, row.end) for row in served.rows("thief")] == [([7, 200], 1.5, "terminated")]
 
 
+def check_curves(program: list[str], folder: Path) -> None:
+    """What it tells of its episodes is drawn by a run."""
+    world = {"id": "external", "copies": 1, "settings": {"world": WALK.model_dump(mode="json")}}
+    with runs.training(runs.config(steps=400, environment=world), folder) as worker:
+        (address,) = runs.until(lambda: addresses_of(folder / "run"), what="the actor serves simulators")
+        played = subprocess.run(
+            [*program, "play", connect_string(address, folder / "run")], timeout=SECONDS, check=False
+        )
+        assert (played.returncode, worker.wait()) == (0, 0), worker.said
+    assert drawn(folder) == {"walker": {"info/far": 2.5, "info/won": 1.0}}
+    assert runs.summary_of(folder)["infos"]["walker"]["far"]["episodes"] >= 400 // 5 - 1
+
+
+@pytest.fixture(autouse=True)
+def forked(forge: Forge | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of this module are."""
+    monkeypatch.setattr(runs, "forge", forge)
+
+
 def test_only_one_file_of_the_javascript_client_needs_node() -> None:
     """So that a transport of a browser can take its place."""
     files = {path.name: path.read_text() for path in (ROOT / "protocol" / "clients" / "javascript").glob("*.js")}
@@ -103,12 +126,12 @@ def test_only_one_file_of_the_javascript_client_needs_node() -> None:
 def test_a_client_says_the_golden_bytes_and_is_told_what_it_did_wrong_I8(language: str, tmp_path: Path) -> None:
     """I8: the bytes of its messages, all kinds of numbers, and each refusal with its sentence and code; its
     neighbours, of the same program, are served all the same. Driven, with the keys of a connect string, it
-    holds to all that the kit looks for; a damaged one is told."""
+    holds to all that the kit looks for, and a run draws what it tells of its episodes; a damaged one is told."""
     program = driver(language, tmp_path)
     heard = [*GOLDEN["admit"]["frames"], *GOLDEN["act"]["frames"]]
     numbers = [(dtype, np.array(number, dtype)) for dtype, number in NUMBERS]
     said = _run(program, "golden", *heard, *(part for dtype, one in numbers for part in (dtype, one.tobytes().hex())))
-    messages = ("hello", "observe", "observe-rewarded", "end", "ping", "bye")
+    messages = ("hello", "observe", "observe-rewarded", "end", "end-told", "ping", "bye")
     assert {name: said[name].split() for name in messages} == {name: GOLDEN[name]["frames"] for name in messages}
     assert said["action"] == "1"
     for dtype, one in numbers:
@@ -123,6 +146,7 @@ def test_a_client_says_the_golden_bytes_and_is_told_what_it_did_wrong_I8(languag
             assert told[what].count(". ") == 0, "one sentence"
         assert served.figures()["simulators_quarantined"] == 0
     check_hall(program)
+    check_curves(program, tmp_path)
     with ExitStack() as stack:
         started: list[subprocess.Popen[bytes]] = []
         new_keys(tmp_path / "keys")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ def test_rates_and_means_of_each_policys_agents_come_from_processes_to_the_curve
         ("infos_cut", "field"),
     ]
     assert found["infos_cut"]["names"] == [f"n{number}" for number in range(28, 33)]
+    (events,) = (tmp_path / "run" / "tensorboard").iterdir()
+    assert {b"goal/info/won", b"field/info/n27"} <= {*re.findall(rb"\w+/info/\w+", events.read_bytes())}
     history = History()
     history.read(tmp_path / "run" / "metrics.jsonl")
     assert {*history.curves("info/far")} == {"goal", "field"}, "as the page finds them"

@@ -21,6 +21,7 @@ from protocol.transport.curve import connect_string
 from tests.clients.languages import LANGUAGES, example
 from tests.faults import raises
 from tests.flows import runs
+from tests.flows.test_infos import drawn
 from tests.tools import ROOT, skip_or_fail
 from workers.learning.datasets.reader import RecordedDataset
 
@@ -81,7 +82,7 @@ def test_simulators_in_three_languages_drive_and_every_step_is_accounted_for_I8_
 def test_internal_and_external_actors_train_side_by_side_I7_I8_J5(tmp_path: Path, memory_dir: Path) -> None:
     """I7 I8 J5: one actor plays the world itself, the other one serves simulators of it, which join and leave while
     training goes on, ask when they want, are told when the run is over and end by themselves. All steps are accounted
-    for, those of simulators with their clocks."""
+    for, those of simulators with their clocks, and what they tell of an episode is drawn."""
     data = config(1600, settings={"internal": 1}, policy={"record": True}, actors=2)
     with runs.training(data, tmp_path) as worker, ExitStack() as stack:
         with Simulator(tmp_path / "run", "visitor", patience=120.0, lease=120.0) as visitor:
@@ -92,7 +93,7 @@ def test_internal_and_external_actors_train_side_by_side_I7_I8_J5(tmp_path: Path
             runs.until(
                 lambda: _admitted(tmp_path, "actor-1", "comes"), 90, "another one joins while the visitor thinks"
             )
-            visitor.end_episode(1.0)
+            visitor.end_episode(1.0, info={"far": 2.5, "visited": True})
         assert worker.wait() == 0, worker.said
         assert comes.wait() == 0, comes.said
     summary = runs.summary_of(tmp_path)
@@ -105,6 +106,11 @@ def test_internal_and_external_actors_train_side_by_side_I7_I8_J5(tmp_path: Path
     assert summary["segments"]["unexplained"] == 0
     assert runs.files(memory_dir) == []
     (policy,) = summary["recorded"]
+    assert {name: summary["infos"][policy][name] for name in ("far", "visited")} == {
+        "far": {"episodes": 1, "mean": 2.5},
+        "visited": {"episodes": 1, "mean": 1.0},
+    }
+    assert {"info/far": 2.5, "info/visited": 1.0}.items() <= drawn(tmp_path)[policy].items()
     clocks: dict[str, list[float]] = {"actor-0": [], "actor-1": []}
     recorded = RecordedDataset(tmp_path / "run" / "datasets", policy)
     assert len(recorded.lengths()) == summary["recorded"][policy]

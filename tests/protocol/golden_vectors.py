@@ -253,6 +253,7 @@ def simulation() -> dict[str, tuple[Message, list[bytes]]]:
         "act": (Act(answers=1, episode=1, waited=0.25), [np.array(1, "<i8").tobytes()]),
         "observe-rewarded": (Observe(number=2, episode=1, agents=["gem"], rewards=[0.5], clock=2.5), [seen[1]]),
         "end": (End(episode=1, agents=["gem"], rewards=[-1.0], truncated=True), [seen[2]]),
+        "end-told": (End(episode=1, agents=["gem"], rewards=[-1.0], infos=[{"far": 2.5, "won": True}]), []),
         "ping": (Ping(clock=1.5), []),
         "pong": (Pong(clock=1.5, pace="going"), []),
         "fault": (Fault(code="agent", answers=3, reason="there is no agent 'ruby'; the agents are gem"), []),
@@ -265,6 +266,7 @@ def vectors() -> dict[str, dict[str, Any]]:
     made: dict[str, dict[str, Any]] = {}
     for name, (message, frames) in messages().items():
         fields = {"type": message.type, **message.model_dump(mode="json")}
+        fields = {name: value for name, value in fields.items() if value or name not in message.omitted}
         made[name] = {"fields": fields, "frames": [frame.hex() for frame in (encode(message), *frames)]}
     one = record()
     made["record"] = {

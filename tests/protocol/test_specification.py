@@ -46,6 +46,12 @@ _WORDS: dict[str, dict[str, Any]] = {
     "1 to 2^32 - 1": {"type": "integer", "minimum": 1, "exclusiveMaximum": 2**32},
     "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e9},
     "number": {"type": "number"},
+    "info": {
+        "type": "object",
+        "propertyNames": {"minLength": 1, "maxLength": 48},
+        "additionalProperties": {"anyOf": [{"type": "boolean"}, {"type": "number"}]},
+        "maxProperties": 30,
+    },
     "truth": {"type": "boolean"},
     "map": {"type": "object", "additionalProperties": True},
     "route": {"$ref": "#/$defs/Route"},

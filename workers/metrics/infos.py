@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from protocol.messages.simulator import LONGEST_INFO, MOST_INFOS
 from workers.metrics.diagnostics import CUT, INFOS_CUT, INFOS_NOT_FINITE, counter, cut_counter
 from workers.metrics.segment_accounting import Page
 
 log = logging.getLogger(__name__)
 
-MOST, ALL, LONGEST = 30, 600, 48
+MOST, ALL, LONGEST = MOST_INFOS, 600, LONGEST_INFO
 """Names of a policy that there are curves of, the first that are told; of all policies, as they must fit into a
 heartbeat; characters of such a name."""
 

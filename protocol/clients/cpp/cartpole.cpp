@@ -69,7 +69,7 @@ int main(int count, char** arguments) {
         if (const auto action = sim.act(cart.state, reward)) push_right = action->at(0) == 1;
         cart.step(push_right);  // as before, while the action is late
       }
-      sim.end_episode(1, cart.late(), cart.state);
+      sim.end_episode(1, cart.late(), cart.state, "", {{"fell", cart.fell()}});
     }
   } catch (const rookery::RunOver&) {
     std::cout << arguments[2] << ": " << steps << " steps\n";

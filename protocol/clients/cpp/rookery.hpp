@@ -167,8 +167,9 @@ class Simulator {
   }
 
   // The last action ended the episode; cut by hand or a limit of time it is `truncated`, and `last` was seen last.
-  void end_episode(double reward = 0, bool truncated = false, const Numbers& last = {}, const std::string& agent = "") {
-    end_all({{agent.empty() ? session_.only() : agent, reward, last}}, truncated);
+  void end_episode(double reward = 0, bool truncated = false, const Numbers& last = {}, const std::string& agent = "",
+                   const Info& info = {}) {
+    end_all({{agent.empty() ? session_.only() : agent, reward, last, info}}, truncated);
   }
 
   // The episode ended for these agents; `over`: for everybody.

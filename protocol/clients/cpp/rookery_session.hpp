@@ -4,6 +4,7 @@
 // of the events below.
 #pragma once
 
+#include <cmath>
 #include <map>
 #include <optional>
 #include <random>
@@ -19,6 +20,8 @@ namespace rookery {
 using Frames = std::vector<std::string>;
 using Names = std::vector<std::string>;
 using Actions = std::map<std::string, Numbers>;
+// What is told of an episode, by name (30 at most, of 48 characters at most): each becomes a curve, `info/NAME`.
+using Info = std::map<std::string, std::variant<bool, double>>;
 
 // What one agent tells when it asks for an action: the numbers of all columns of its observation and of its masks.
 struct Seen {
@@ -32,6 +35,7 @@ struct Ending {
   std::string agent;
   double reward = 0;
   Numbers last = {};
+  Info info = {};
 };
 
 struct Admitted {
@@ -94,15 +98,19 @@ class Session {
   // The episode ended for these agents; `over`: for everybody.
   Frames end(const std::vector<Ending>& endings, bool truncated, bool over = true) {
     std::string arrays;
-    List agents, rewards;
+    List agents, rewards, infos;
+    bool telling = false;
     for (const Ending& one : endings) {
       if (truncated) pack(arrays, place_of(one.agent).observation, one.last, one.agent + ": last observation");
       agents.emplace_back(one.agent);
       rewards.emplace_back(one.reward);
+      infos.emplace_back(told(one));
+      telling = telling || !one.info.empty();
     }
     playing_ = playing_ && !over;
-    Frames frames{header("end", {{"episode", episode_}, {"agents", agents}, {"rewards", rewards},
-                                 {"truncated", truncated}, {"over", over}})};
+    Map fields{{"episode", episode_}, {"agents", agents}, {"rewards", rewards}, {"truncated", truncated}, {"over", over}};
+    if (telling) fields.emplace_back("infos", infos);
+    Frames frames{header("end", fields)};
     if (!arrays.empty()) frames.push_back(arrays);
     return frames;
   }
@@ -148,6 +156,16 @@ class Session {
     std::string token;
     for (int i = 0; i < 16; ++i) token.push_back("0123456789abcdef"[device() % 16]);
     return token;
+  }
+
+  static Map told(const Ending& one) {
+    Map found;
+    for (const auto& [name, value] : one.info) {
+      const double* number = std::get_if<double>(&value);
+      if (number && !std::isfinite(*number)) throw Fault("value", one.agent + ": " + name + " is no finite number");
+      found.emplace_back(name, number ? Value(*number) : Value(std::get<bool>(value)));
+    }
+    return found;
   }
 
   static List list(const Names& names) { return List(names.begin(), names.end()); }

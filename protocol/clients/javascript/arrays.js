@@ -31,10 +31,10 @@ function wrong(number, column, whose) {
   return new Fault("value", `${whose} has ${number}, which is no number of type ${column.dtype}`);
 }
 
-/** A `reward` of `agent` that can be sent; NaN and what is no number would come to be 0 else. */
-export function finite(reward, agent) {
-  if (!Number.isFinite(reward)) throw new Fault("value", `${agent}: the reward is ${reward}, which is no finite number`);
-  return reward;
+/** A `number` of `agent`, called `name`, that can be sent; NaN and what is no number would come to be 0 else. */
+export function finite(number, agent, name = "the reward") {
+  if (!Number.isFinite(number)) throw new Fault("value", `${agent}: ${name} is ${number}, which is no finite number`);
+  return number;
 }
 
 function checked(number, column, whose) {

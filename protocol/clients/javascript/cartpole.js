@@ -18,7 +18,7 @@ async function main(address, name) {
         cart.step(pushRight); // as before, while the action is late
         steps += 1;
       }
-      await sim.endEpisode(1, { truncated: cart.late, observation: cart.state });
+      await sim.endEpisode(1, { truncated: cart.late, observation: cart.state, info: { fell: cart.fell } });
     }
   } catch (fault) {
     if (!(fault instanceof RunOver)) throw fault;

@@ -3,7 +3,7 @@
 // In flows: what agents see, ends of episodes; messages of the actor. Out flows: messages as frames (lists of
 // Uint8Array); what came, as events `{type, ...}` with the names of protocol/README.md. Nothing here needs Node.
 
-import { Fault, joined, pack, unpack } from "./arrays.js";
+import { Fault, finite, joined, pack, unpack } from "./arrays.js";
 import { Real, decode, encode } from "./msgpack.js";
 
 const SCHEMA = 2;
@@ -50,13 +50,15 @@ export class Session {
   }
 
   /** The episode ended for the agents of `rewards`; `last`: what they saw last, where it was cut (`truncated`);
-   * `over`: for everybody. */
-  end(rewards, { truncated = false, last = {}, over = true } = {}) {
+   * `over`: for everybody; `infos`: by agent, numbers and truths by name, of which there are curves. */
+  end(rewards, { truncated = false, last = {}, over = true, infos = {} } = {}) {
     const agents = Object.keys(rewards);
     const pieces = (truncated ? agents : []).map((agent) =>
       pack(this.#placeOf(agent).observation, last[agent] ?? [], `${agent}: last observation`));
     const earned = agents.map((agent) => new Real(rewards[agent]));
     const fields = { episode: this.episode, agents, rewards: earned, truncated, over };
+    if (Object.values(infos).some((info) => Object.keys(info).length))
+      fields.infos = agents.map((agent) => told(infos[agent] ?? {}, agent));
     this.playing = this.playing && !over;
     return pieces.length ? [header("end", fields), joined(pieces)] : [header("end", fields)];
   }
@@ -131,6 +133,11 @@ export class Session {
 
 function header(type, fields) {
   return encode({ type, schema_number: SCHEMA, ...fields });
+}
+
+function told(info, agent) {
+  return Object.fromEntries(Object.entries(info).map(([name, value]) =>
+    [name, typeof value === "boolean" ? value : new Real(finite(value, agent, name))]));
 }
 
 function randomToken() {

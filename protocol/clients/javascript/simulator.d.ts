@@ -5,6 +5,8 @@ export type Numbers = ArrayLike<number>;
 /** Of a mask: 1 or true where an action is allowed. */
 export type Mask = ArrayLike<number | boolean>;
 export type ByAgent<T> = Record<string, T>;
+/** What is told of an episode, by name: at most 30 of at most 48 characters. */
+export type Info = Record<string, number | boolean>;
 
 export interface Column {
   name: string;
@@ -89,11 +91,11 @@ export class Simulator {
   ): Promise<ByAgent<number[]> | null>;
   endEpisode(
     reward?: number,
-    more?: { truncated?: boolean; observation?: Numbers; agent?: string },
+    more?: { truncated?: boolean; observation?: Numbers; agent?: string; info?: Info },
   ): Promise<void>;
   endAll(
     rewards: ByAgent<number>,
-    more?: { truncated?: boolean; observations?: ByAgent<Numbers>; over?: boolean },
+    more?: { truncated?: boolean; observations?: ByAgent<Numbers>; over?: boolean; infos?: ByAgent<Info> },
   ): Promise<void>;
   /** The seed of the episode to begin. */
   begin(): Promise<number>;

@@ -91,13 +91,13 @@ export class Simulator {
   }
 
   /** The last action ended the episode and earned `reward`; cut by hand or a limit of time it is `truncated`, and
-   * `observation` is what was seen last. */
-  async endEpisode(reward = 0, { truncated = false, observation = [], agent = this.#session.only } = {}) {
-    await this.endAll({ [agent]: reward }, { truncated, observations: { [agent]: observation } });
+   * `observation` is what was seen last. Each number and truth in `info` becomes a curve, `info/NAME`. */
+  async endEpisode(reward = 0, { truncated = false, observation = [], agent = this.#session.only, info = {} } = {}) {
+    await this.endAll({ [agent]: reward }, { truncated, observations: { [agent]: observation }, infos: { [agent]: info } });
   }
 
-  /** The episode ended for these agents; `over`: for everybody. */
-  async endAll(rewards, { truncated = false, observations = {}, over = true } = {}) {
+  /** The episode ended for these agents; `over`: for everybody; `infos`: by agent. */
+  async endAll(rewards, { truncated = false, observations = {}, over = true, infos = {} } = {}) {
     if (this.#request) await this.#answer(null);
     if (this.#session.playing) { // else it was cut when the connection was lost
       const total = {};
@@ -105,7 +105,7 @@ export class Simulator {
         total[agent] = finite(reward, agent) + (this.#earned.get(agent) ?? 0);
         this.#earned.delete(agent);
       }
-      await this.#transport.send(this.#session.end(total, { truncated, last: observations, over }));
+      await this.#transport.send(this.#session.end(total, { truncated, last: observations, over, infos }));
     }
     if (over || !this.#session.playing) this.#earned.clear();
   }

@@ -59,7 +59,7 @@ def main(endpoint: str | Path, name: str, episodes: int | None = None, keys: str
                     action = sim.act(cart.state, reward, clock=cart.steps * SECONDS)
                     fell, late = cart.step(push_right=action == 1)
                     reward, steps = 1.0, steps + 1
-                sim.end_episode(reward, truncated=late, observation=cart.state)
+                sim.end_episode(reward, truncated=late, observation=cart.state, info={"fell": fell})
                 episodes = None if episodes is None else episodes - 1
     except RunOver:
         pass  # there will be no more actions

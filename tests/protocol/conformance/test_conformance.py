@@ -229,6 +229,13 @@ def newcomer(self: Session) -> list[bytes]:
     return [encode(self._hello.model_copy(update={"token": secrets.token_hex(8)}))]
 
 
+def too_many(self: Session, *given: Any) -> list[bytes]:
+    """Tells of more agents than there are."""
+    header, *frames = END(self, *given)
+    message, _ = decode([header, *frames])
+    return [encode(message.model_copy(update={"infos": [{}, {}]})), *frames]
+
+
 def silent(kind: bytes) -> Callable[..., None]:
     """Line.send that forgets messages of a type."""
 
@@ -239,7 +246,7 @@ def silent(kind: bytes) -> Callable[..., None]:
     return send
 
 
-RIGHT, SEND = Session.observe, Line.send
+RIGHT, END, SEND = Session.observe, Session.end, Line.send
 OBSERVE, SPEAK = (Session, "observe"), (Line, "send")
 RULE = "The conversation, "
 BROKEN_SIMULATORS: dict[str, tuple[tuple[Any, str], Any, str, str, str]] = {
@@ -249,6 +256,7 @@ BROKEN_SIMULATORS: dict[str, tuple[tuple[Any, str], Any, str, str, str]] = {
     "nobody": (OBSERVE, changed(lambda _: {"agents": ["nobody"]}), "agent_unknown_to_world", "'nobody'", "`place`"),
     "other arrays": (OBSERVE, wide_numbers, "arrays_size_wrong", "16", "Simulators"),
     "not finite": (OBSERVE, infinite, "observation_invalid", "a number that is not finite", "Simulators"),
+    "tells too much": ((Session, "end"), too_many, "infos_count_wrong", "2", "`end`"),
     "speaks no msgpack": (OBSERVE, lambda *_: [b"\xc1"], "message_undecodable", "FormatError", "Messages"),
     "never asks": (SPEAK, silent(b"ping"), "peer_silent", "while its observe was not answered", RULE + "8"),
     "leaves without a word": (SPEAK, silent(b"bye"), "peer_silent", "after it was told bye", RULE + "8"),

@@ -57,7 +57,7 @@ class SimulatorEnvironment(Environment):
     ) -> None:
         self.world, self.copies = world, config.copies
         self._settings = settings
-        self._validator = MessageValidator(world, config.copies, self._begin)
+        self._validator = MessageValidator(world, config.copies, self._begin, self.tell)
         self._seed = 0
         self._held_at = 0.0
         self._latency = LatencyHistogram()

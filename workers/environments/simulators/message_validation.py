@@ -7,7 +7,7 @@ message that is refused.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,16 @@ class Request:
 
 
 class MessageValidator:
-    """Of a world in `copies` copies. `on_over` is called when a guest's episode is over for all its agents."""
+    """Of a world in `copies` copies. `on_over` is called when a guest's episode is over for all its agents, `tell` with
+    the number of an agent whose episode ended and what is told of it."""
 
-    def __init__(self, world: World, copies: int, on_over: Callable[[SimulatorSession], None]) -> None:
+    def __init__(
+        self,
+        world: World,
+        copies: int,
+        on_over: Callable[[SimulatorSession], None],
+        tell: Callable[[int, Mapping[str, float]], None],
+    ) -> None:
         self.desks = [AgentInbox(number, place, copies) for number, place in enumerate(world.places)]
         self.readings = [RowCodec(place) for place in world.places]
         self._rows = {
@@ -53,7 +60,7 @@ class MessageValidator:
             for k, slot in enumerate(place.slots)
         }
         """agent -> number of its place, which of those there it is, how many there are."""
-        self._on_over = on_over
+        self._on_over, self._tell = on_over, tell
         self.requests: list[Request] = []
         self.steps = 0
         """Rows that were closed or continued since the last turn."""
@@ -190,15 +197,19 @@ class MessageValidator:
         if message.over:
             self._check_all(guest, set(rows))
         rewards = self._rewards(message, rows)
+        infos = message.infos or [{}] * len(rows)
+        if len(infos) != len(rows):
+            raise GuestFault("info_count_differs", "info", count=len(infos), expected=len(rows))
         finals: list[NDArray[Any] | None] = [None] * len(rows)
         sizes = [self.readings[agent].size for agent, _ in rows]
         frame = _only(frames, sum(sizes) if message.truncated else 0, "last observations")
         if message.truncated:
             starts = np.cumsum([0, *sizes]).tolist()
             finals = [self.readings[agent].observation(frame, at) for (agent, _), at in zip(rows, starts, strict=False)]
-        for (agent, row), reward, final in zip(rows, rewards, finals, strict=True):
+        for (agent, row), reward, final, info in zip(rows, rewards, finals, infos, strict=True):
             self.steps += 1
             self.desks[agent].end(row, reward, final)
+            self._tell(agent, info)
         if message.over:
             guest.playing = False
             self._on_over(guest)

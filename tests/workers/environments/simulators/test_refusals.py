@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import zmq
 
-from protocol.errors import Timeout
+from protocol.errors import EnvironmentFault, Timeout
 from protocol.messages.codec import encode
 from protocol.messages.simulator import Admit, Bye, End, Fault, Hello, Observe, Ping, Pong
 from protocol.simulator.client import Simulator, SimulatorFault
@@ -38,6 +38,11 @@ def end(**fields: Any) -> End:
     return End(**{"episode": 1, "agents": ["walker"], **fields})
 
 
+def told(*infos: Any) -> list[Any]:
+    """An end that tells something, right or wrong."""
+    return [msgpack.packb({"type": "end", "schema_number": 2, "episode": 1, "agents": ["walker"], "infos": infos})]
+
+
 WRONG: dict[str, tuple[str, list[Any]]] = {
     "nothing to see": ("size", [observe()]),
     "half an observation": ("size", [observe(), seen(1)]),
@@ -57,6 +62,14 @@ WRONG: dict[str, tuple[str, list[Any]]] = {
     "an end that leaves somebody out": ("order", [end(agents=[])]),
     "a cut without a last observation": ("size", [end(truncated=True)]),
     "an end with an observation": ("size", [end(), seen(1, 2)]),
+    "what is told of an agent too many": ("info", told({"won": True}, {"won": True})),
+    "a text that is told": ("message", told({"won": "yes"})),
+    "a number that is told and is none": ("message", told({"far": NAN})),
+    "one that is infinite": ("message", told({"far": float("inf")})),
+    "what is told inside of what is told": ("message", told({"far": {"x": 1.0}})),
+    "what is told without a name": ("message", told({"": 1.0})),
+    "what is told by a long name": ("message", told({"x" * 49: 1.0})),
+    "more names than 30": ("message", told({f"x{number}": 1.0 for number in range(31)})),
     "garbage": ("message", [b"\xc1garbage", b"more"]),
     "an answer": ("message", [Pong(pace="going")]),
     "another schema": ("message", [encode(observe()).replace(b"schema_number\x02", b"schema_number\x07"), seen(1, 2)]),
@@ -93,6 +106,20 @@ def test_what_is_wrong_is_refused_and_the_episode_goes_on_I8(case: str) -> None:
         assert one.ask(observe(number=3, rewards=[4.0]), seen(5, 0)).type == "act"
         assert [(int(row.action), row.reward) for row in served.rows(copy=1)] == [(1, 4.0), (5, 0.0)]
         assert served.figures()["simulators_faults"] == 1
+
+
+def test_what_is_told_of_an_episode_is_counted_with_its_end_and_not_with_one_that_is_refused() -> None:
+    with serving() as served, raw(served.address) as one, Simulator(served.address, "other") as other:
+        one.begin()
+        assert one.ask(end(episode=2, infos=[{"won": True}])).type == "fault"
+        one.say(end(infos=[{"won": True, "far": 2}]))
+        assert other.act([3.0, 0.0]) == 3
+        for wrong in ({"far": NAN}, {"far": "x"}, {"x" * 49: 1.0}, {"far": np.ones(2)}):
+            with raises(EnvironmentFault, "simulator_info_invalid", agent="walker"):
+                other.end_episode(info=wrong)
+        other.end_episode(info={"won": np.bool_(False), "far": np.float32(0.5)})
+        served.settle()
+        assert served.environment.take_episodes() == {("info/won", 0): (2, 1.0), ("info/far", 0): (2, 2.5)}
 
 
 def test_an_episode_ends_once() -> None:

@@ -32,15 +32,17 @@ class Walk(gymnasium.Env[Any, Any]):
         self.steps += 1
         over, cut = self.steps == 4, self.episodes % 2 == 0
         seen = np.array([self.steps, self.episodes], np.float32)
-        return seen, float(self.steps), over and not cut, over and cut, {}
+        told = {"cut": np.bool_(cut), "steps": self.steps, "odd": float("nan"), "text": "x", "long" * 13: 1.0}
+        return seen, float(self.steps), over and not cut, over and cut, told
 
 
 def test_an_environment_is_reset_and_stepped_from_afar_I7() -> None:
-    """I7: whole episodes, each from a seed of its own; both kinds of end."""
+    """I7: whole episodes, each from a seed of its own; both kinds of end, with the numbers of the last `info`."""
     env = Walk()
     with serving(WALK) as served:
         assert serve(env, served.address, "one", episodes=3) == 3
         served.settle()
+        assert served.environment.take_episodes() == {("info/cut", 0): (3, 1.0), ("info/steps", 0): (3, 12.0)}
     rows = served.rows()
     assert [(row.seen.tolist(), row.reward, row.end) for row in rows[:8]] == [
         ([0.0, 0.0], 1.0, ""),
