@@ -38,8 +38,8 @@ class BC(ConfigModel):
     """Rows in a batch."""
     entropy_coefficient: float = Field(default=0.0, ge=0)
     """Weight of an entropy bonus in the loss."""
-    normalize_observation: bool = False
-    """Observations by their running mean and deviation."""
+    normalize_observation: bool | None = None
+    """Observations by their running mean and deviation; None: as `ppo` does by default, which may start from it."""
     anneal_learning_rate: bool = False
     """Let the learning rate fall to 0 by the end of the run, so that the policy settles."""
 

@@ -57,8 +57,9 @@ class Streamed(Discounted):
     """V-trace: greatest ratio that weights a row's own error."""
     c_clip: float = Field(default=1.0, gt=0)
     """V-trace: greatest ratio by which later errors reach an earlier row."""
-    normalize_observation: bool = False
-    """Observations by their running mean and deviation."""
+    normalize_observation: bool | None = None
+    """Observations by their running mean and deviation; None: with `ppo`, where all that is seen is boxes of floats,
+    but for OpenSpiel's games (as Sample Factory). LunarLander, as PPO comes, earned 197, -35 and 100 without."""
     normalize_return: bool = True
     """Values in units of the running deviation of returns, where that is above 1."""
     anneal_learning_rate: bool = True

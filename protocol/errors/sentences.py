@@ -484,6 +484,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "start_policy_unknown": "{key}: {file} has no checkpoint of a policy {policy!r}; write RUN/POLICY with one of {choices}",
         "start_takes_nothing": "{key} leaves out all that only, skip and normalizer leave of the policy, so that nothing is taken; skip less, or remove start",
         "start_too_large": "{key}: {file} has {value} bytes, more than {limit}; give a file of weights alone",
+        "start_without_normalizer": "{key}: what {file} holds saw observations as they are, and here they are normalized; set policy.algorithm.normalize_observation: false, or normalizer: false beside the path",
         "state_method_missing": "environment.central_state is state but {environment} has no state(); set it to joint, or remove it",
         "state_needs_pettingzoo": "environment.central_state is state but {environment} is no PettingZoo environment, which would have one; set it to joint, or remove it",
         "state_not_restorable": "{what} cannot go back to a saved state ({reason}); remove that state",

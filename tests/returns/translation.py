@@ -215,6 +215,7 @@ DEFAULTS: dict[tuple[str, str], dict[str, Any]] = {
 _PLAIN = {"n_step": 1, "double": False, "kappa": None}
 _IN_TURN = {"schedule": "lockstep", "act_block": 4, "policy.sync_interval": 1}
 """Acting and learning wait for each other."""
+_RAW = {ALGORITHM + "normalize_observation": False, ALGORITHM + "normalize_return": False}
 _CLEANRL_DQN = {"policy.network.hidden": [120, 84], "policy.network.activation": "relu", "policy.publish_interval": 1}
 _EPYMARL = {
     "environment.copies": 1,
@@ -224,7 +225,7 @@ _EPYMARL = {
     ALGORITHM + "n_step": 1,
 }
 FIXED: dict[tuple[str, str], dict[str, Any]] = {
-    ("cleanrl", "ppo"): {**_IN_TURN, ALGORITHM + "normalize_return": False},
+    ("cleanrl", "ppo"): {**_IN_TURN, **_RAW},
     ("cleanrl", "dqn"): {
         **_CLEANRL_DQN,
         "policy.max_grad_norm": UNCLIPPED,
@@ -251,13 +252,13 @@ FIXED: dict[tuple[str, str], dict[str, Any]] = {
     },
     ("rllib", "impala"): {
         "policy.sync_interval": 1,
-        ALGORITHM + "normalize_return": False,
+        **_RAW,
         ALGORITHM + "anneal_learning_rate": False,
     },
     ("gymnax-blines", "ppo"): {
         **_IN_TURN,
         "policy.network.activation": "relu",
-        ALGORITHM + "normalize_return": False,
+        **_RAW,
     },
     ("minatar", "dqn"): {
         "environment.copies": 1,

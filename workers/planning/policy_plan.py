@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from protocol.config.network import CellCore
 from protocol.config.on_policy import FEW_SEGMENTS, Curiosity
 from protocol.config.run import (
+    BC,
     GAME,
     IMPALA,
     PPO,
@@ -36,7 +37,7 @@ from protocol.experience.ring_buffer import Ring
 from protocol.experience.validation import ActionCheck
 from protocol.memory.shared_file import Counters
 from protocol.messages import compression
-from protocol.spaces import Place, World
+from protocol.spaces import Box, Place, World
 from workers.environments.simulators import EXTERNAL
 from workers.environments.simulators.simulator_settings import environment_for_actor
 from workers.planning.compatibility import incompatibility
@@ -248,7 +249,7 @@ def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = Non
         if league is not None:
             agents = players[name].agents
         places = [world.places[i] for i in agents]
-        config = _discounted(run.policy_config(name), None if games else world.episode_steps)
+        config = _settled(run.policy_config(name), places[0], world, games)
         clocked = environment_for_actor(run, run.actors).id == EXTERNAL and run.actors > 0
         interface = Interface.at(world, places[0], config)
         state = _state_size(interface, config) if states is None else states.get(name, 0)
@@ -278,13 +279,17 @@ def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = Non
     return plans
 
 
-def _discounted(config: PolicyConfig, episode_steps: int | None) -> PolicyConfig:
-    """With a `gamma` that goes with how long the world's episodes are, if that is known, where none was given."""
-    algorithm = config.algorithm
-    if not isinstance(algorithm, Discounted):
-        return config
-    gamma = algorithm.discount_in(episode_steps)
-    return config.model_copy(update={"algorithm": algorithm.model_copy(update={"gamma": gamma})})
+def _settled(config: PolicyConfig, place: Place, world: World, games: bool) -> PolicyConfig:
+    """With what goes by the world where nothing was given: a `gamma` that goes with how long its episodes are, if that
+    is known, and whether observations are normalized."""
+    algorithm, keys = config.algorithm, dict[str, Any]()
+    if isinstance(algorithm, Discounted):
+        keys["gamma"] = algorithm.discount_in(None if games else world.episode_steps)
+    if isinstance(algorithm, PPO | BC) and algorithm.normalize_observation is None:
+        seen = [leaf.space for leaf in place.leaves if leaf.role not in ("action", "action_mask")]
+        floats = all(isinstance(space, Box) and space.dtype.startswith("float") for space in seen)
+        keys["normalize_observation"] = floats and not games
+    return config.model_copy(update={"algorithm": algorithm.model_copy(update=keys)})
 
 
 def _state_size(interface: Interface, config: PolicyConfig) -> int:

@@ -137,7 +137,7 @@ def _with_value(
     heads = Heads(interface.action_encoding.head_sizes, interface.action_encoding.continuous)
     frames, shape, activation = algorithm.frames, interface.observation_encoding.shape, network.activation
     shape, hidden = (shape if frames == 1 else (frames, *shape)), network.hidden
-    normalize, wanted = algorithm.normalize_observation, {"policy": (heads.outputs,), "value": ()}
+    normalize, wanted = bool(algorithm.normalize_observation), {"policy": (heads.outputs,), "value": ()}
     new = _encoders(interface, activation, frames, normalize=normalize, wanted=wanted)
     encoder = None if new is None else new()
     if encoder is not None and isinstance(own := encoder.network, OwnNetwork):

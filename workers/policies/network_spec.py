@@ -36,7 +36,7 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
     return {
         "kind": "actor" if alone else "actor_critic",
         **common,
-        "normalize_observation": not isinstance(algorithm, SAC) and algorithm.normalize_observation,
+        "normalize_observation": not isinstance(algorithm, SAC) and bool(algorithm.normalize_observation),
         "share_layers": network.share_layers,
         "recurrent": None if cell is None else cell.name,
         "recurrent_size": CellCore().size if cell is None else cell.size,

@@ -48,6 +48,30 @@ def test_gamma_looks_no_further_than_episodes_last_unless_it_is_given(
     assert {getattr(plan.config.algorithm, "discount", None) for plan in found.values()} == {gamma}
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "dtype", "normalized"),
+    [
+        ({"name": "ppo"}, "float32", True),
+        ({"name": "bc"}, "float32", True),
+        ({"name": "ppo"}, "uint8", False),
+        ({"name": "impala"}, "float32", None),
+        ({"name": "ppo", "normalize_observation": False}, "float32", False),
+        ({"name": "ppo", "normalize_observation": True}, "uint8", True),
+    ],
+)
+def test_observations_of_floats_are_normalized_with_ppo_and_what_it_may_start_from(
+    algorithm: dict[str, Any], dtype: Any, normalized: bool | None
+) -> None:
+    box = Box(shape=(2,), dtype=dtype, low=0, high=1)
+    world = World(id="w", agents=(Agent(name="a", observation=box, action=Discrete(n=2)),))
+    data: dict[str, Any] = (
+        {"actors": 0, "policy": {"dataset": {"path": "x"}}} if algorithm["name"] == "bc" else {"policy": {}}
+    )
+    data["policy"]["algorithm"] = algorithm
+    found = plans(data, world)["a"].config.algorithm
+    assert getattr(found, "normalize_observation", None) is normalized
+
+
 def test_a_template_counts_for_as_many_as_it_stands_for_K3() -> None:
     """Streams, blocks, and its part of the run's steps, by which schedules go."""
     herd = ArrayPopulation(name="herd", template=WORLD.agents[0], capacity=6)

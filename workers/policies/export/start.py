@@ -32,6 +32,8 @@ LARGEST = 2**31
 _HEADS = re.compile(r"(.+\.)?(head|mixer|critics|(policy|value)_(weight|bias)|log_std|log_temperature)(\..+)?")
 _NEVER_NEGATIVE = (".variance", ".count")
 """How statistics end of which a root is taken, or by which they are divided."""
+_READING = {"encoder", "core", "hidden"}
+"""Parts that what is seen goes into."""
 _OF_VALUES = ("value_", "critic.", "privileged.", "returns.")
 """How the names of weights begin that no action depends on."""
 _COPIES = {"target.": "online.", "targets.": "critics."}
@@ -111,11 +113,13 @@ def _matched(
     wanted -= set() if start.normalizer else {name for name, words in known.items() if "normalizer" in words}
     if not wanted:
         raise ConfigurationError("start_takes_nothing", key=f"{at}.skip")
-    taken, new = {}, {}
+    taken, new = dict[str, torch.Tensor](), dict[str, str]()
     for name in [name for name in known if name in wanted]:
         mine, its = own[name], there.get(name)
         if its is None:
             new[name] = "not there"
+            if name.endswith("observations.mean") and any(known[one] & _READING for one in taken):
+                raise ConfigurationError("start_without_normalizer", key=f"{at}.path", file=start.path)
         elif (its.shape, its.is_floating_point()) != (mine.shape, mine.is_floating_point()):
             new[name] = f"{list(its.shape)} there, {list(mine.shape)} here"
         else:

@@ -141,6 +141,14 @@ def test_what_a_policy_is_kept_near_to_must_have_been_taken_but_for_its_values(t
         started(made(seed=2), path, kl=StartKL(coefficient=1), skip="policy")
 
 
+def test_weights_that_know_observations_as_they_are_are_refused_where_these_are_normalized(tmp_path: Path) -> None:
+    raw = {name: one for name, one in state(made(seed=1)).items() if not name.startswith("observations.")}
+    path = written(tmp_path / "w.safetensors", raw)
+    with raises(ConfigurationError, "start_without_normalizer", key="policy.start.path", file=path):
+        started(made(seed=2), path)
+    assert started(made(seed=2), path, normalizer=False)["new"] == {}
+
+
 @pytest.mark.parametrize("key", ["only", "skip", "freeze"])
 def test_a_part_that_the_policy_does_not_have_is_refused(key: str, tmp_path: Path) -> None:
     path = written(tmp_path / "w.safetensors", state(made(seed=1)))

@@ -27,7 +27,7 @@ _SYNTHETIC = {
 
 def _ppo(environment: dict[str, Any], segment_length: int, *, gamma: float = 0.99, **network: Any) -> dict[str, Any]:
     policy = {
-        "algorithm": {"name": "ppo", "epochs": 1, "minibatches": 4, "gamma": gamma},
+        "algorithm": {"name": "ppo", "epochs": 1, "minibatches": 4, "gamma": gamma, "normalize_observation": False},
         "network": network,
         "segment_length": segment_length,
         "learning_rate": 0.001,
