@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from protocol.control.heartbeat import MAX_REQUEST
 from protocol.control.server import BYTES, WAITING, ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused
 from protocol.memory.shared_file import sweep
-from protocol.messages.core import Command, Fetch, Heartbeat, Join, Leave, Refusal, Route, Status, Welcome
+from protocol.messages.core import Command, Fetch, Heartbeat, Join, Leave, Refusal, Role, Route, Status, Welcome
 from protocol.spaces import World
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
 from workers import freeze_startup_objects
@@ -90,7 +90,8 @@ _STATUSES = 100
 
 class Coordinator:
     """One run. `folder` is the run's; a coordinator that starts in a folder with a state goes on with that run.
-    `resident`: whoever stops it will start it again."""
+    `resident`: whoever stops it will start it again. `hooked`: in whose processes hooks are called, who alone may ask
+    for the run's end."""
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class Coordinator:
         baselines: BaselineProcess,
         resident: bool = False,
         states: Mapping[str, int] | None = None,
+        hooked: Collection[Role] = (),
     ) -> None:
         self._run, self._world, self._folder, self._server = run, world, folder, server
         self._baselines, self._resident = baselines, resident
@@ -126,8 +128,8 @@ class Coordinator:
         self._expired_at = self._observe_at = 0.0
         self._end_due = True
         """Whether what a run ends by may have changed since that was looked at."""
-        self._ending = 0.0
-        """What hooks have asked for: DONE, FAILED, or nothing."""
+        self._ending, self._hooked = 0.0, hooked
+        """What hooks have asked for: DONE, FAILED, or nothing; and as whom those joined that may ask."""
         self._told: tuple[str, bool, int] = ("running", False, 0)
         """What members' orders follow from, when all were told theirs last."""
         self._playing: dict[str, Any] = {}
@@ -455,7 +457,8 @@ class Coordinator:
 
     def _hear(self, member: WorkerRecord, message: Heartbeat | Leave) -> None:
         """Of episodes, and what hooks ask for."""
-        if self._run.hooks and (asked := message.metrics.get(ENDING, 0.0)) > self._ending:
+        asked = message.metrics.get(ENDING, 0.0) if member.role in self._hooked else 0.0
+        if asked > self._ending:
             log.info("event=end_asked by=%s hooks=%g", member.name, asked)
             self._ending, self._end_due = asked, True
 
@@ -572,7 +575,7 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         stack.callback(os.close, lock)
         run, changes = going_on(run, folder)
         configure_logging("coordinator", run, folder)
-        world, states = described(run, "coordinator", lock, partial(take_starts, folder=folder))
+        world, states, hooked = described(run, "coordinator", lock, partial(take_starts, folder=folder))
         plan_learners(run, world, states)
         changed = [one for one in changes or () if one.key.startswith(WORLD)]
         before = described(read_run(folder / "config.yaml"), "coordinator", lock)[0] if changed else world
@@ -588,7 +591,7 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         addresses = ports.bind({0: zmq.ROUTER}, {0: MAX_REQUEST}, WAITING, http=True, bytes_waiting={0: BYTES})
         stack.callback(ports.close)
         control = ControlServer(ports.sockets[0], ports.guard)
-        coordinator = Coordinator(run, world, folder, control, baselines, resident, states)
+        coordinator = Coordinator(run, world, folder, control, baselines, resident, states, hooked)
         stack.callback(coordinator.close)
         if changes:
             keep_config(run, folder, changes, coordinator.take_up(changes))

@@ -4,7 +4,7 @@
                                          | another thread: calls the hooks
 
 In flows: the coordinator's view, files of the run's folder. Out flow: calls. Nobody waits for it: what its queue has no
-room for is dropped, the oldest first, and counted; it may die, and begins again with what is then.
+room for, and what is left at the end, is dropped and counted; it may die, and begins again with what is then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from protocol.config.run import Run
 from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError
-from protocol.memory.shared_file import Counters
+from protocol.memory.shared_file import Counters, read_counters
 from workers import freeze_startup_objects
 from workers.metrics.hooks.calls import Call, HookCalls
 from workers.metrics.hooks.hook import OF_RUN
@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 _QUEUE = 256
 _LOOK_SECONDS = 0.2
+_CHANGES = "hook_changes"
+"""What counts the bytes of the run's history that hooks were told."""
 _END_SECONDS = 10.0
 """That hooks may go on when the run has ended."""
 
@@ -41,9 +43,12 @@ class HooksWorker:
 
     def __init__(self, life: WorkerProcess, run: Run, folder: Path) -> None:
         pages = [*(folder / "counters").glob("hooks.*")]
+        told = max((int(read_counters(page).get(_CHANGES, -1)) for page in pages), default=-1)
+        first = not pages and not (folder / "history.jsonl").exists()
+        self._life, self._events = life, RunEvents(folder, first, told)
+        self._counters = Counters(folder / "counters" / f"hooks.{len(pages) + 1}", [_CHANGES])
         self._calls = HookCalls(run, "hooks", folder, holds_up=False)
-        self._calls.count_in(Counters(folder / "counters" / f"hooks.{len(pages) + 1}", []))
-        self._life, self._events = life, RunEvents(folder, first=not pages)
+        self._calls.count_in(self._counters)
         self._wanted: dict[str, list[Call]] = {name: calls for name in OF_RUN if (calls := self._calls.of(name))}
         self._queue: deque[Told] = deque()
         self._dropped, self._over = 0, False
@@ -66,6 +71,7 @@ class HooksWorker:
             client.changed.wait(_LOOK_SECONDS)
             client.changed.clear()
             self._life.vitals.tick()
+            self._calls.look()
             if client.status is not None:
                 self._put(self._events.look(client.status.view))
             if self._life.stopping.is_set() or client.orphaned:
@@ -76,12 +82,16 @@ class HooksWorker:
             self._over = True
             self._changed.notify()
         thread.join(_END_SECONDS)
-        if self._queue:
-            log.warning("event=hooks_too_slow left=%d", len(self._queue))
+        if thread.is_alive():
+            self._calls.look()
+            left = len(self._queue) + 1
+            self._calls.dropped(self._dropped + left)
+            log.warning("event=hooks_too_slow left=%d hook=%s", left, self._calls.going_on)
 
     def _put(self, told: Iterable[Told]) -> None:
         """What hooks are to be told, behind what they have not been told yet."""
         wanted = [one for one in told if one[0] in self._wanted]
+        self._counters.set(_CHANGES, self._events.changes.at)
         with self._changed:
             self._queue.extend(wanted)
             while len(self._queue) > _QUEUE:

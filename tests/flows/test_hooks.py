@@ -22,7 +22,7 @@ from tests.flows import runs
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.hooks import HooksWorker
-from workers.metrics.hooks.calls import DONE, ENDING, HookCalls, hook_classes, wants_run_events
+from workers.metrics.hooks.calls import DONE, ENDING, HookCalls, hook_classes, hooked_roles
 from workers.metrics.hooks.episodes import WatchedEnvironment, checked
 from workers.metrics.hooks.findings import hook_findings
 from workers.metrics.hooks.hook import EVENTS
@@ -248,8 +248,8 @@ def test_what_no_hook_wants_costs_nothing() -> None:
     assert type(checked(world, HookCalls(run_of()).of("episode_end"))) is CheckedEnvironment
     slow = HookCalls(run_of(hook("Slow")))
     assert [name for name in EVENTS if slow.of(name)] == ["update"]
-    assert not wants_run_events(run_of(hook("Slow")))
-    assert wants_run_events(run_of(ALL))
+    assert hooked_roles(run_of(hook("Slow"))) == {"learner"}
+    assert hooked_roles(run_of(ALL)) == {"actor", "learner", "supervisor"}
 
 
 def test_a_learning_rate_is_set_where_the_policy_learns_only() -> None:
@@ -338,5 +338,6 @@ def test_a_traceback_is_kept_with_the_count(tmp_path: Path) -> None:
     (found,) = hook_findings(run, {("learner-one", 1): counters.snapshot()}, tmp_path)
     assert found["finding"] == "hook_failed"
     assert "3 times" in found["says"]
-    assert found["traceback"].startswith("learner-one, on_update:\n")
+    assert found["says"].endswith(found["traceback"].partition("\n")[0])
+    assert found["traceback"].startswith("learner-one, on_update: KeyError: 'no_such_number' in on_update (")
     assert calls.orders() == {ENDING: 2.0}

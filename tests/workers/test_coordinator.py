@@ -36,6 +36,7 @@ from workers.coordinator import Coordinator, _announce
 from workers.environments.registry import describe
 from workers.learning.report import LearnerReport
 from workers.metrics import run_metrics
+from workers.metrics.hooks.calls import ENDING, FAILED
 from workers.metrics.run_metrics import RunMetrics
 from workers.rollout.report import ActorReport
 from workers.runtime.files import SafeWriter
@@ -73,12 +74,12 @@ def coordinator(tmp_path: Path, server: Any) -> Iterator[Coordinator]:
 
 
 def coordinator_of(
-    folder: Path, server: Any, resident: bool = False, baselines: Any = None, **keys: Any
+    folder: Path, server: Any, resident: bool = False, baselines: Any = None, hooked: Any = (), **keys: Any
 ) -> Coordinator:
     """Of such a run in `folder`."""
     folder.mkdir(exist_ok=True)
     run = parse_run({"environment": {"copies": 4}, "steps": 1_000, "num_learner_processes": 1, **keys})
-    return Coordinator(run, describe(run.environment), folder, server, baselines or played(), resident)
+    return Coordinator(run, describe(run.environment), folder, server, baselines or played(), resident, None, hooked)
 
 
 def played() -> Any:
@@ -465,6 +466,19 @@ def test_a_learner_hears_at_once_that_its_run_is_stopped_and_whether_anything_st
     left: dict[str, Any] = {"name": actor.name, "token": actor.token, "incarnation": actor.incarnation}
     coordinator._leave(b"1", Leave(**left, counters={"flight.agent_0": flight}))
     assert [(view["cut_short"], view["settled"]) for view in told()] == [(True, not flight)]
+    coordinator.close()
+
+
+@pytest.mark.parametrize(("hooked", "stage"), [("learner", "running"), ("actor", "actors_draining")])
+def test_only_who_calls_hooks_may_ask_for_the_end_of_the_run(
+    tmp_path: Path, server: Any, hooked: str, stage: str
+) -> None:
+    coordinator = coordinator_of(tmp_path, server, hooked=(hooked,), actors=1, hooks=["a:B"])
+    _, actor = crowd(coordinator, server, 1)
+    who: dict[str, Any] = {"name": actor.name, "token": actor.token, "incarnation": actor.incarnation}
+    coordinator._heartbeat(b"1", Heartbeat(state="acting", **who, metrics={ENDING: FAILED}))
+    coordinator._advance(time.monotonic())
+    assert coordinator.view()["stage"] == stage
     coordinator.close()
 
 

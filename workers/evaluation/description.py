@@ -14,13 +14,14 @@ from contextlib import ExitStack
 
 from protocol.config.run import Run
 from protocol.errors import EnvironmentFault
+from protocol.messages.core import Role
 from protocol.spaces import World, parse_world
 from protocol.spaces.drawing import first_legal
 from workers.environments.base import Environment
 from workers.environments.registry import single_copy
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.forked import Ended, Forked, Tell
-from workers.metrics.hooks.calls import hook_classes
+from workers.metrics.hooks.calls import hooked_roles
 from workers.planning.policy_plan import PolicyPlan, plan_policies
 from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.last_words import tell_failure
@@ -41,10 +42,11 @@ _CLOSE_SECONDS = 3.0
 
 def described(
     run: Run, role: str, lock: int | None = None, prepare: Callable[[Run, dict[str, PolicyPlan]], None] | None = None
-) -> tuple[World, dict[str, int]]:
-    """The world of `run`, in which all its scripts can act, and how many numbers policies remember of a stream. To be
-    asked before threads are begun. `lock`: the descriptor that holds the run's folder, which what a world may leave
-    behind must not hold. `prepare` is called there with the run and the plans of its policies.
+) -> tuple[World, dict[str, int], list[Role]]:
+    """The world of `run`, in which all its scripts can act, how many numbers policies remember of a stream, and in
+    whose processes its hooks are called. To be asked before threads are begun. `lock`: the descriptor that holds the
+    run's folder, which what a world may leave behind must not hold. `prepare` is called there with the run and the
+    plans of its policies.
 
     Where it cannot be made, a script cannot act, or its first turn contradicts its API or its spaces, the other process
     says so as `role` does, and this one ends with its exit code. EnvironmentFault where it ended, or hung, before it
@@ -70,7 +72,7 @@ def described(
     finally:
         other.close()
     found = json.loads(told[0])
-    return parse_world(found["world"]), found["states"]
+    return parse_world(found["world"]), found["states"], found["hooked"]
 
 
 def _heard(other: Forked, world: str, role: str) -> list[str]:
@@ -96,13 +98,13 @@ def _describe(
             environment = single_copy(run.environment, run.lockstep_checkpoints)
             closing.callback(environment.close)
             check_fixed(run, environment.world)
-            hook_classes(run)
+            hooked = sorted(hooked_roles(run))
             plans = plan_policies(run, environment.world)  # of which cores are code of the user
             if prepare is not None:
                 prepare(run, plans)
             fields = ((name, field) for name, plan in plans.items() for field in plan.layout.fields)
             states = {name: field.shape[0] for name, field in fields if field.name == "state"}
-            tell(json.dumps({"world": environment.world.model_dump_json(), "states": states}))
+            tell(json.dumps({"world": environment.world.model_dump_json(), "states": states, "hooked": hooked}))
             if run.environment.id != EXTERNAL:  # whose turns are simulators'
                 _play_turn(environment)
             tell(_PLAYED)

@@ -19,7 +19,7 @@ from protocol.errors import RookeryError
 from workers import freeze_startup_objects
 from workers.coordination.assignments import Assignments
 from workers.environments.registry import describe
-from workers.metrics.hooks.calls import wants_run_events
+from workers.metrics.hooks.calls import hooked_roles
 from workers.planning.auxiliary_plan import plan_auxiliaries
 from workers.planning.cohorts import kinds_of
 from workers.planning.policy_plan import plan_policies
@@ -47,7 +47,7 @@ def resource_summary(run: Run) -> dict[str, Any]:
         "learners": places.names("learner"),
         "actor_memory": shared + rings,
         "learner_memory": shared + max(of_learners, default=0),
-        "run_hooks": wants_run_events(run),
+        "run_hooks": "supervisor" in hooked_roles(run),
     }
 
 

@@ -150,7 +150,7 @@ def test_the_world_is_the_same_and_its_module_is_imported_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of(tmp_path, monkeypatch, "import os; open('pid', 'w').write(str(os.getpid()))")
-    world, _ = described(run, "coordinator")
+    world, *_ = described(run, "coordinator")
     assert int((tmp_path / "pid").read_text()) != os.getpid()
     assert world == describe(run.environment)
 
@@ -161,11 +161,12 @@ def test_how_much_a_core_of_the_users_remembers_is_found_out_elsewhere(
     (tmp_path / "counting.py").write_text(CORE)
     monkeypatch.chdir(tmp_path)
     run = parse_run({"policy": {"network": {"core": {"entry": "counting:Counting"}}}})
-    world, states = described(run, "coordinator")
+    world, states, hooked = described(run, "coordinator")
     plans = plan_policies(run, world, states)
     assert int((tmp_path / "pid").read_text()) != os.getpid()
     assert "counting" not in sys.modules
     assert states == dict.fromkeys(plans, 1 + 8)
+    assert hooked == []
     assert states_of(policy_spec(plan, world) for plan in plans.values()) == states
     assert [plan.layout for plan in plans.values()] == [plan.layout for plan in plan_policies(run, world).values()]
 

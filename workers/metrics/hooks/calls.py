@@ -18,7 +18,8 @@ from protocol.config.run import HookConfig, Run
 from protocol.errors import ConfigurationError
 from protocol.errors.origin import blame
 from protocol.memory.shared_file import Counters
-from workers.metrics.hooks.hook import EVENTS, OF_RUN, Hook, HookRun
+from protocol.messages.core import Role
+from workers.metrics.hooks.hook import CALLED_IN, EVENTS, Hook, HookRun
 from workers.runtime.entry_points import calling, import_entry_point
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ ENDING = "hooks_end"
 DONE, FAILED = 1.0, 2.0
 """As one that has reached its end; or incomplete, by an error."""
 DROPPED = "hook_events_dropped"
-_COUNTED = ("hook_calls", "hook_errors", "hook_seconds", "hook_share")
+_COUNTED = ("hook_calls", "hook_errors", "hook_seconds", "hook_share", "hook_now")
 Call = Callable[[Any], None]
 
 
@@ -54,9 +55,10 @@ def hook_classes(run: Run) -> list[type[Hook]]:
     return found
 
 
-def wants_run_events(run: Run) -> bool:
-    """Whether any hook of `run` is to be told what happens to the run."""
-    return any(_wants(one, name) for one in hook_classes(run) for name in OF_RUN)
+def hooked_roles(run: Run) -> set[Role]:
+    """In whose processes hooks of `run` are called; as a supervisor joins the process for hooks."""
+    classes = hook_classes(run)
+    return {role for role, names in CALLED_IN.items() if any(_wants(one, name) for one in classes for name in names)}
 
 
 class HookCalls:
@@ -70,6 +72,8 @@ class HookCalls:
         self._configs: Sequence[HookConfig] = () if run is None else run.hooks
         self._holds_up, self._failed_for_good = holds_up, False
         self._counters, self._lock, self._began = Counters(None, []), threading.RLock(), time.monotonic()
+        self._present: tuple[int, float] | None = None
+        """Which hook is called just now, and since when."""
         self._hooks: list[Hook] = []
         for index, one in enumerate(() if run is None else hook_classes(run)):
             config = self._configs[index]
@@ -102,16 +106,30 @@ class HookCalls:
         """So many events were told to nobody, so far."""
         self._counters.set(DROPPED, count)
 
+    def look(self) -> None:
+        """Counts how long the present call takes, which another thread has begun."""
+        hook, began = self._present or (-1, 0.0)
+        for index in range(len(self._hooks)):
+            self._counters.set(f"hook_now.{index}", time.perf_counter() - began if index == hook else 0.0)
+
+    @property
+    def going_on(self) -> str:
+        """The hook that is called just now; empty where none is."""
+        present = self._present
+        return "" if present is None else self._configs[present[0]].hook
+
     def _caller(self, index: int, hook: Hook, name: str) -> Call:
         method, counters = getattr(hook, f"on_{name}"), self
 
         def call(event: Any) -> None:
             with self._lock:  # checkpoints are told of by the thread that writes them
                 began = time.perf_counter()
+                counters._present = index, began
                 try:
                     method(event)
                 except BaseException as fault:  # a thread that calls hooks must not end by one, nor a worker
                     counters._failed(index, name, fault)
+                counters._present = None
                 counters._count(index, time.perf_counter() - began)
 
         return call
@@ -137,7 +155,7 @@ class HookCalls:
         if self.control.folder is not None:
             try:
                 traceback_file(self.control.folder, index).parent.mkdir(exist_ok=True)
-                text = f"{self.control.worker}, on_{name}:\n{facts['traceback']}"
+                text = f"{self.control.worker}, on_{name}: {facts['reason']}{facts['at']}\n{facts['traceback']}"
                 traceback_file(self.control.folder, index).write_text(text)
             except OSError as full:
                 log.warning("event=hook_traceback_not_kept error=%r", str(full))

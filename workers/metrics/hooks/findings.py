@@ -15,6 +15,8 @@ from workers.metrics.segment_accounting import Pages, sum_counters
 
 _SLOW, _SECONDS = 0.05, 1.0
 """Share of a worker's time that hooks may take, and how long that must have been."""
+_LONG = 60.0
+"""Seconds of one call in the process for hooks."""
 _TEXT = 8000
 """Characters of a traceback that are told."""
 _FAILED = Diagnostic(
@@ -26,6 +28,13 @@ _COSTLY = Diagnostic(
     "note",
     "it holds training up",
     "let it do less, or less often, or have an event of the run (on_evaluation …), which costs training nothing",
+)
+_HANGS = Diagnostic(
+    "hook_hangs",
+    "hooks",
+    "fault",
+    "a call of it does not end, and what happens meanwhile waits, or is dropped",
+    "give what it waits for a deadline",
 )
 _LATE = Diagnostic(
     "hook_events_dropped",
@@ -42,16 +51,20 @@ def hook_findings(run: Run, pages: Pages, folder: Path) -> list[dict[str, Any]]:
     for index, config in enumerate(run.hooks):
         if errors := sum_counters(pages.values(), f"hook_errors.{index}"):
             file = traceback_file(folder, index)
-            text = file.read_text(errors="replace")[-_TEXT:] if file.exists() else ""
-            last = f"; the last one: {text.strip().rpartition(chr(10))[2]}" if text else "; see the log of its worker"
+            text = file.read_text(errors="replace") if file.exists() else ""
+            last = f"; the last one in {text.partition(chr(10))[0]}" if text else "; see the log of its worker"
             says = f"{_FAILED.says}, {errors} times{last}"
-            found.append({**describe(config.hook, _FAILED, {"traceback": text}), "says": says})
+            found.append({**describe(config.hook, _FAILED, {"traceback": text[-_TEXT:]}), "says": says})
         shares = {worker: page.get(f"hook_share.{index}", 0.0) for worker, page in pages.items()}
         (worker, number), share = max(shares.items(), key=lambda one: one[1], default=(("", 0), 0.0))
         seconds = pages[worker, number][f"hook_seconds.{index}"] if share else 0.0
         if share > _SLOW and seconds > _SECONDS:
             says = f"{_COSTLY.says}: {seconds:.1f} s, {share:.0%} of the time of {worker}"
             found.append({**describe(config.hook, _COSTLY, {"worker": worker, "share": share}), "says": says})
+        longest = max((page.get(f"hook_now.{index}", 0.0) for page in pages.values()), default=0.0)
+        if longest > _LONG:
+            says = f"{_HANGS.says}: it took {longest:.0f} s so far"
+            found.append({**describe(config.hook, _HANGS, {"seconds": longest}), "says": says})
     if dropped := sum_counters(pages.values(), DROPPED):
         hooks = ", ".join(config.hook for config in run.hooks)
         found.append({**describe(hooks, _LATE, {"count": dropped}), "says": f"{_LATE.says}: {dropped}"})

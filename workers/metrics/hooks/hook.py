@@ -6,12 +6,13 @@ run, or another learning rate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from protocol.errors import ConfigurationError
+from protocol.messages.core import Role
 
 EMPTY: Mapping[str, Any] = {}
 
@@ -215,3 +216,9 @@ class Hook:
 OF_RUN = ("run_start", "run_end", "worker_start", "worker_end", "evaluation", "finding", "command")
 """The events of the process for hooks."""
 EVENTS = tuple(name.removeprefix("on_") for name in vars(Hook) if name.startswith("on_"))
+CALLED_IN: Mapping[Role, Sequence[str]] = {
+    "actor": ("episode_end",),
+    "learner": [name for name in EVENTS if name not in ("episode_end", *OF_RUN)],
+    "supervisor": OF_RUN,
+}
+"""The events of each process, by the role that it joins as."""

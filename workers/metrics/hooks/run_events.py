@@ -18,15 +18,16 @@ Told = tuple[str, Any]
 
 
 class RunEvents:
-    """Of the run in `folder`, from now on; `first`: nobody has been told of it before."""
+    """Of the run in `folder`, from now on; `first`: nobody has been told of it before. `changes`: how many bytes of its
+    history have been told; -1: all that are there."""
 
-    def __init__(self, folder: Path, first: bool) -> None:
+    def __init__(self, folder: Path, first: bool, changes: int = -1) -> None:
         self._folder, self._first, self._number = folder, first, 0
         self._workers: dict[tuple[str, int], Mapping[str, Any]] = {}
         self._found: set[tuple[str, str]] = set()
         self._orders: tuple[bool, int, bool] | None = None
         self._evaluations = _Lines(folder / "evaluations.jsonl", 0 if first else -1)
-        self._changes = _Lines(folder / "history.jsonl", -1)
+        self.changes = _Lines(folder / "history.jsonl", changes)
 
     def begin(self) -> Iterator[Told]:
         """The run begins."""
@@ -34,17 +35,14 @@ class RunEvents:
 
     def look(self, view: Mapping[str, Any]) -> Iterator[Told]:
         """What is new in a `view` of the coordinator's, and in the files."""
-        yield from self._of_workers(view)
-        for one in view.get("health", ()):
-            if (key := (one["policy"], one["finding"])) not in self._found:
-                self._found.add(key)
-                facts = (one[name] for name in ("policy", "layer", "level", "finding", "says", "remedy"))
-                yield "finding", FindingEvent(self._next(), *facts)
-        yield from self._of_commands(view)
+        if view:  # one that has just come back has none yet
+            yield from self._of_workers(view)
+            yield from self._of_findings(view)
+            yield from self._of_commands(view)
         for line in self._evaluations.new():
             measured = [line[name] for name in ("policy", "environment", "agent_steps", "version", "mean")]
             yield "evaluation", EvaluationEvent(self._next(), *measured, told=line)  # type: ignore[misc] # there are five
-        for line in self._changes.new():
+        for line in self.changes.new():
             yield "command", CommandEvent(self._next(), "set", line["key"], line["new"])
 
     def end(self) -> Iterator[Told]:
@@ -60,6 +58,13 @@ class RunEvents:
         for key in sorted(now.keys() - self._workers.keys()):
             yield "worker_start", _worker(self._next(), now[key])
         self._workers = now
+
+    def _of_findings(self, view: Mapping[str, Any]) -> Iterator[Told]:
+        for one in view.get("health", ()):
+            if (key := (one["policy"], one["finding"])) not in self._found:
+                self._found.add(key)
+                facts = (one[name] for name in ("policy", "layer", "level", "finding", "says", "remedy"))
+                yield "finding", FindingEvent(self._next(), *facts)
 
     def _of_commands(self, view: Mapping[str, Any]) -> Iterator[Told]:
         stopped = view.get("stage", "running") != "running" and not view.get("complete", True)
@@ -82,16 +87,16 @@ class _Lines:
 
     def __init__(self, path: Path, at: int) -> None:
         self._path = path
-        self._at = at if at >= 0 else path.stat().st_size if path.exists() else 0
+        self.at = at if at >= 0 else path.stat().st_size if path.exists() else 0
 
     def new(self) -> list[dict[str, Any]]:
         """Since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
-            file.seek(self._at)
+            file.seek(self.at)
             whole, end, _ = file.read().rpartition(b"\n")
-        self._at += len(whole) + len(end)
+        self.at += len(whole) + len(end)
         return [json.loads(line) for line in whole.splitlines()]
 
 
