@@ -177,6 +177,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "gymnasium_view_needs_one_agent": "{environment} has {count} agents, and Gymnasium's environments have one; take ParallelView or TurnView",
         "gymnasium_view_needs_one_copy": "{environment} has {count} copies, and a gymnasium.Env is one; make it with one copy, or take VectorView",
         "hook_event_unknown": "{value} has a method {name}, of which there is no event; choose from {choices}",
+        "hook_method_async": "{value} has an async method {name}, which nobody would wait for; write it without async, and begin a thread in it for what takes long",
         "hook_not_a_hook": "{value} is no class made from rookery.Hook; correct {key}",
         "hook_not_made": "{value} cannot be made ({reason}{at}); correct that class, or {key}.settings",
         "hook_of_run_in_pods": "a hook of this run is to be told what happens to the run, for which there is no pod; leave out of {key} those with methods from on_run_start on",

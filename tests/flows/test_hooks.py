@@ -93,6 +93,11 @@ class Misspelt(rookery.Hook):
         pass
 
 
+class Later(rookery.Hook):
+    async def on_update(self, event):
+        pass
+
+
 class Apart:
     pass
 """
@@ -220,6 +225,7 @@ def test_in_one_process_the_same_hooks_are_called_and_set_a_learning_rate(tmp_pa
     [
         (hook("Apart"), "hook_not_a_hook", "hooks.0.hook"),
         (hook("Misspelt"), "hook_event_unknown", "hooks.0"),
+        (hook("Later"), "hook_method_async", "hooks.0"),
         (hook("Slow", settings={"size": 3}), "hook_settings_refused", "hooks.0.settings"),
         (hook("All"), "hook_settings_refused", "hooks.0.settings"),
         (hook("Missing"), "name_not_in_module", "hooks.0.hook"),

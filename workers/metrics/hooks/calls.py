@@ -46,6 +46,8 @@ def hook_classes(run: Run) -> list[type[Hook]]:
         if wrong:
             choices = [f"on_{name}" for name in EVENTS]
             raise ConfigurationError("hook_event_unknown", value=config.hook, name=wrong[0], choices=choices, key=key)
+        if later := [name for name in EVENTS if inspect.iscoroutinefunction(getattr(one, f"on_{name}"))]:
+            raise ConfigurationError("hook_method_async", value=config.hook, name=f"on_{later[0]}", key=key)
         try:
             inspect.signature(one).bind(**config.settings)
         except TypeError as fault:
