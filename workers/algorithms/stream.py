@@ -129,7 +129,7 @@ class StreamAlgorithm(Resumable, ABC):
             targets.append(known.target[batch.mask.bool()])
         records: list[Tensor] = []
         names: list[str] = []
-        for epoch in range(algorithm.epochs):
+        for epoch in range(algorithm.passes):
             for index, minibatch in self._minibatches(batch, valid, sizes, progress, known):
                 with self.arithmetic.autocast(batch.mask.device):
                     seen = evaluate(self.policy, minibatch, algorithm.zero_start)

@@ -28,7 +28,7 @@ def expected_updates(plan: TrainingPlan, rows: float) -> float:
         waits = max(algorithm.learning_starts, plan.batch_rows)
         return max(0.0, rows - waits) * algorithm.replay_ratio / plan.batch_rows
     if isinstance(algorithm, OnStream):
-        return rows / (plan.batch_segments * plan.layout.length) * algorithm.epochs * plan.minibatches
+        return rows / (plan.batch_segments * plan.layout.length) * algorithm.passes * plan.minibatches
     return rows / plan.batch_rows if isinstance(algorithm, Replayed | BC) else 0.0
 
 
@@ -36,7 +36,7 @@ def expected_passes(plan: TrainingPlan, rows: float) -> float:
     """How often each of so many rows is trained on, in the mean."""
     algorithm = plan.config.algorithm
     if isinstance(algorithm, OnStream):
-        return algorithm.epochs
+        return algorithm.passes
     return expected_updates(plan, rows) * plan.batch_rows / rows if isinstance(algorithm, Replayed | BC) else 1.0
 
 
@@ -49,7 +49,7 @@ def expected_lag(plan: TrainingPlan, rows: float) -> float:
     if isinstance(algorithm, Replayed):
         made = min(plan.kept_rows, rows) * algorithm.replay_ratio / plan.batch_rows
         return made / plan.config.publish_interval
-    steps = algorithm.epochs * plan.minibatches if isinstance(algorithm, OnStream) else 1
+    steps = algorithm.passes * plan.minibatches if isinstance(algorithm, OnStream) else 1
     batches = (plan.open_blocks + plan.credit_blocks) * plan.block * plan.actors / max(1, plan.batch_segments)
     return (1 + batches) * min(1.0, steps / plan.config.publish_interval)
 

@@ -72,6 +72,22 @@ def test_observations_of_floats_are_normalized_with_ppo_and_what_it_may_start_fr
     assert getattr(found, "normalize_observation", None) is normalized
 
 
+@pytest.mark.parametrize(
+    ("action", "given", "passes"),
+    [
+        (Discrete(n=2), {}, 4),
+        (Box(shape=(1,), low=-1, high=1), {}, 10),
+        (Box(shape=(1,), low=-1, high=1), {"epochs": 3}, 3),
+    ],
+)
+def test_ppo_trains_more_often_on_a_batch_where_actions_are_numbers(
+    action: Any, given: dict[str, Any], passes: int
+) -> None:
+    world = World(id="w", agents=(Agent(name="a", observation=Box(shape=(2,), low=0, high=1), action=action),))
+    algorithm: Any = plans({"policy": {"algorithm": {"name": "ppo", **given}}}, world)["a"].config.algorithm
+    assert algorithm.passes == passes
+
+
 def test_a_template_counts_for_as_many_as_it_stands_for_K3() -> None:
     """Streams, blocks, and its part of the run's steps, by which schedules go."""
     herd = ArrayPopulation(name="herd", template=WORLD.agents[0], capacity=6)

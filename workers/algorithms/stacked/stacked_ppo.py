@@ -191,7 +191,7 @@ class StackedPPO:
         each = batch.reward.shape[1] // self._many
         parts = self._algorithm.parts(each, len(batch.reward), batch.state is not None)
         each *= len(batch.reward) if self._apart else 1
-        for epoch in range(self._algorithm.epochs):
+        for epoch in range(self._algorithm.passes):
             orders = torch.stack([torch.randperm(each, generator=update.generator) for update in self.updates])
             for part in (orders + each * torch.arange(self._many)[:, None]).tensor_split(parts, 1):
                 if part.numel():
