@@ -345,5 +345,7 @@ def test_a_traceback_is_kept_with_the_count(tmp_path: Path) -> None:
     assert found["finding"] == "hook_failed"
     assert "3 times" in found["says"]
     assert found["says"].endswith(found["traceback"].partition("\n")[0])
+    (goes_on,) = hook_findings(run_of(hook("Broken")), {("learner-one", 1): counters.snapshot()}, tmp_path)
+    assert found["remedy"] != goes_on["remedy"], "which says that other events still reach it"
     assert found["traceback"].startswith("learner-one, on_update: KeyError: 'no_such_number' in on_update (")
     assert calls.orders() == {ENDING: 2.0}

@@ -54,7 +54,9 @@ def hook_findings(run: Run, pages: Pages, folder: Path) -> list[dict[str, Any]]:
             text = file.read_text(errors="replace") if file.exists() else ""
             last = f"; the last one in {text.partition(chr(10))[0]}" if text else "; see the log of its worker"
             says = f"{_FAILED.says}, {errors} times{last}"
-            found.append({**describe(config.hook, _FAILED, {"traceback": text[-_TEXT:]}), "says": says})
+            told = describe(config.hook, _FAILED, {"traceback": text[-_TEXT:]})
+            remedy = _FAILED.remedy if config.on_error == "warn" else "correct the hook, whose on_error ends the run"
+            found.append({**told, "says": says, "remedy": remedy})
         shares = {worker: page.get(f"hook_share.{index}", 0.0) for worker, page in pages.items()}
         (worker, number), share = max(shares.items(), key=lambda one: one[1], default=(("", 0), 0.0))
         seconds = pages[worker, number][f"hook_seconds.{index}"] if share else 0.0
