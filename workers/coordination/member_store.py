@@ -103,6 +103,8 @@ class MemberStore:
         """(name, incarnation) -> the last counters."""
         self.clean: set[tuple[str, int]] = set()
         """(name, incarnation) of those that said farewell without an error."""
+        self.rested: set[tuple[str, int]] = set()
+        """Those of them whom nobody replaces: a life of the run ended with them."""
         self.gave_up: set[tuple[str, int]] = set()
         """(name, incarnation) of those that said farewell with one."""
         self.refused = {"requests": 0, "quarantined_peers": 0, "quarantined_requests": 0}
@@ -146,6 +148,7 @@ class MemberStore:
             "dealt": self.dealt,
             "ended": [[*key, counters] for key, counters in self.ended.items()],
             "clean": sorted(self.clean),
+            "rested": sorted(self.rested),
             "gave_up": sorted(self.gave_up),
             "refused": self.refused,
             "restarts": self.restarts,
@@ -169,6 +172,7 @@ class MemberStore:
         self.dealt = dict(state["dealt"])
         self.ended = {(name, inc): counters for name, inc, counters in state["ended"]}
         self.clean = {(name, inc) for name, inc in state["clean"]}
+        self.rested = {(name, inc) for name, inc in state["rested"]}
         self.gave_up = {(name, inc) for name, inc in state["gave_up"]}
         self.refused = dict(state["refused"])
         self.restarts = dict(state["restarts"])

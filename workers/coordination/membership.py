@@ -74,7 +74,7 @@ class Membership:
 
     def life_ended(self) -> None:
         """The run has ended in order, for now: whoever goes on with it replaces nobody."""
-        self._register.over = True
+        self._register.over, self._register.rested = True, {*self._register.clean}
         self.save()
 
     def credentials(self, member: WorkerRecord) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Membership:
         del self._register.tokens[name]
         self._register.quotas.pop((name, number), None)
         self._register.incarnations[name] = number - 1
-        if self._follows_a_death(name, number) and (left := self.restarts.pop(name, 1) - 1):
+        if self._replaces(name, number) and (left := self.restarts.pop(name, 1) - 1):
             self.restarts[name] = left
         self._register.changed = True
 
@@ -266,6 +266,7 @@ class Membership:
             if name not in store.incarnations:
                 store.incarnations[name] = 1
                 store.clean.add((name, 1))
+                store.rested.add((name, 1))
         store.save()
 
     def counters(self, role: Role) -> dict[tuple[str, int], dict[str, float]]:
@@ -353,7 +354,7 @@ class Membership:
             if member.quota > 0:
                 self._register.quotas[name, incarnation] = member.quota
         again = self._register.incarnations.get(name) != incarnation and join.role != "supervisor"
-        if again and self._follows_a_death(name, incarnation):
+        if again and self._replaces(name, incarnation):
             self.restarts[name] = self.restarts.get(name, 0) + 1
         if len(known := self._register.incarnations) > _WATCHERS:
             made_up = (one for one in known if one.startswith(("supervisor-", "relay-")))
@@ -370,9 +371,10 @@ class Membership:
         self._register.changed = True
         return member
 
-    def _follows_a_death(self, name: str, incarnation: int) -> bool:
-        """Whether it is a restart: where the one before left in order, the run goes on, or has more workers again."""
-        return incarnation > 1 and (name, incarnation - 1) not in self.clean
+    def _replaces(self, name: str, incarnation: int) -> bool:
+        """Whether it replaces one that was lost, or told to end by others, and does not begin another life of the run,
+        or its part in it."""
+        return incarnation > 1 and (name, incarnation - 1) not in self._register.rested
 
     def _returning(self, join: Join) -> bool:
         """Whether this is a member of old whose lease has ended while it, or the coordinator, was away."""

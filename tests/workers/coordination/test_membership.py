@@ -238,16 +238,16 @@ def test_an_admission_that_nobody_heard_of_is_taken_back_with_its_number(tmp_pat
     assert members.restarts == {"learner-a": 1}
 
 
-def test_who_follows_one_that_left_in_order_is_no_restart_and_taking_it_back_undoes_none(tmp_path: Path) -> None:
+def test_who_follows_one_that_left_while_the_run_went_on_is_a_restart_and_taking_it_back_undoes_it(
+    tmp_path: Path,
+) -> None:
+    """It was told to end by others."""
     members = members_of(tmp_path)
     members.leave(leave(admitted(members, join("learner", "first", "learner-0"))))
-    members.expire(admitted(members, join("learner", "second", "learner-0")).seen + 1000)
-    assert members.restarts == {}
-    third = admitted(members, join("learner", "third", "learner-0"))
-    assert members.restarts == {"learner-a": 1}, "the second was lost"
-    members.leave(leave(third))
-    members.withdraw(admitted(members, join("learner", "fourth", "learner-0")))
+    second = admitted(members, join("learner", "second", "learner-0"))
     assert members.restarts == {"learner-a": 1}
+    members.withdraw(second)
+    assert members.restarts == {}
 
 
 def test_who_goes_on_with_a_life_that_ended_in_order_replaces_nobody(tmp_path: Path) -> None:
@@ -259,6 +259,9 @@ def test_who_goes_on_with_a_life_that_ended_in_order_replaces_nobody(tmp_path: P
     newcomers = [admitted(again, join("actor", name, f"actor-{name}")) for name in "01"]
     assert [one.incarnation for one in newcomers] == [2, 2]
     assert again.restarts == {}
+    again.leave(leave(newcomers[0]))
+    admitted(again, join("actor", "y", "actor-0"))
+    assert again.restarts.pop("actor-0") == 1, "in its own life one that left was replaced"
     again.save()
     assert members_of(tmp_path).restarts == {"coordinator": 1}, "the one before lives, or was killed"
 
