@@ -48,9 +48,9 @@ class Streamed(Discounted):
     policy remembers (`network.core`), 16 at most."""
     value_coefficient: float = Field(default=0.5, ge=0)
     """Weight of the value function's error in the loss."""
-    entropy_coefficient: float = Field(default=0.01, ge=0)
-    """Weight of the entropy bonus in the loss; at the start, where it is annealed. 0.1 with `ppo` in OpenSpiel's
-    games."""
+    entropy_coefficient: float | None = Field(default=None, ge=0)
+    """Weight of the entropy bonus in the loss; at the start, where it is annealed. None: 0.01, or with `ppo` none where
+    actions hold numbers (CleanRL's ppo_continuous_action.py), and 0.1 in OpenSpiel's games."""
     anneal_entropy: bool = False
     """Let the entropy bonus fall to 0 by the end of the run, for a policy that is sure of what it does."""
     rho_clip: float = Field(default=1.0, gt=0)
@@ -77,6 +77,11 @@ class Streamed(Discounted):
     besides what the actor sees; it stays with the learner."""
     curiosity: Curiosity | None = None
     """Reward what is new as well; None: what the world gives alone."""
+
+    @property
+    def entropy_weight(self) -> float:
+        """`entropy_coefficient`, where no world says what actions are."""
+        return 0.01 if self.entropy_coefficient is None else self.entropy_coefficient
 
     def parts(self, segments: int, length: int, remembers: bool) -> int:
         """Minibatches of a batch of so many segments of `length` rows, of a policy that `remembers` or not."""

@@ -38,7 +38,7 @@ def objective(
     entropy_weight: float | Tensor | None = None,
 ) -> Loss:
     """`surrogate_loss` of rows as they look to `policy`, with the `entropy_weight` of `config` for None."""
-    weight = config.entropy_coefficient if entropy_weight is None else entropy_weight
+    weight = config.entropy_weight if entropy_weight is None else entropy_weight
     return surrogate_loss(policy, batch, evaluate(policy, batch, config.zero_start), config, weight)
 
 

@@ -71,7 +71,7 @@ class StreamAlgorithm(Resumable, ABC):
         self.policy, self.config, self.algorithm = policy, config, config.algorithm
         self.settings: BaseModel = parse_settings(type(self), config.algorithm)
         """The keys of `Config`."""
-        self.progress, self.entropy_coefficient = 0.0, config.algorithm.entropy_coefficient
+        self.progress, self.entropy_coefficient = 0.0, config.algorithm.entropy_weight
         """How much of the run is over, in [0, 1], and the weight of the entropy bonus then, of the present update."""
         self.optimizer = FlatAdam(policy, parts=("actor.", "critic.") if isinstance(policy, CentralActorCritic) else ())
         self.scratch, self.room = ScratchBuffers(), RunCapacity()
@@ -103,7 +103,7 @@ class StreamAlgorithm(Resumable, ABC):
 
     def scheduled(self, progress: float) -> dict[str, float]:
         """What goes by schedules, when so much of them is over: learning rate, and weight of the entropy bonus."""
-        weight = self.algorithm.entropy_coefficient * (1 - progress if self.algorithm.anneal_entropy else 1.0)
+        weight = self.algorithm.entropy_weight * (1 - progress if self.algorithm.anneal_entropy else 1.0)
         rate = learning_rate_of(self.config, self.algorithm, progress)
         return {"learning_rate": rate, "entropy_coefficient": weight}
 

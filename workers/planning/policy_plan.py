@@ -281,7 +281,7 @@ def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = Non
 
 def _settled(config: PolicyConfig, place: Place, world: World, games: bool) -> PolicyConfig:
     """With what goes by the world where nothing was given: a `gamma` that goes with how long its episodes are, if that
-    is known, whether observations are normalized, and how often PPO trains on a batch."""
+    is known, whether observations are normalized, and how PPO goes about actions that hold numbers."""
     algorithm, keys = config.algorithm, dict[str, Any]()
     if isinstance(algorithm, Discounted):
         keys["gamma"] = algorithm.discount_in(None if games else world.episode_steps)
@@ -289,8 +289,12 @@ def _settled(config: PolicyConfig, place: Place, world: World, games: bool) -> P
         seen = [leaf.space for leaf in place.leaves if leaf.role not in ("action", "action_mask")]
         floats = all(isinstance(space, Box) and space.dtype.startswith("float") for space in seen)
         keys["normalize_observation"] = floats and not games
-    if isinstance(algorithm, PPO) and algorithm.epochs is None:
-        keys["epochs"] = 10 if any(isinstance(leaf.space, Box) for leaf in place.acted.leaves) else algorithm.passes
+    if isinstance(algorithm, PPO):
+        numbers = any(isinstance(leaf.space, Box) for leaf in place.acted.leaves)
+        if algorithm.epochs is None:
+            keys["epochs"] = 10 if numbers else algorithm.passes
+        if algorithm.entropy_coefficient is None:
+            keys["entropy_coefficient"] = 0.0 if numbers else algorithm.entropy_weight
     return config.model_copy(update={"algorithm": algorithm.model_copy(update=keys)})
 
 

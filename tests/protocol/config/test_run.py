@@ -339,7 +339,7 @@ def test_an_anchored_run_has_the_paths_of_the_folder_it_was_anchored_in(
 def test_ppo_stays_unsure_by_default_where_it_plays_a_game(id: str, policy: dict[str, Any], expected: float) -> None:
     algorithm = parse_run({"environment": {"id": id}, "policy": policy}).policy.algorithm
     assert isinstance(algorithm, PPO | IMPALA)
-    assert algorithm.entropy_coefficient == expected
+    assert algorithm.entropy_weight == expected
 
 
 def test_an_algorithm_without_a_name_is_the_default_one() -> None:

@@ -97,7 +97,7 @@ def published(policy: ActorCritic, s: SegmentBatch, config: IMPALA) -> tuple[Ten
         losses.append(
             -(rho * advantage * chosen)
             + config.value_coefficient * 0.5 * (seen[:-1] - target).square()
-            - config.entropy_coefficient * entropy
+            - config.entropy_weight * entropy
         )
         ratios.append(ratio)
     return torch.stack(losses).mean(), torch.stack(ratios)

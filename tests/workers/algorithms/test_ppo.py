@@ -138,7 +138,7 @@ def written_out(policy: ActorCritic | CentralActorCritic, s: SegmentBatch, confi
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
     sums["policy_loss"] = -np.minimum(ratios * advantages, ratios.clip(0.9, 1.1) * advantages).sum()
     means = {name: float(total) / (B * T) for name, total in sums.items()}
-    value, entropy = config.value_coefficient * means["value_loss"], config.entropy_coefficient * means["entropy"]
+    value, entropy = config.value_coefficient * means["value_loss"], config.entropy_weight * means["entropy"]
     return {**means, "loss": means["policy_loss"] + value - entropy}
 
 

@@ -73,19 +73,19 @@ def test_observations_of_floats_are_normalized_with_ppo_and_what_it_may_start_fr
 
 
 @pytest.mark.parametrize(
-    ("action", "given", "passes"),
+    ("action", "given", "found"),
     [
-        (Discrete(n=2), {}, 4),
-        (Box(shape=(1,), low=-1, high=1), {}, 10),
-        (Box(shape=(1,), low=-1, high=1), {"epochs": 3}, 3),
+        (Discrete(n=2), {}, (4, 0.01)),
+        (Box(shape=(1,), low=-1, high=1), {}, (10, 0.0)),
+        (Box(shape=(1,), low=-1, high=1), {"epochs": 3, "entropy_coefficient": 0.1}, (3, 0.1)),
     ],
 )
-def test_ppo_trains_more_often_on_a_batch_where_actions_are_numbers(
-    action: Any, given: dict[str, Any], passes: int
+def test_ppo_trains_more_often_on_a_batch_and_without_a_bonus_where_actions_are_numbers(
+    action: Any, given: dict[str, Any], found: tuple[int, float]
 ) -> None:
     world = World(id="w", agents=(Agent(name="a", observation=Box(shape=(2,), low=0, high=1), action=action),))
     algorithm: Any = plans({"policy": {"algorithm": {"name": "ppo", **given}}}, world)["a"].config.algorithm
-    assert algorithm.passes == passes
+    assert (algorithm.passes, algorithm.entropy_weight) == found
 
 
 def test_a_template_counts_for_as_many_as_it_stands_for_K3() -> None:
