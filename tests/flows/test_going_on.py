@@ -57,6 +57,7 @@ def test_a_finished_run_goes_on_with_more_steps_and_two_actors(tmp_path: Path, m
     assert runs.files(memory_dir) == []
 
 
+@pytest.mark.slow
 def test_a_run_and_a_copy_of_its_folder_go_on_at_once(tmp_path: Path, memory_dir: Path) -> None:
     assert runs.train(runs.paced(tmp_path, 1_000), tmp_path).returncode == 0
     more = ["--steps", "4000", "--set", "environment.settings.pause=0.01"]

@@ -78,6 +78,7 @@ def test_whatever_a_hook_raises_is_an_error_of_it(name: str) -> None:
     assert calls.orders()
 
 
+@pytest.mark.slow
 def test_who_calls_hooks_of_the_run_lives_on_after_an_interrupt_that_one_raises(
     tmp_path: Path, memory_dir: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_who_calls_hooks_of_the_run_lives_on_after_an_interrupt_that_one_raises(
     assert "KeyboardInterrupt" in findings(tmp_path)["hook_failed"]["traceback"]
 
 
+@pytest.mark.slow
 def test_episodes_of_a_league_s_members_are_no_policy_s(tmp_path: Path, memory_dir: Path) -> None:
     """All rows that a player learned from, and those of what goes on, are of its episodes and of nobody else's."""
     league = {"snapshot_every": 900, "arena": 0.25}
@@ -101,6 +103,7 @@ def test_episodes_of_a_league_s_members_are_no_policy_s(tmp_path: Path, memory_d
     assert 0 < sum(facts["length"] for facts in ended) <= own < summary["agent_steps"] / 2
 
 
+@pytest.mark.slow
 def test_the_first_of_several_ranks_tells_when_its_policy_begins(tmp_path: Path, memory_dir: Path) -> None:
     data = runs.config(steps=3_200, policy={"ranks": 2}, actors=2, hooks=[ALL], **SAME)
     done = runs.train(data, tmp_path)
@@ -109,6 +112,7 @@ def test_the_first_of_several_ranks_tells_when_its_policy_begins(tmp_path: Path,
     assert told == [("learner-one-0", "on_policy_start"), ("learner-one-0", "on_policy_end")]
 
 
+@pytest.mark.slow
 def test_a_hook_that_hangs_keeps_nobody_and_what_it_was_not_told_is_counted(tmp_path: Path, memory_dir: Path) -> None:
     page = tmp_path / "run" / "counters" / "hooks.1"
     with runs.training(runs.config(hooks=[hostile_hook("Hangs")], steps=10**9), tmp_path) as worker:
@@ -149,6 +153,7 @@ def test_a_call_that_does_not_end_is_named(tmp_path: Path) -> None:
     assert found() == []
 
 
+@pytest.mark.slow
 def test_what_changes_as_a_run_goes_on_is_told_as_commands_once(tmp_path: Path, memory_dir: Path) -> None:
     def told(name: str) -> list[Mapping[str, Any]]:
         return [facts for worker, event, facts in seen(tmp_path) if worker == "hooks" and event == name]
@@ -163,6 +168,7 @@ def test_what_changes_as_a_run_goes_on_is_told_as_commands_once(tmp_path: Path, 
     assert [facts["first"] for facts in told("on_run_start")] == [True, False, False]
 
 
+@pytest.mark.slow
 def test_hooks_that_a_run_goes_on_with_are_no_first_ones(tmp_path: Path, memory_dir: Path) -> None:
     assert runs.train(runs.config(steps=2_000), tmp_path).returncode == 0
     hooks = ["--set", f"hooks={json.dumps([ALL, WAITS])}"]

@@ -62,7 +62,7 @@ SAID = {
 
 def walked(id: str, **settings: Any) -> Walk:
     config = EnvironmentConfig(id=id, copies=1, settings=settings)
-    return Walk(make(config)).go(0.3)
+    return Walk(make(config)).go(0.15)
 
 
 @pytest.mark.parametrize("flaw", ["", *SAID])
