@@ -71,7 +71,7 @@ class Walk:
         players = [random_player(place, generator) for place in self.world.places]
         usual, until = deque([0.0], 100), time.perf_counter() + seconds
         turn = self._environment.reset(self._seed)
-        while time.perf_counter() < until or film:
+        while not self.env_steps or time.perf_counter() < until or film:
             film = film and not self.episodes and len(self.frames) < _MOST_FRAMES
             if film and (frame := self._environment.render_rgb()) is not None:
                 self.frames.append(frame.copy())

@@ -62,7 +62,10 @@ SAID = {
 
 def walked(id: str, **settings: Any) -> Walk:
     config = EnvironmentConfig(id=id, copies=1, settings=settings)
-    return Walk(make(config)).go(0.15)
+    walk = Walk(make(config))
+    while walk.turns < 50:  # a busy machine may make few in its time
+        walk.go(0.1)
+    return walk
 
 
 @pytest.mark.parametrize("flaw", ["", *SAID])
