@@ -61,7 +61,7 @@ STEPPER = "workers.environments.process_main"
 """Which steps copies, as actors start it."""
 SERVER = "tests.forge"
 """One more process that forks, with other variables."""
-TOOLS = ("doctor", "evaluate", "export", "import_weights", "model", "preflight")
+TOOLS = ("doctor", "environment", "evaluate", "export", "import_weights", "model", "preflight")
 PLAIN = ("coordinator", "relay", "sequential", *(f"tools.{tool}" for tool in TOOLS))
 """Modules of workers/ that a launcher starts by command line, or becomes."""
 
