@@ -65,13 +65,14 @@ class Walk:
         """Of the first episode, if they were asked for."""
         self._bounds = BoundsCheck(self.world)
 
-    def go(self, seconds: float, film: bool = False) -> Walk:
-        """For so many seconds, and with a `film` until an episode has ended, or for `_MOST_FRAMES` turns."""
+    def go(self, seconds: float, film: bool = False, least: int = 1) -> Walk:
+        """For so many seconds, or the `least` turns; with a `film` until an episode has ended, or for `_MOST_FRAMES`
+        turns."""
         generator = np.random.default_rng(self._seed)
         players = [random_player(place, generator) for place in self.world.places]
         usual, until = deque([0.0], 100), time.perf_counter() + seconds
         turn = self._environment.reset(self._seed)
-        while not self.env_steps or time.perf_counter() < until or film:
+        while not self.env_steps or self.turns < least or time.perf_counter() < until or film:
             film = film and not self.episodes and len(self.frames) < _MOST_FRAMES
             if film and (frame := self._environment.render_rgb()) is not None:
                 self.frames.append(frame.copy())

@@ -62,10 +62,7 @@ SAID = {
 
 def walked(id: str, **settings: Any) -> Walk:
     config = EnvironmentConfig(id=id, copies=1, settings=settings)
-    walk = Walk(make(config))
-    while walk.turns < 50:  # a busy machine may make few in its time
-        walk.go(0.1)
-    return walk
+    return Walk(make(config)).go(0.0, least=200)
 
 
 @pytest.mark.parametrize("flaw", ["", *SAID])
