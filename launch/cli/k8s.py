@@ -35,7 +35,13 @@ def k8s() -> None:
     metavar="NAME:TAG",
     help="Of the learners, with the component gpu.",
 )
-@click.option("--actors", default=4, show_default=True, type=click.IntRange(min=0), help="Pods of actors at first.")
+@click.option(
+    "--actors",
+    default=4,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Pods of actors; with keda as many as it wants.",
+)
 @click.option(
     "--actors-per-pod",
     default=1,
@@ -78,11 +84,7 @@ def command(
     run = load(source, settings)
     actors = min(actors, run.actors // actors_per_pod) if not _given("actors") else actors
     placement = Placement(name, namespace, image, cuda_image, actors, actors_per_pod, simulator, components)
-    outline = outline_of(run)
-    write(render(run, outline, placement, way_to(place, folder)), folder)
-    if any(run.ranks(policy) > 1 for policy in outline.policies):
-        said = "ranks meet WITHOUT KEYS (--insecure), kept from others by ranks.yaml where a cluster enforces policies"
-        click.echo(f"rookery: {said}", err=True)
+    write(render(run, outline_of(run), placement, way_to(place, folder)), folder)
     click.echo(f"wrote {folder}; kubectl apply -k {folder}")
 
 

@@ -121,7 +121,7 @@ def plan(hosts: Hosts, run: Run, outline: ResourcePlan) -> list[Command]:
         raise ConfigurationError("hosts_with_too_few_actors", count=actors, limit=run.actors)
     ranked = next((name for name in outline.policies if run.ranks(name) > 1), "")
     if ranked and not hosts.insecure_ranks:
-        raise ConfigurationError("ranks_without_keys", policy=ranked, key="insecure_ranks")
+        raise ConfigurationError("ranks_without_keys", policy=ranked, key="insecure_ranks: true")
     made = [_coordinator(hosts, first)]
     made += _learners(hosts, outline.learners, ["--insecure"] if ranked else [])
     if run.evaluation is not None:  # beside the coordinator, whose folder it writes to

@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 
 from launch.kubernetes.patches import Placement, patches
-from launch.kubernetes.pods import between_learners, evaluation
 from launch.run_plan import ResourcePlan
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
@@ -22,6 +21,8 @@ from protocol.errors import ConfigurationError
 __all__ = ["Placement", "render", "way_to", "write"]
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LAST = ("shared-volume", "jobset", "kueue")
+"""Components that change what others have made, in this order."""
 _OWN = "# made by `rookery k8s render`; made anew, it is overwritten\n"
 
 
@@ -34,39 +35,49 @@ def render(run: Run, outline: ResourcePlan, placement: Placement, k8s: str) -> d
     ranked = next((name for name in outline.policies if run.ranks(name) > 1), "")
     if ranked and placement.actors_per_pod > 1:
         raise ConfigurationError("ranks_behind_relay", policy=ranked)
-    evaluated = run.evaluation is not None and not placement.finite
-    further: dict[str, Any] = {"evaluator.yaml": evaluation()} if evaluated else {}
-    further |= {"ranks.yaml": between_learners()} if ranked else {}
+    if ranked and "insecure-ranks" not in placement.components:
+        raise ConfigurationError("ranks_without_keys", policy=ranked, key="--with insecure-ranks")
+    counts = {"learner": len(outline.learners), "evaluator": int(run.evaluation is not None)}
+    if "keda" not in placement.components:  # which alone says how many there are
+        counts["actor"] = placement.pods if run.actors else 0
+    pods: dict[str, Any] = {
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "replicas": [{"name": role, "count": count} for role, count in counts.items()],
+    }
+    if changes := patches(run, outline, placement):
+        pods["patches"] = changes
+    last = [name for name in _LAST if name in placement.components]
+    first = [name for name in dict.fromkeys(("keys", *placement.components)) if name not in last]
     kustomization: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": placement.namespace,
-        "resources": [f"{k8s}/base", *further],
-        "components": [f"{k8s}/components/{name}" for name in _in_order(placement.components)],
+        "resources": [f"{k8s}/base"],
+        "components": [*_found(k8s, first), "pods", *_found(k8s, last)],
         "configMapGenerator": [
             {"name": "run", "behavior": "merge", "files": ["run.yaml"], "literals": [f"RUN={placement.folder}"]}
         ],
+        "images": [{"name": "rookery", **_image(placement.image)}],
     }
-    if not placement.finite:
-        counts = {"learner": len(outline.learners), "actor": placement.pods if run.actors else 0}
-        kustomization["replicas"] = [{"name": role, "count": count} for role, count in counts.items()]
-    kustomization["images"] = [{"name": "rookery", **_image(placement.image)}]
     if "gpu" in placement.components:
         kustomization["images"].append({"name": "rookery-cuda", **_image(placement.cuda_image)})
-    if changes := patches(run, outline, placement, bool(ranked)):
-        kustomization["patches"] = changes
-    files = {"kustomization.yaml": kustomization, "run.yaml": run.model_dump(mode="json"), **further}
+    files = {
+        "kustomization.yaml": kustomization,
+        "pods/kustomization.yaml": pods,
+        "run.yaml": run.model_dump(mode="json"),
+    }
     return {name: _OWN + yaml.safe_dump(content, sort_keys=False, width=120) for name, content in files.items()}
 
 
 def write(files: dict[str, str], folder: Path) -> None:
     """Puts the overlay into `folder`; ConfigurationError if something else is there."""
-    folder.mkdir(parents=True, exist_ok=True)
     for name in files:
         path = folder / name
         if path.exists() and not path.read_text().startswith(_OWN):
             raise ConfigurationError("file_not_generated", file=path)
     for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
 
 
@@ -83,7 +94,7 @@ def _check(run: Run, placement: Placement) -> None:
             raise ConfigurationError("kubernetes_name_invalid", option=what, value=name)
     if run.transport == "memory":
         raise ConfigurationError("memory_transport_in_pod", key="transport")
-    if placement.finite and "keda" in placement.components:
+    if "jobset" in placement.components and "keda" in placement.components:
         raise ConfigurationError("keda_with_jobset")
     wanted = placement.pods * placement.actors_per_pod
     if run.actors and wanted > run.actors:
@@ -95,9 +106,8 @@ def _check(run: Run, placement: Placement) -> None:
         raise ConfigurationError("simulator_missing", key="environment.settings.command")
 
 
-def _in_order(components: tuple[str, ...]) -> list[str]:
-    """With keys; jobset before those that change its jobs."""
-    return [name for name in dict.fromkeys(("keys", "jobset", *components)) if name in ("keys", *components)]
+def _found(k8s: str, components: list[str]) -> list[str]:
+    return [f"{k8s}/components/{name}" for name in components]
 
 
 def _image(image: str) -> dict[str, str]:

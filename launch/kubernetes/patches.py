@@ -1,7 +1,6 @@
 """How a run is to be placed on Kubernetes, and what that changes in the manifests of k8s/base. Pure.
 
-In flows: a run, what it comes to (`ResourcePlan`), a `Placement`. Out flow: kustomize's patches, for the Deployments
-and the StatefulSet of the base or for the jobs of the component jobset, which have the same pods.
+In flows: a run, what it comes to (`ResourcePlan`), a `Placement`. Out flow: kustomize's patches.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from launch.kubernetes.pods import evaluation, further_actors, simulators
+from launch.kubernetes.pods import further_actors, simulators
 from launch.run_plan import ResourcePlan
 from protocol import RELEASE
 from protocol.config.run import Run
@@ -23,12 +22,7 @@ _GPU_MEMORY = (4 * _GIBI, 16 * _GIBI)
 """Of learners, with the component gpu."""
 _NOTICE = 25
 """Seconds that k8s/base gives an actor to end."""
-_KINDS = {"learner": "StatefulSet", "actor": "Deployment"}
-_JOBS = {"learner": 1, "actor": 2}
-"""Role -> the place of its job in the component jobset."""
 Patch = dict[str, Any]
-Changes = dict[str, list[Patch]]
-"""Role -> changes to its pods, each at its path in their specification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,96 +39,55 @@ class Placement:
     simulator: str = ""
     components: tuple[str, ...] = ()
 
-    @property
-    def finite(self) -> bool:
-        """Whether it ends, as one JobSet."""
-        return "jobset" in self.components
 
-
-def patches(run: Run, outline: ResourcePlan, placement: Placement, ranked: bool) -> list[Patch]:
-    """All that this run needs; `ranked`: whether a policy has several ranks."""
-    changes: Changes = {"learner": _of_learners(outline, placement, ranked), "actor": _of_actors(outline, placement)}
-    drain = int(run.learner_timeout) + 5
-    if drain > _NOTICE:
-        changes["actor"].append(_replace("/terminationGracePeriodSeconds", drain))
-    made = [_to_pods(role, some, placement.finite) for role, some in changes.items() if some]
-    if placement.finite:
-        made.append(_patch("JobSet", "run", _jobs(run, outline, placement)))
+def patches(run: Run, outline: ResourcePlan, placement: Placement) -> list[Patch]:
+    """All that this run needs."""
+    given = _GPU_MEMORY if "gpu" in placement.components else _MEMORY["learner"]
+    learner = _room(outline.learner_memory + 64 * _MEBI, *given)
+    made = [_of("StatefulSet", "learner", learner), _of("Deployment", "actor", _actor(run, outline, placement))]
     if "keda" in placement.components:
         query = f'max(rookery_run_starvation_ratio{{namespace="{placement.namespace}"}})'
         most = run.actors // placement.actors_per_pod
-        scaled = [_replace("/spec/maxReplicaCount", most), _replace("/spec/triggers/0/metadata/query", query)]
-        made.append(_patch("ScaledObject", "actor", scaled))
-    return made
+        triggers = {"/spec/maxReplicaCount": most, "/spec/triggers/0/metadata/query": query}
+        changes = [{"op": "replace", "path": path, "value": value} for path, value in triggers.items()]
+        made.append({"target": {"kind": "ScaledObject", "name": "actor"}, "patch": _text(changes)})
+    return [patch for patch in made if patch]
 
 
-def _of_learners(outline: ResourcePlan, placement: Placement, ranked: bool) -> list[Patch]:
-    """More memory, where the base's is too little, and a word on the network of ranks."""
-    given = _GPU_MEMORY if "gpu" in placement.components else _MEMORY["learner"]
-    changes = _room(outline.learner_memory + 64 * _MEBI, *given, volume=2)
-    if ranked:  # torch.distributed knows no keys: the policy in ranks.yaml keeps all others away
-        changes.append(_add("/containers/0/args/-", "--insecure"))
-    return changes
-
-
-def _of_actors(outline: ResourcePlan, placement: Placement) -> list[Patch]:
-    """More memory, and what else is in an actor's pod: further actors with a relay, simulators."""
-    changes = _room(outline.actor_memory * placement.actors_per_pod, *_MEMORY["actor"], volume=1)
+def _actor(run: Run, outline: ResourcePlan, placement: Placement) -> dict[str, Any]:
+    """What an actor's pod has beyond the base's: memory, time, further actors with a relay, simulators."""
+    spec = _room(outline.actor_memory * placement.actors_per_pod, *_MEMORY["actor"])
+    drain = int(run.learner_timeout) + 5
+    if drain > _NOTICE:
+        spec["terminationGracePeriodSeconds"] = drain
     others = further_actors(placement.actors_per_pod)
     players = simulators(placement.simulator, placement.actors_per_pod)
-    changes += [_add("/containers/-", container) for container in (*others, *players)]
-    changes += [
-        _add("/volumes/0/projected/sources/-", {"secret": {"name": f"keys-{role}"}})
-        for role, found in (("relay", others), ("simulator", players))
-        if found
-    ]
-    return changes
+    if others or players:
+        spec.setdefault("containers", [{"name": "worker"}]).extend([*others, *players])
+        roles = ["actor", *(["relay"] if others else []), *(["simulator"] if players else [])]
+        secrets = [{"secret": {"name": f"keys-{role}"}} for role in roles]
+        keys = {"name": "keys", "projected": {"sources": [{"configMap": {"name": "keys-public"}}, *secrets]}}
+        spec.setdefault("volumes", []).append(keys)
+    return spec
 
 
-def _room(used: int, shared: int, limit: int, volume: int) -> list[Patch]:
-    """Changes that give a pod `used` bytes of shared memory and a quarter more, unless it has them. `volume`: which of
-    the base's volumes /dev/shm is."""
+def _room(used: int, shared: int, limit: int) -> dict[str, Any]:
+    """What gives a pod `used` bytes of shared memory and a quarter more; nothing where it has them."""
     needed = used + used // 4
     if needed <= shared:
-        return []
-    memory = f"{-(-(limit + needed) // _MEBI)}Mi"
-    return [
-        _replace(f"/volumes/{volume}/emptyDir/sizeLimit", f"{-(-needed // _MEBI)}Mi"),
-        *(_replace(f"/containers/0/resources/{kind}/memory", memory) for kind in ("requests", "limits")),
-    ]
+        return {}
+    memory = {"memory": f"{-(-(limit + needed) // _MEBI)}Mi"}
+    return {
+        "containers": [{"name": "worker", "resources": {"requests": memory, "limits": memory}}],
+        "volumes": [{"name": "shm", "emptyDir": {"sizeLimit": f"{-(-needed // _MEBI)}Mi"}}],
+    }
 
 
-def _jobs(run: Run, outline: ResourcePlan, placement: Placement) -> list[Patch]:
-    """A JobSet's numbers of pods, which `replicas` of a kustomization does not reach; and the evaluation as a job of
-    it, as what is no job of it would not end with the coordinator."""
-    counts = {"learner": len(outline.learners), "actor": placement.pods if run.actors else 0}
-    changes = [
-        _replace(f"/spec/replicatedJobs/{_JOBS[role]}/template/spec/{key}", count)
-        for role, count in counts.items()
-        for key in ("parallelism", "completions")
-    ]
-    if run.evaluation is not None:
-        template = evaluation()["spec"]["template"]
-        once = {"parallelism": 1, "completions": 1, "completionMode": "Indexed", "backoffLimit": 20}
-        job = {**once, "template": {**template, "spec": {"restartPolicy": "OnFailure", **template["spec"]}}}
-        added = {"name": "evaluator", "replicas": 1, "template": {"spec": job}}
-        changes.append(_add("/spec/replicatedJobs/-", added))
-    return changes
+def _of(kind: str, name: str, spec: dict[str, Any]) -> Patch:
+    """Of the pods of a workload; {} where `spec` changes nothing."""
+    whole = {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": {"template": {"spec": spec}}}
+    return {"patch": _text(whole)} if spec else {}
 
 
-def _to_pods(role: str, changes: list[Patch], finite: bool) -> Patch:
-    above = f"/spec/replicatedJobs/{_JOBS[role]}/template" if finite else ""
-    moved = [{**change, "path": f"{above}/spec/template/spec{change['path']}"} for change in changes]
-    return _patch("JobSet", "run", moved) if finite else _patch(_KINDS[role], role, moved)
-
-
-def _patch(kind: str, name: str, changes: list[Patch]) -> Patch:
-    return {"target": {"kind": kind, "name": name}, "patch": yaml.safe_dump(changes, sort_keys=False)}
-
-
-def _replace(path: str, value: Any) -> Patch:
-    return {"op": "replace", "path": path, "value": value}
-
-
-def _add(path: str, value: Any) -> Patch:
-    return {"op": "add", "path": path, "value": value}
+def _text(patch: Any) -> str:
+    return yaml.safe_dump(patch, sort_keys=False)

@@ -1,4 +1,4 @@
-"""Containers and pods that k8s/base does not have: what stands beside an actor in its pod, and the evaluation. Pure.
+"""Containers that k8s/base does not have: what stands beside an actor in its pod. Pure.
 
 In flow: what is wanted. Out flow: parts of manifests, with the manners of the base: restricted, read-only, sized.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_FIRST, _BLOCK, _EVALUATION, _RELAY = 5620, 10, 5640, 5700
+_FIRST, _BLOCK, _RELAY = 5620, 10, 5700
 
 
 def further_actors(actors: int) -> list[dict[str, Any]]:
@@ -19,62 +19,6 @@ def further_actors(actors: int) -> list[dict[str, Any]]:
 def simulators(image: str, actors: int) -> list[dict[str, Any]]:
     """A program that plays the world beside each actor of a pod; none without an image."""
     return [_simulator(image, number) for number in range(actors if image else 0)]
-
-
-def evaluation() -> dict[str, Any]:
-    """The evaluation of a run that goes on: one pod, beside the coordinator, as it writes to the run's folder."""
-    labels = {"app.kubernetes.io/component": "evaluator", "app.kubernetes.io/part-of": "rookery"}
-    container = _worker("evaluator", "evaluator", _EVALUATION)
-    container["volumeMounts"].append({"name": "runs", "mountPath": "/runs"})
-    sources = [{"configMap": {"name": "keys-public"}}, {"secret": {"name": "keys-evaluator"}}]
-    beside = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"rookery/volume": "runs"}}}
-    pod = {
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 30,
-        "securityContext": {
-            **dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), 10001),
-            "runAsNonRoot": True,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [beside]}},
-        "containers": [container],
-        "volumes": [
-            {"name": "keys", "projected": {"defaultMode": 0o440, "sources": sources}},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}},
-            {"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}},
-            {"name": "runs", "persistentVolumeClaim": {"claimName": "runs"}},
-        ],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "evaluator", "labels": labels},
-        "spec": {
-            "replicas": 1,
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": {"app.kubernetes.io/component": "evaluator"}},
-            "template": {"metadata": {"labels": {**labels, "rookery/volume": "runs"}}, "spec": pod},
-        },
-    }
-
-
-def between_learners() -> dict[str, Any]:
-    """What the base forbids: learners that train one policy together reach each other at any port, as torch.distributed
-    chooses its own."""
-    learners = {"podSelector": {"matchLabels": {"app.kubernetes.io/component": "learner"}}}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "between-learners"},
-        "spec": {
-            **learners,
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": [learners]}],
-            "egress": [{"to": [learners]}],
-        },
-    }
 
 
 def _worker(role: str, name: str, port: int) -> dict[str, Any]:

@@ -379,7 +379,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "ranks_behind_relay": "policy {policy!r} has several ranks, which the relay of several actors in a pod does not tell apart; leave --actors-per-pod out, or set ranks: 1",
         "ranks_impossible": "policy {policy!r} has {count} ranks, {reason}; {remedy}, or set ranks: 1",
         "ranks_on_open_network": "the ranks of policy {policy!r} would talk over {peer} by torch.distributed, which knows no keys; pass --insecure to its learners on a network where you trust every machine, or bind 127.0.0.1",
-        "ranks_without_keys": "policy {policy!r} has several ranks, which talk by torch.distributed without keys; set insecure_ranks: true on a network where every machine is trusted, or ranks: 1",
+        "ranks_without_keys": "policy {policy!r} has several ranks, which talk by torch.distributed without keys; give {key} on a network where every machine is trusted, or set ranks: 1",
         "record_folder_in_use": "policy {policy!r}: {file} holds what another run recorded; move it away, or give another --run-dir",
         "record_folder_not_shared": "policy {policy!r}: record writes to the run's folder, which this learner cannot see; give both the same file system, or leave policy.record out",
         "record_with_dataset": "record keeps what actors send, and a dataset is there already; leave record out",

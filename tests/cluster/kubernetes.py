@@ -19,12 +19,10 @@ from tests.k8s.manifests import build
 from tests.leak_guard import MARK
 from tests.tools import ROOT, skip_or_fail
 
-__all__ = ["NAMESPACE", "Kubernetes", "Refused", "kubernetes", "manifests"]
+__all__ = ["NAMESPACE", "Kubernetes", "kubernetes", "manifests"]
 
 HERE = Path(__file__).parent
 NAMESPACE = "rookery"
-OLDER = {"PodDisruptionBudget": "policy/v1beta1"}
-"""Kinds that the cluster's release knows under an older version."""
 VOLUME = {
     "apiVersion": "v1",
     "kind": "PersistentVolume",
@@ -124,7 +122,6 @@ def manifests(folder: Path, run: dict[str, Any]) -> list[dict[str, Any]]:
     for document in documents:
         if (document["kind"], document["metadata"]["name"]) == ("Deployment", "actor"):  # as `k8s render` makes it
             document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = int(run["learner_timeout"]) + 5
-        document["apiVersion"] = OLDER.get(document["kind"], document["apiVersion"])
     return [VOLUME, *documents]
 
 

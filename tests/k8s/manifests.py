@@ -10,14 +10,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
+import kubernetes_validate.utils
 import yaml
 
 from protocol.transport.curve import new_keys
 from tests.tools import ROOT, require, skip_or_fail
 
-__all__ = ["CUSTOM", "build", "named", "pods", "unrestricted", "with_keys"]
+__all__ = ["CUSTOM", "Built", "build", "jobs", "named", "pods", "unrestricted", "validate", "with_keys"]
 
 Document = dict[str, Any]
+Built = dict[str, list[Document]]
+"""Name of an overlay -> its documents."""
 CUSTOM = {"JobSet", "PodMonitor", "ScaledObject"}
 """Kinds of operators, whose schemas Kubernetes does not have."""
 _WORKLOADS = ("Deployment", "StatefulSet", "Job")
@@ -48,6 +52,14 @@ def _kubectl() -> str:
     if "--enable-helm" not in helped.stdout:  # came with the same release
         skip_or_fail("kubectl is older than 1.21")
     return kubectl
+
+
+kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)  # read for every document
+
+
+def validate(document: Document, version: str) -> None:
+    """Strict: an unknown field is an error, as is a kind that this Kubernetes does not have."""
+    kubernetes_validate.validate(document, version, strict=True)
 
 
 def named(documents: list[Document], kind: str, name: str) -> Document:

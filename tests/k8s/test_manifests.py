@@ -12,32 +12,9 @@ import pytest
 import yaml
 
 from launch.config_loader import load
+from protocol import RELEASE
 from protocol.transport.curve import ROLES
-from tests.k8s.manifests import CUSTOM, build, jobs, named, pods, unrestricted
-
-Built = dict[str, list[dict[str, Any]]]
-"""Name of an overlay -> its documents."""
-VERSIONS = ("1.28.0", "1.37.0")
-"""The oldest and the newest; test_render.py validates what is made by one between them."""
-EXTRA = {
-    "elastic": ["keda", "monitoring"],
-    "finite": ["jobset"],
-    "queued": ["jobset", "kueue"],
-    "wide": ["shared-volume"],
-}
-"""Overlays of the tests' own: the base with keys and these components."""
-
-
-@pytest.fixture(scope="session")
-def built(k8s: Path) -> Built:
-    overlays = {folder.name: folder for folder in sorted((k8s / "overlays").iterdir())}
-    for name, components in EXTRA.items():
-        overlays[name] = k8s / "tests" / name
-        overlays[name].mkdir(parents=True)
-        parts = [f"../../components/{component}" for component in ("keys", *components)]
-        text = {"namespace": "rookery", "resources": ["../../base"], "components": parts}
-        (overlays[name] / "kustomization.yaml").write_text(yaml.safe_dump(text))
-    return {name: build(folder) for name, folder in overlays.items()}
+from tests.k8s.manifests import CUSTOM, Built, jobs, named, pods, unrestricted, validate
 
 
 def different(built: Built) -> list[tuple[str, dict[str, Any]]]:
@@ -51,7 +28,7 @@ def different(built: Built) -> list[tuple[str, dict[str, Any]]]:
 
 def test_every_component_is_part_of_what_is_built(k8s: Path, built: Built) -> None:
     used = {part for folder in k8s.rglob("kustomization.yaml") for part in _components(folder)}
-    assert used == {folder.name for folder in (k8s / "components").iterdir()}
+    assert used - {"copy"} == {folder.name for folder in (k8s / "components").iterdir()}
 
 
 def _components(kustomization: Path) -> list[str]:
@@ -64,15 +41,23 @@ def test_everything_is_in_the_namespace_of_the_run(built: Built) -> None:
             assert document["metadata"]["namespace"] == "rookery", f"{overlay}: {document['kind']}"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_document_fits_the_strict_schema(built: Built, version: str) -> None:
+@pytest.mark.parametrize("minor", range(28, 38))
+def test_every_document_fits_the_strict_schema(built: Built, minor: int) -> None:
     """Strict: an unknown field is an error, as is a kind that this Kubernetes does not have."""
     for overlay, document in different(built):
         if document["kind"] not in CUSTOM:
             try:
-                kubernetes_validate.validate(document, version, strict=True)
+                validate(document, f"1.{minor}.0")
             except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as fault:
                 pytest.fail(f"{overlay}: {document['kind']} {document['metadata']['name']}: {fault.message}")
+
+
+def test_a_misspelt_field_and_a_kind_of_the_past_are_seen(built: Built) -> None:
+    deployment = named(built["cpu"], "Deployment", "actor")
+    with pytest.raises(kubernetes_validate.ValidationError):
+        validate({**deployment, "spec": {**deployment["spec"], "replicsa": 1}}, "1.34.0")
+    with pytest.raises(kubernetes_validate.SchemaNotFoundError):
+        validate({**named(built["gpu"], "PodDisruptionBudget", "learner"), "apiVersion": "policy/v1beta1"}, "1.34.0")
 
 
 def test_every_pod_is_restricted_read_only_and_without_a_token(built: Built) -> None:
@@ -118,7 +103,8 @@ def test_every_pod_belongs_to_the_run_so_that_the_network_lets_it_through(built:
     for documents in built.values():
         for role, template in pods(documents).items():
             labels = template["metadata"]["labels"]
-            assert labels["app.kubernetes.io/part-of"] == "rookery"
+            assert labels["app.kubernetes.io/part-of"] == labels["app.kubernetes.io/name"] == "rookery"
+            assert labels["app.kubernetes.io/version"] == RELEASE
             assert labels["app.kubernetes.io/component"] == role
 
 
@@ -176,6 +162,20 @@ def test_gpu_overlay_gives_each_learner_a_gpu_and_nobody_else(built: Built) -> N
     assert {name for name, limit in limits.items() if "nvidia.com/gpu" in limit} == {"learner"}
     assert templates["learner"]["spec"]["containers"][0]["image"].endswith("-cuda")
     assert templates["actor"]["spec"]["containers"][0]["image"].endswith("-cpu")
+
+
+def test_what_is_scaled_by_keda_has_no_number_of_its_own(built: Built) -> None:
+    """`apply` would set it back each time."""
+    for overlay, documents in built.items():
+        scaled = any(document["kind"] == "ScaledObject" for document in documents)
+        if overlay not in ("finite", "queued"):
+            assert scaled != ("replicas" in named(documents, "Deployment", "actor")["spec"]), overlay
+
+
+def test_the_run_is_named_in_one_place(k8s: Path) -> None:
+    texts = [path.read_text() for path in k8s.rglob("*.yaml")]
+    assert sum(len(re.findall(r"\bRUN=", text)) for text in texts) == 1
+    assert not any("/runs/first" in text for text in texts)
 
 
 def test_a_finite_run_is_over_when_its_coordinator_is(built: Built) -> None:

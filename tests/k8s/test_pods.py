@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from functools import partial
 from pathlib import Path
@@ -43,13 +44,7 @@ def made(pods: Cluster) -> int:
 @pytest.mark.timeout(400)
 def test_a_learner_that_comes_back_at_another_address_is_found_by_its_name_and_goes_on(k8s: Path) -> None:
     """Ordinals, keys lent by root, probes, DNS, a checkpoint on the volume, actors that come and go; books exact."""
-    overlay = k8s / "overlays" / "here"
-    overlay.mkdir()
-    data = runs.config(steps=STEPS, actors=3, checkpoint_interval=1)
-    (overlay / "run.yaml").write_text(yaml.safe_dump(data))
-    text = (k8s / "overlays" / "local" / "kustomization.yaml").read_text()
-    (overlay / "kustomization.yaml").write_text(text)
-    with cluster(build(overlay)) as pods:
+    with cluster(overlay(k8s, "here", runs.config(steps=STEPS, actors=3, checkpoint_interval=1))) as pods:
         pods.start("actor", "actor-a")
         for number in range(2):
             pods.start("learner", f"learner-{number}", f"learner-{number}.learner")
@@ -88,13 +83,69 @@ def test_a_learner_that_comes_back_at_another_address_is_found_by_its_name_and_g
 
 @pytest.mark.chaos
 @pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_node_is_drained_of_all_pods_at_once_and_nothing_is_lost_elsewhere(k8s: Path) -> None:
+    """As `kubectl drain` does without budgets: everybody is told to end, and comes back at another address."""
+    with cluster(overlay(k8s, "drained", runs.config(steps=STEPS, actors=2, checkpoint_interval=1))) as pods:
+        start_all(pods)
+        runs.until(lambda: made(pods) > STEPS / 10, 120, f"the run is on: {said(pods)}")
+        before = list(pods.pods.values())
+        for pod in before:
+            pod.popen.send_signal(signal.SIGTERM)
+        for pod in before:
+            assert pod.wait(120) in (0, 128 + signal.SIGTERM), pod.said
+        trained = {name: version(pods.folder, name) for name in ("agent_0", "agent_1")}
+        assert all(trained.values()), "each learner left a checkpoint"
+        start_all(pods)
+        summary = pods.folder / "runs" / "first" / "summary.json"
+        runs.until(summary.exists, 240, f"the run ends: {said(pods)}")
+        told = json.loads(summary.read_text())
+        resumed = [pods.pods[f"learner-{number}"].said for number in range(2)]
+    assert told["complete"] is True
+    assert all("event=resumed" in one for one in resumed), resumed
+    assert all(told["train_steps"][name] > value for name, value in trained.items())
+    segments = told["segments"]
+    assert runs.balanced(segments), segments
+    assert segments["unexplained"] == segments["in_flight"] == segments["dropped"]["actor_lost"] == 0
+    assert segments["dropped"]["undelivered"] == 0
+
+
+def version(folder: Path, policy: str) -> int:
+    """Train step of the newest checkpoint; 0 without any."""
+    found = (folder / "runs" / "first" / "checkpoints" / policy).glob("[0-9]*")
+    return max((int(path.name) for path in found), default=0)
+
+
+def start_all(pods: Cluster) -> None:
+    pods.start("coordinator", "coordinator-x", "coordinator")
+    for number in range(2):
+        pods.start("learner", f"learner-{number}", f"learner-{number}.learner")
+        pods.start("actor", f"actor-{number}")
+
+
+def overlay(k8s: Path, name: str, data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The local overlay with that configuration."""
+    folder = k8s / "overlays" / name
+    folder.mkdir()
+    (folder / "run.yaml").write_text(yaml.safe_dump(data))
+    text = (k8s / "overlays" / "local" / "kustomization.yaml").read_text()
+    (folder / "kustomization.yaml").write_text(text)
+    documents = build(folder)
+    shutil.rmtree(folder)
+    return documents
+
+
+@pytest.mark.chaos
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_rendered_ranks_train_one_policy_and_meet_again_when_a_pod_of_theirs_is_lost(k8s: Path) -> None:
     """What `rookery k8s render` makes of a policy with ranks: two learner pods, off loopback and with keys, that find
     each other by name. The one that was killed comes back elsewhere; the other ends and goes back with it."""
     ranked: dict[str, Any] = {"actors": 2, "agents": {"agent_0": "shared", "agent_1": "shared"}, "policy": {"ranks": 2}}
     run = parse_run(runs.config(steps=STEPS, checkpoint_interval=0.5, stall_timeout=900, **ranked))
-    documents = rendered(k8s, "ranks-here", run, Placement("first", pods=2), outline_of(run))
+    documents = rendered(
+        k8s, "ranks-here", run, Placement("first", pods=2, components=("insecure-ranks",)), outline_of(run)
+    )
     assert named(documents, "StatefulSet", "learner")["spec"]["replicas"] == 2
     with cluster(documents) as pods:
         folder = pods.folder / "runs" / "first"

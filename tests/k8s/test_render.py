@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 from click.testing import CliRunner
 
 from launch.cli.main import main
 from launch.config_loader import load
-from launch.kubernetes.overlay import Placement, render
+from launch.kubernetes.overlay import Placement, render, write
 from launch.run_plan import ResourcePlan
 from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
-from tests.k8s.manifests import CUSTOM, build, jobs, named, pods, unrestricted
+from tests.k8s.manifests import CUSTOM, Built, build, jobs, named, pods, unrestricted, validate
 
 SMALL = ResourcePlan(["a", "b", "c"], ["learner-a", "learner-b", "learner-c"], 2**20, 2**20)
 RANKS = {"actors": 4, "policies": {"a": {"ranks": 3}}}
@@ -32,9 +32,7 @@ def rendered(
     """The documents of an overlay made for `run`."""
     folder = k8s / "overlays" / name
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    for file, text in render(run, outline, placement, "../..").items():
-        (folder / file).write_text(text)
+    write(render(run, outline, placement, "../.."), folder)
     try:
         documents = build(folder)
     finally:
@@ -42,7 +40,7 @@ def rendered(
     for document in documents:
         for known in jobs(document) if document["kind"] == "JobSet" else [document]:
             if known["kind"] not in CUSTOM:
-                kubernetes_validate.validate(known, "1.32.0", strict=True)
+                validate(known, "1.32.0")
     for name, template in pods(documents).items():
         assert list(unrestricted(template["spec"])) == [], name
     return documents
@@ -58,7 +56,7 @@ def test_the_command_makes_an_overlay_that_holds_the_configuration_and_a_learner
     assert made.exit_code == 0, made.output
     assert made.output == f"wrote {folder}; kubectl apply -k {folder}\n"
     documents = build(folder)
-    first = {path.name: path.read_text() for path in folder.iterdir()}
+    first = texts(folder)
     run = load("spread", ["actors=12", "policy.learning_rate=0.002"])
     config = named(documents, "ConfigMap", "run")["data"]
     assert parse_run(yaml.safe_load(config["run.yaml"])) == run
@@ -70,19 +68,54 @@ def test_the_command_makes_an_overlay_that_holds_the_configuration_and_a_learner
     assert {document["metadata"].get("namespace", "mine") for document in documents} == {"mine"}
     arguments[2] = str(folder / "run.yaml")
     assert CliRunner().invoke(main, arguments, catch_exceptions=False).exit_code == 0
-    assert {path.name: path.read_text() for path in folder.iterdir()} == first
+    assert texts(folder) == first
     shutil.rmtree(folder)
 
 
-def test_an_overlay_with_sockets_without_keys_says_so(k8s: Path) -> None:
-    arguments = ["k8s", "render", "treasure-hunt", "--name", "ranks", "--k8s", str(k8s)]
-    made = CliRunner().invoke(
-        main, [*arguments, "--set", "policy.ranks=2", "--set", "actors=2"], catch_exceptions=False
-    )
-    assert made.exit_code == 0, made.output
-    (said,) = [line for line in made.output.splitlines() if "--insecure" in line]
-    assert "WITHOUT KEYS" in said
-    shutil.rmtree(k8s / "overlays" / "ranks")
+def texts(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.yaml")}
+
+
+@pytest.mark.parametrize("overlay", ["cpu", "gpu", "finite", "wide"])
+def test_what_is_rendered_is_what_an_overlay_of_the_same_parts_makes(k8s: Path, built: Built, overlay: str) -> None:
+    """Document by document, for the base's own configuration: only its text may be another, and with it its hash."""
+    places = {("overlays", overlay), ("tests", overlay)}
+    (file,) = [path for path in k8s.rglob("kustomization.yaml") if path.parts[-3:-1] in places]
+    listed = yaml.safe_load(file.read_text())
+    images = {one["name"]: f"{one['newName']}:{one['newTag']}" for one in listed.get("images", [])}
+    plain = Placement("first", components=tuple(Path(part).name for part in listed["components"]))
+    image, cuda_image = images.get("rookery", plain.image), images.get("rookery-cuda", plain.cuda_image)
+    placement = replace(plain, image=image, cuda_image=cuda_image)
+    outline = ResourcePlan(["a", "b"], ["learner-a", "learner-b"], 2**20, 2**20)
+    made = rendered(k8s, "same", load(str(k8s / "base" / "run.yaml")), placement, outline)
+    assert _comparable(made) == _comparable(built[overlay])
+
+
+def _comparable(documents: list[dict[str, Any]]) -> dict[tuple[str, str], Any]:
+    config = named(documents, "ConfigMap", "run")
+    run = parse_run(yaml.safe_load(config["data"]["run.yaml"]))
+    text = json.dumps([document for document in documents if document is not config])
+    others = json.loads(text.replace(config["metadata"]["name"], "run-hash"))
+    found = {(document["kind"], document["metadata"]["name"]): document for document in others}
+    return {**found, ("ConfigMap", "run"): (run, config["data"]["RUN"])}
+
+
+def test_no_socket_is_without_keys_unless_somebody_says_so_and_then_the_manifests_do(k8s: Path) -> None:
+    """Ranks alone cannot have keys: without a word on them they are refused; `--insecure` and the network that lets
+    learners through come from one component."""
+    outline = ResourcePlan(["a"], ["learner-a-0", "learner-a-1", "learner-a-2"], 2**20, 2**20)
+    with raises(ConfigurationError, "ranks_without_keys", policy="a", key="--with insecure-ranks"):
+        render(parse_run(RANKS), outline, Placement("a"), "../..")
+    trusted = rendered(k8s, "trusted", parse_run(RANKS), Placement("a", components=("insecure-ranks",)), outline)
+    for documents, insecure in (
+        (trusted, ["learner"]),
+        (rendered(k8s, "plain", parse_run({"actors": 4}), Placement("a")), []),
+    ):
+        told = {name: template["spec"]["containers"] for name, template in pods(documents).items()}
+        assert [name for name, (container,) in told.items() if "--insecure" in container["args"]] == insecure
+    said = "RANKS OF ONE POLICY TALK WITHOUT KEYS"
+    assert pods(trusted)["learner"]["metadata"]["annotations"] == {"rookery/insecure": said}
+    assert named(trusted, "NetworkPolicy", "between-learners")["metadata"]["annotations"] == {"rookery/insecure": said}
 
 
 def test_several_actors_in_a_pod_have_a_relay_and_share_its_memory(k8s: Path) -> None:
@@ -90,18 +123,24 @@ def test_several_actors_in_a_pod_have_a_relay_and_share_its_memory(k8s: Path) ->
     documents = rendered(k8s, "relayed", parse_run({"actors": 12}), placement)
     pod = pods(documents)["actor"]["spec"]
     containers = {container["name"]: container for container in pod["containers"]}
-    assert list(containers) == ["actor", "actor-1", "actor-2", "relay"]
+    assert list(containers) == ["worker", "actor-1", "actor-2", "relay"]
     assert len({_port(container) for container in containers.values()}) == 4
     for container in containers.values():
         assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
-        assert container["envFrom"] == containers["actor"]["envFrom"]
-        assert container["image"] == containers["actor"]["image"]
+        assert container["envFrom"] == containers["worker"]["envFrom"]
+        assert container["image"] == containers["worker"]["image"]
     assert pods(documents)["learner"]["spec"]["containers"][0]["image"] == "rookery:0.1.0-cuda"
-    secrets = [source["secret"]["name"] for source in pod["volumes"][0]["projected"]["sources"] if "secret" in source]
+    secrets = secrets_of(pod)
     known = {document["metadata"]["name"] for document in documents if document["kind"] == "Secret"}
     assert len(secrets) == 2
     assert set(secrets) <= known
     assert named(documents, "ScaledObject", "actor")["spec"]["maxReplicaCount"] == 4
+    assert "replicas" not in named(documents, "Deployment", "actor")["spec"], "which are KEDA's alone"
+
+
+def secrets_of(pod: dict[str, Any]) -> list[str]:
+    (sources,) = [volume["projected"]["sources"] for volume in pod["volumes"] if "projected" in volume]
+    return [source["secret"]["name"] for source in sources if "secret" in source]
 
 
 def _port(container: dict[str, Any]) -> str:
@@ -122,7 +161,7 @@ def test_a_run_that_ends_is_a_jobset_with_the_pods_of_one_that_stays(k8s: Path) 
     that end with the coordinator."""
     run = parse_run({**RANKS, "learner_timeout": 60, "evaluation": {"every_steps": 1000}})
     outline = ResourcePlan(["a"], ["learner-a-0", "learner-a-1", "learner-a-2"], 2**30, 4 * 2**30)
-    some = ("gpu", "spot", "shared-volume")
+    some = ("shared-volume", "gpu", "spot", "insecure-ranks")
     stays = rendered(k8s, "stays", run, Placement("ends", pods=2, components=some), outline)
     ends = rendered(k8s, "ends", run, Placement("ends", pods=2, components=(*some, "jobset", "kueue")), outline)
     assert named(stays, "StatefulSet", "learner")["spec"]["replicas"] == 3
@@ -154,10 +193,10 @@ def test_several_actors_in_a_pod_of_a_jobset_have_their_relay(k8s: Path) -> None
     placement = Placement("relayed", pods=2, actors_per_pod=2, components=("jobset",))
     documents = rendered(k8s, "relayed", parse_run({"actors": 12}), placement)
     pod = pods(documents)["actor"]["spec"]
-    assert [container["name"] for container in pod["containers"]] == ["actor", "actor-1", "relay"]
+    assert [container["name"] for container in pod["containers"]] == ["worker", "actor-1", "relay"]
     known = {document["metadata"]["name"] for document in documents if document["kind"] == "Secret"}
-    sources = pod["volumes"][0]["projected"]["sources"]
-    assert {source["secret"]["name"] for source in sources if "secret" in source} <= known
+    assert len(secrets_of(pod)) == 2
+    assert {*secrets_of(pod)} <= known
 
 
 def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of_its_own(k8s: Path) -> None:
@@ -169,9 +208,9 @@ def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of
     assert container["image"] == coordinator["spec"]["containers"][0]["image"]
     assert {"name": "runs", "mountPath": "/runs"} in container["volumeMounts"]
     assert template["metadata"]["labels"]["rookery/volume"] == coordinator["metadata"]["labels"]["rookery/volume"]
-    sources = template["spec"]["volumes"][0]["projected"]["sources"]
-    names = [source[kind]["name"] for source in sources for kind in source]
-    assert [name.rpartition("-")[0] for name in names] == ["keys-public", "keys-evaluator"], "hashed, so generated"
+    (name,) = secrets_of(template["spec"])
+    assert name.rpartition("-")[0] == "keys-evaluator", "hashed, so generated"
+    assert named(documents, "Deployment", "evaluator")["spec"]["replicas"] == 1
     policy = named(documents, "NetworkPolicy", "to-learners")["spec"]["ingress"][0]["from"][0]["podSelector"]
     assert template["metadata"]["labels"]["app.kubernetes.io/component"] in policy["matchExpressions"][0]["values"]
 
@@ -179,8 +218,9 @@ def test_an_evaluation_has_a_pod_beside_the_coordinator_with_the_run_and_keys_of
 def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
     run = parse_run({"actors": 4, "learner_timeout": 60})
     outline = ResourcePlan(["a"], ["learner-a"], actor_memory=2**30, learner_memory=4 * 2**30)
-    templates = pods(rendered(k8s, "large", run, Placement("large"), outline))
-    assert "evaluator" not in templates, "as nobody evaluates"
+    documents = rendered(k8s, "large", run, Placement("large"), outline)
+    templates = pods(documents)
+    assert named(documents, "Deployment", "evaluator")["spec"]["replicas"] == 0, "as nobody evaluates"
     sizes = {name: template["spec"]["volumes"] for name, template in templates.items()}
     assert next(v for v in sizes["learner"] if v["name"] == "shm")["emptyDir"]["sizeLimit"] == "5200Mi"
     assert next(v for v in sizes["actor"] if v["name"] == "shm")["emptyDir"]["sizeLimit"] == "1280Mi"

@@ -90,7 +90,7 @@ def test_a_run_that_evaluates_itself_does_so_beside_its_coordinator() -> None:
 def test_ranks_need_a_word_that_the_network_is_trusted_and_no_relay_stands_between() -> None:
     run = parse_run({"actors": 5, "policies": {"a": {"ranks": 3}}})
     outline = ResourcePlan(["a"], [f"learner-a-{rank}" for rank in range(3)], 0, 0)
-    with raises(ConfigurationError, "ranks_without_keys", policy="a", key="insecure_ranks"):
+    with raises(ConfigurationError, "ranks_without_keys", policy="a", key="insecure_ranks: true"):
         plan(hosts(), run, outline)
     found = plan(hosts(insecure_ranks=True), run, outline)
     assert {command.role for command in found} == {"coordinator", "learner", "actor"}
