@@ -51,6 +51,7 @@ REASONS: dict[str, Reason] = {
     ),
     "libzmq3-dev is not installed": Reason("machines that compile nothing with ZeroMQ (apt-get install libzmq3-dev)"),
     "node is not installed": Reason("machines without Node.js (apt-get install nodejs)"),
+    "promtool is not installed": Reason("machines without Prometheus (apt-get install prometheus)"),
     "setpriv is not installed": Reason(_UTIL_LINUX),
     "the cluster is not built": Reason("whatever did not begin with `make test-cluster`"),
     "cmake is not installed": Reason("machines without CMake (apt-get install cmake)", in_ci=False),

@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -212,7 +213,8 @@ class Coordinator:
         )
 
         refusals = self.vitals.refusals.counters()
-        return render_run_metrics(self.vitals.identity, self._books.view, self.vitals.silent, refusals)
+        view = self._books.view and {**self.view(), "disk_free": shutil.disk_usage(self._folder).free}
+        return render_run_metrics(self.vitals.identity, view, self.vitals.silent, refusals)
 
     def _expire(self, now: float) -> None:
         for lost in self._members.expire(now):

@@ -22,7 +22,7 @@ __all__ = ["CUSTOM", "Built", "build", "jobs", "named", "pods", "unrestricted", 
 Document = dict[str, Any]
 Built = dict[str, list[Document]]
 """Name of an overlay -> its documents."""
-CUSTOM = {"JobSet", "PodMonitor", "ScaledObject"}
+CUSTOM = {"JobSet", "PodMonitor", "PrometheusRule", "ScaledObject"}
 """Kinds of operators, whose schemas Kubernetes does not have."""
 _WORKLOADS = ("Deployment", "StatefulSet", "Job")
 _VOLUMES = {

@@ -27,6 +27,8 @@ class Metric(NamedTuple):
     kind: Literal["counter", "gauge"]
     says: str
     labels: tuple[str, ...] = ("policy",)
+    scale: float = 1.0
+    """Of the counter's unit, in the metric's."""
 
 
 def _grows(name: str, says: str, *labels: str) -> Metric:
@@ -37,11 +39,15 @@ def _level(name: str, says: str, *labels: str) -> Metric:
     return Metric(f"rookery_{name}", "gauge", says, labels)
 
 
+def _moment(name: str, says: str) -> Metric:
+    return Metric(f"rookery_{name}_timestamp_seconds", "gauge", says, (), 3600.0)
+
+
 METRICS: dict[str, Metric] = {
     "env_steps": _grows("env_steps", "turns of one copy of an environment"),
     "agent_steps": _grows("agent_steps", "actions taken"),
-    "first_step_hours": _level("first_step_hours", "when its first step began, since 1970"),
-    "last_step_hours": _level("last_step_hours", "when its newest step ended, since 1970"),
+    "first_step_hours": _moment("first_step", "when its first step began, since 1970"),
+    "last_step_hours": _moment("last_step", "when its newest step ended, since 1970"),
     "fixed_steps": _grows("fixed_steps", "of these by policies that do not learn"),
     "resumed_steps": _level(
         "resumed_steps", "agent steps before the lock-step checkpoint that this worker went on from"
@@ -51,7 +57,7 @@ METRICS: dict[str, Metric] = {
     "environment": _grows("environment", "what the world counts itself", "counter"),
     "episodes": _grows("member_episodes", "episodes that ended, by member of a collection", "policy", "member"),
     "infos": _grows("info_episodes", "episodes of which the world told a number, by its name", "policy", "member"),
-    "info_sums": _level("info_sum", "sum of what it told", "policy", "member"),
+    "info_sums": _level("info_values", "sum of what it told", "policy", "member"),
     "infos_cut": _level("info_cut", "0: the world tells it, and it is left out", "policy", "member"),
     "outside_value": _level("observation_outside", "first number outside its space", "policy", "member"),
     "outside_step": _level("observation_outside_step", "step that it came in, from 1", "policy", "member"),
@@ -142,6 +148,8 @@ RUN: dict[str, Metric] = {
     "waits": _grows("run_wait_seconds", "time that workers spent waiting", "cause", "policy"),
     "findings": _level("run_findings", "findings on the data's health now", "policy", "level"),
     "verdict": _level("run_verdict", "1 at what the run waits for now", "verdict"),
+    "training": _level("run_training", "1: the run goes on; 0: it is paused, or about to end, or over"),
+    "disk_free": _level("run_disk_free_bytes", "room where the run's folder lies"),
 }
 """Part of the coordinator's view -> its metric, of the whole run."""
 FLOW: dict[str, Metric] = {

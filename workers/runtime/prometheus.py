@@ -58,7 +58,7 @@ def families(counters: Mapping[str, float]) -> list[Family]:
     found: dict[str, list[tuple[tuple[str, ...], float]]] = {}
     for counter, value in counters.items():
         kind, labels = parse_counter_name(counter)
-        found.setdefault(kind, []).append((labels, value))
+        found.setdefault(kind, []).append((labels, value * METRICS[kind].scale))
     return [family(metric, found[kind]) for kind, metric in METRICS.items() if kind in found]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.memory.shared_file import Counters
 from tests.faults import kinds_in
+from tests.tools import require
 from tests.workers.coordination.dashboard.asking import Answer, ask, serving
 from workers import relay
 from workers.coordination.dashboard.run_exposition import render_run_metrics
@@ -22,6 +24,7 @@ from workers.runtime import health as module
 from workers.runtime.health import Health, Usage
 from workers.runtime.metric_names import FLOW, METRICS, RUN, Identity, parse_counter_name
 from workers.runtime.process import Options, WorkerProcess
+from workers.runtime.prometheus import families, family, info, text
 
 README = Path(__file__).parents[3] / "launch" / "README.md"
 
@@ -170,6 +173,23 @@ def rows() -> Iterator[str]:
 def test_the_documentation_names_every_metric() -> None:
     missing = [row for row in rows() if row not in README.read_text().splitlines()]
     assert missing == []
+
+
+def test_names_of_metrics_are_what_prometheus_recommends() -> None:
+    tables = (metric for table in (METRICS, RUN, FLOW) for metric in table.values())
+    found = [family(metric, [(["x"] * len(metric.labels), 1.0)]) for metric in tables]
+    body = text([info(Identity("r", "actor", "a", 1)), *found]).body
+    assert isinstance(body, bytes)
+    command = [require("promtool"), "check", "metrics"]
+    checked = subprocess.run(command, input=body, capture_output=True, timeout=60, check=False)
+    assert (checked.returncode, checked.stderr) == (0, b"")
+
+
+def test_moments_are_told_in_seconds() -> None:
+    (told,) = families({"first_step_hours": 2.5})
+    assert [(sample.name, sample.value) for sample in told.samples] == [
+        ("rookery_first_step_timestamp_seconds", 2.5 * 3600)
+    ]
 
 
 def test_the_coordinator_tells_of_a_run_that_has_not_begun() -> None:

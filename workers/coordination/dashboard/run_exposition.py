@@ -48,6 +48,8 @@ def _run(view: Mapping[str, Any]) -> list[Family]:
         "waits": {tuple(name.partition(".")[::2]): value for name, value in view["waits"].items()},
         "findings": Counter((one["policy"], one["level"]) for one in view["health"]),
         "verdict": {(view["verdict"],): 1.0},
+        "training": {(): float(view["stage"] == "running" and not view["paused"])},
+        "disk_free": {(): view["disk_free"]},
     }
     return [family(metric, values[key].items()) for key, metric in RUN.items()]
 
