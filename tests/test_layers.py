@@ -42,7 +42,7 @@ ROOMS = (
 LINES = {
     "protocol": 11_366,
     "workers/algorithms": 2_226,
-    "workers/coordination": 1_262,
+    "workers/coordination": 1_264,
     "workers/learning": 4_412,
     "workers/policies": 3_819,
     "workers/policies/encoders": 778,
