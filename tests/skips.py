@@ -50,6 +50,7 @@ REASONS: dict[str, Reason] = {
         "systems older than Debian 13, which have no such package", in_ci=False
     ),
     "libzmq3-dev is not installed": Reason("machines that compile nothing with ZeroMQ (apt-get install libzmq3-dev)"),
+    "nft is not installed": Reason("small images (apt-get install nftables)"),
     "node is not installed": Reason("machines without Node.js (apt-get install nodejs)"),
     "promtool is not installed": Reason("machines without Prometheus (apt-get install prometheus)"),
     "setpriv is not installed": Reason(_UTIL_LINUX),

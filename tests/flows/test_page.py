@@ -27,14 +27,21 @@ def test_a_run_is_watched_paused_saved_and_ended_from_its_page(tmp_path: Path, m
         def states() -> set[str]:
             return {one["state"] for one in view()["workers"] if one["role"] == "actor"}
 
+        def training() -> float:
+            """As Prometheus sees it, who sees room on the disk as well."""
+            lines = ask(f"{url}/metrics").body.decode().splitlines()
+            told = dict(line.split() for line in lines if line.startswith("rookery_run_") and "{" not in line)
+            assert 0 < float(told["rookery_run_disk_free_bytes"]) < 2**60
+            return float(told["rookery_run_training"])
+
         def saved() -> set[str]:
             return {str(path) for path in run_dir.glob("checkpoints/*/*/manifest.json")}
 
         assert ask(f"{url}/readyz").status == 200
-        assert b"rookery_run_steps_made_total" in ask(f"{url}/metrics").body
         runs.until(lambda: states() == {"acting"}, 120, "actors act")
         assert order("pause").status == 200
         runs.until(lambda: states() == {"paused"}, 120, "actors wait")
+        assert training() == 0
         before, steps = saved(), runs.until(lambda: runs.agent_steps(tmp_path))
         shown = runs.until(lambda: (now := view())["made"] == runs.agent_steps(tmp_path) and now, 60, "same numbers")
         rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
@@ -42,6 +49,7 @@ def test_a_run_is_watched_paused_saved_and_ended_from_its_page(tmp_path: Path, m
         assert shown["policies"]["agent_0"].get("return") in returns
         order("resume")
         runs.until(lambda: runs.agent_steps(tmp_path) > steps, 120, "it goes on")
+        assert training() == 1
         order("checkpoint")
         runs.until(lambda: saved() - before, 120, "a checkpoint that was asked for")
         assert json.loads(runs.rookery("status", str(run_dir), "--json", cwd=tmp_path).stdout)["stage"] == "running"
