@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -64,7 +64,7 @@ from workers.planning.auxiliary_plan import plan_auxiliaries, plan_learners
 from workers.planning.cohorts import kinds_of
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import plan_league
-from workers.planning.policy_plan import plan_policies
+from workers.planning.policy_plan import LayoutFields, plan_policies
 from workers.planning.policy_spec import policy_spec
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
@@ -102,12 +102,12 @@ class Coordinator:
         server: ControlServer,
         baselines: BaselineProcess,
         resident: bool = False,
-        states: Mapping[str, int] | None = None,
+        fields: LayoutFields | None = None,
         hooked: Collection[Role] = (),
     ) -> None:
         self._run, self._world, self._folder, self._server = run, world, folder, server
         self._baselines, self._resident = baselines, resident
-        plans = plan_policies(run, world, states)
+        plans = plan_policies(run, world, fields)
         auxiliaries = list(plan_auxiliaries(run, plans))
         self._parts = {name: run.end * plan.fraction_of_steps(world) for name, plan in plans.items()}
         """Rows that each policy is trained on where there are no actors."""
@@ -577,8 +577,8 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         stack.callback(os.close, lock)
         run, changes = going_on(run, folder)
         configure_logging("coordinator", run, folder)
-        world, states, hooked = described(run, "coordinator", lock, partial(take_starts, folder=folder))
-        plan_learners(run, world, states)
+        world, fields, hooked = described(run, "coordinator", lock, partial(take_starts, folder=folder))
+        plan_learners(run, world, fields)
         changed = [one for one in changes or () if one.key.startswith(WORLD)]
         before = described(read_run(folder / "config.yaml"), "coordinator", lock)[0] if changed else world
         if before.population != world.population:
@@ -593,7 +593,7 @@ def _run(config: Path, folder: Path, keys: str, bind: str, advertise: str, resid
         addresses = ports.bind({0: zmq.ROUTER}, {0: MAX_REQUEST}, WAITING, http=True, bytes_waiting={0: BYTES})
         stack.callback(ports.close)
         control = ControlServer(ports.sockets[0], ports.guard)
-        coordinator = Coordinator(run, world, folder, control, baselines, resident, states, hooked)
+        coordinator = Coordinator(run, world, folder, control, baselines, resident, fields, hooked)
         stack.callback(coordinator.close)
         if changes:
             keep_config(run, folder, changes, coordinator.take_up(changes))

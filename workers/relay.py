@@ -30,7 +30,7 @@ from protocol.weights.publisher import WeightPublisher
 from workers import freeze_startup_objects
 from workers.planning.auxiliary_plan import plan_learners
 from workers.planning.policy_plan import TrainingPlan
-from workers.planning.policy_spec import states_of
+from workers.planning.policy_spec import fields_of
 from workers.planning.shared_observation_plan import plan_common
 from workers.relaying.segment_relay import SegmentRelay
 from workers.relaying.weight_relay import WeightRelay
@@ -185,7 +185,7 @@ def main(life: WorkerProcess) -> None:
     for incarnation in range(1, welcome.incarnation):
         sweep(f"{welcome.run}-{welcome.name}.{incarnation}")  # what it left when killed, unless somebody still reads it
     world = parse_world(welcome.world)
-    plans = plan_learners(run, world, states_of(welcome.specs))
+    plans = plan_learners(run, world, fields_of(welcome.specs))
     for plan in plans.values():
         compression.check_package(plan.config.compress)
     relay = Relay(life, welcome, plans, world)

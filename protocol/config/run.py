@@ -32,7 +32,7 @@ from protocol.config.off_policy import C51, DQN, IQN, QMIX, SAC, VDN, Replayed, 
 from protocol.config.offline import BC, Dataset
 from protocol.config.on_policy import IMPALA, PPO, OnStream, Streamed
 from protocol.config.source_names import Multiprocessing, with_named_algorithms, without_aliases
-from protocol.config.trainable import Computing, Freeze, Learners, Start, StartKL, Trainable, settled
+from protocol.config.trainable import Computing, DeclaredOutput, Freeze, Learners, Start, StartKL, Trainable, settled
 from protocol.errors import ConfigurationError
 from protocol.spaces import World, policy_map
 
@@ -193,6 +193,11 @@ class PolicyConfig(Trainable):
         if isinstance(algorithm, Streamed) and algorithm.zero_start and self.network.core is None:
             raise ConfigurationError("zero_start_without_recurrence", key="algorithm.zero_start")
         return self
+
+    @property
+    def declares(self) -> tuple[DeclaredOutput, ...]:
+        """Outputs of its network that a class of the user's own declares."""
+        return getattr(self.algorithm, "declares", None) or ()
 
     @property
     def freeze(self) -> Freeze | None:

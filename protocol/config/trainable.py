@@ -98,6 +98,16 @@ class Start(ConfigModel):
         return {"path": data} if isinstance(data, str) else data
 
 
+class DeclaredOutput(ConfigModel):
+    """An output of the network that a class of the user's own declares."""
+
+    name: str
+    shape: tuple[int, ...] = ()
+    """Of what it says of a row."""
+    dtype: str | None = None
+    """Of the column in which segments keep what it said when the policy acted; None: they do not."""
+
+
 class AlgorithmConfig(ConfigModel):
     """What the sections of algorithms have in common whose loss a class of the user's own may make."""
 
@@ -107,6 +117,9 @@ class AlgorithmConfig(ConfigModel):
     entry: str | None = Field(default=None, pattern=r"^[^:]+:[^:]+$")
     """A class of your own whose `loss` is descended instead: `module:Class`, found as `environment.id` is. `name` says
     what it builds on (network, acting, rows), and keys that are none here are its own."""
+    declares: tuple[DeclaredOutput, ...] | None = None
+    """What that class declares as its `outputs` and `columns`: found out, and written into checkpoints; not to be given
+    in a run's configuration."""
 
     @model_validator(mode="after")
     def _known(self) -> Self:

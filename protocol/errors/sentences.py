@@ -124,6 +124,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "dataset_source_not_one": "a dataset is a path or a minari ID; give exactly one of the two",
         "dataset_with_actors": "policy {policy!r} learns from a dataset, to which actors add nothing; set actors: 0, or leave policy.dataset out",
         "dataset_with_common_observations": "policy {policy!r}: datasets do not hold what all agents observe in common; choose a world without common observations, or leave policy.record and policy.dataset out",
+        "declared_output_unfit": "{key} {value} lists {found} among its {field}; make it {expected}",
+        "declared_outputs_refused": "{key} {value} declares {found}, which the networks of {algorithm} cannot be given; build on ppo or impala without central_critic, or on dqn, c51 or iqn without network.entry",
         "device_not_available": "device is {value!r}, which this machine does not have; set device: auto or cpu",
         "distribution_breaks_mask": "{key} {value} chose an action that was not legal; give actions whose outputs['legal'] is false no probability",
         "distribution_invalid": "{key} {value}: {part} of its distribution gave {found}, where {expected} was expected; correct it",

@@ -20,6 +20,8 @@ from protocol.errors import ConfigurationError, WireError
 from protocol.spaces import Box, Leaf, Place, World
 
 ALIGNMENT = 64
+OUTPUT = "output."
+"""How columns begin that are called like an output of the network, and hold what it said when the policy acted."""
 _ALLOWED = {"|u1", "|i1", "|b1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"}
 
 
@@ -60,6 +62,11 @@ class Layout:
     def rows(self) -> int:
         """R, the rows of a slot."""
         return self.before + self.length + 1
+
+    @cached_property
+    def outputs(self) -> dict[str, Field]:
+        """Fields that hold what the policy said, by name."""
+        return {field.name: field for field in self.fields if field.name.startswith(OUTPUT)}
 
     def shape(self, field: Field, slots: int) -> tuple[int, ...]:
         """Shape of a field's column in a ring of `slots` slots."""
@@ -139,6 +146,7 @@ def segment_layout(world: World, place: Place, config: PolicyConfig, clocked: bo
         Field("truncated", "|b1"),
         Field("version", "<u8"),
         *(Field(name, kind) for name, kind in config.algorithm.row_fields),
+        *(Field(OUTPUT + one.name, one.dtype, one.shape) for one in config.declares if one.dtype is not None),
         *(Field(f"final_{field.name}", field.dtype, (ends, *field.shape), "slot") for field in seen),
         Field("final_row", "<i4", (ends,), "slot"),
     ]

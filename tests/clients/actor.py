@@ -325,6 +325,8 @@ class Actor:
         if len(facts) != 1 or config["transport"] == "memory" or "CartPole-v1" not in self.welcome["world"]:
             raise End("this actor plays CartPole-v1 alone, with one policy, and shares no memory")
         layout, network = json.loads(facts[0]["layout"]), json.loads(facts[0]["network"])
+        if network["kind"] != "actor_critic":
+            raise End(f"this actor knows no network of the kind {network['kind']}")
         streams, turn = [Stream(index, layout, rng) for index in range(copies)], 0
         while not way.version and self.command == "go":
             self.serve(0.1)

@@ -112,6 +112,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "iqn": in_step(runs.IQN, steps=26_000),
     "by priority": in_step(STACKED, steps=26_000),
     **{name: in_step({**runs.SAC, "name": name}, steps=13_000, environment=CARTPOLE) for name in ("dqn", "sac")},
+    "columns of its own": in_step(
+        {"entry": "tests.workers.algorithms.test_own_algorithm:Telling"}, steps=26_000, environment=CARTPOLE
+    ),
     **{
         f"{algorithm['name']} that remembers": in_step(
             {**algorithm, "burn_in": 3},

@@ -21,7 +21,7 @@ from tests.tools import ROOT
 from workers.sequential import Sequential
 
 DOCUMENT = (ROOT / "workers" / "README.md").read_text()
-EXAMPLES = ("spo", "munchausen")
+EXAMPLES = ("spo", "munchausen", "horizons")
 REPLAY = {"batch_size": 16, "buffer_capacity": 2_000, "learning_starts": 200, "replay_ratio": 0.5}
 
 
@@ -37,7 +37,7 @@ def written(folder: Path) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.slow
 def test_both_examples_train_tell_their_metrics_and_go_on_after_a_death(tmp_path: Path, memory_dir: Path) -> None:
-    spo, munchausen = (written(tmp_path)[name]["policy"]["algorithm"] for name in EXAMPLES)
+    spo, munchausen = (written(tmp_path)[name]["policy"]["algorithm"] for name in EXAMPLES[:2])
     data = runs.paced(
         tmp_path,
         6_400,
@@ -69,19 +69,23 @@ def test_both_examples_train_tell_their_metrics_and_go_on_after_a_death(tmp_path
         assert "from=checkpoint" in resumed
 
 
-def test_it_is_found_by_the_learner_of_a_run(tmp_path: Path, memory_dir: Path) -> None:
+def test_it_is_found_by_all_workers_of_a_run_which_keep_what_it_declares(tmp_path: Path, memory_dir: Path) -> None:
     written(tmp_path)
-    algorithm = {**runs.PPO, "entry": "spo:SPO", "epsilon": 0.1}
-    result = runs.train(runs.config(algorithm, steps=400, num_learner_processes=1), tmp_path)
+    algorithm = {**runs.PPO, "entry": "horizons:TwoHorizons", "near": 0.5}
+    result = runs.train(runs.config(algorithm, steps=400, num_learner_processes=1, log_interval=1), tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "entry=spo:SPO algorithm=ppo epsilon=0.1" in log_of(tmp_path, "learner-0")
+    log = log_of(tmp_path, "learner-0")
+    assert "entry=horizons:TwoHorizons algorithm=ppo near=0.5 share=0.25" in log
+    assert "soon_loss=" in log
 
 
-def sequential(folder: Path, steps: int, algorithms: dict[str, Any], caplog: pytest.LogCaptureFixture) -> str:
+def sequential(
+    folder: Path, steps: int, algorithms: dict[str, Any], caplog: pytest.LogCaptureFixture, **keys: Any
+) -> str:
     """The log of a run in one process, of policies with these algorithms."""
     (folder / "run").mkdir(exist_ok=True)
     policies = {name: {"algorithm": algorithm} for name, algorithm in algorithms.items()}
-    run = parse_run(runs.config(steps=steps, log_interval=5, policies=policies))
+    run = parse_run(runs.config(steps=steps, **{"log_interval": 5, "policies": policies, **keys}))
     write_config(run, folder / "run")
     caplog.clear()
     with caplog.at_level("INFO"):
@@ -93,7 +97,7 @@ def sequential(folder: Path, steps: int, algorithms: dict[str, Any], caplog: pyt
 def test_both_examples_train_tell_their_metrics_and_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    spo, munchausen = (written(tmp_path)[name]["policy"]["algorithm"] for name in EXAMPLES)
+    spo, munchausen = (written(tmp_path)[name]["policy"]["algorithm"] for name in EXAMPLES[:2])
     monkeypatch.chdir(tmp_path)
     algorithms = {"agent_0": {**spo, "epochs": 1, "minibatches": 2}, "agent_1": {**munchausen, **REPLAY}}
     first = sequential(tmp_path, 800, algorithms, caplog)
@@ -112,6 +116,75 @@ def test_a_mistake_in_it_is_told_with_its_line(
     (tmp_path / "mistaken.py").write_text(code.replace("rows.ratio *", "rows.rati *"))
     with raises(ConfigurationError, "algorithm_failed", function="loss", file=str(tmp_path / "mistaken.py")):
         sequential(tmp_path, 400, {"agent_0": {"entry": "mistaken:SPO"}}, caplog)
+
+
+KEEPING = """
+import rookery
+from rookery import Column, Loss, Output
+
+
+class Kept:
+    outputs = (Output("pair", (2,)), Output("scores", lambda action: (sum(action.sizes),)))
+    columns = (Column("hint"), Column("pair", "f8"), Column("scores", "f2"))
+
+    def off(self, then, now):
+        assert then.keys() == now.keys() == {"hint", "pair", "scores"}
+        assert all(then[name].shape == now[name].shape for name in then) and then["pair"].shape[-1] == 2
+        gap = max(((then[name] - now[name]).abs() / (1 + now[name].abs())).max() for name in then)
+        return {"off": gap.detach(), **{name: one.abs().mean() for name, one in then.items()}}
+
+
+class Stream(Kept, rookery.StreamAlgorithm):
+    rows_apart = True
+
+    def loss(self, policy, batch, rows):
+        found, now = self.advantages(batch, rows), rows.outputs
+        total = rows.ratio.mean() + rows.head.square().mean() + sum(one.square().mean() for one in now.values())
+        return Loss(total, self.off(self.own_columns(batch), now), targets=found.target)
+
+
+class Replay(Kept, rookery.ReplayAlgorithm):
+    def loss(self, policy, batch):
+        now, error = self.own_outputs(policy, batch), self.evaluate(policy, batch).value - batch.reward
+        total = error.square().mean() + sum(one.square().mean() for one in now.values())
+        return Loss(total, self.off(self.own_columns(batch), now))
+"""
+KEPT: dict[str, dict[str, Any]] = {
+    "rows of all segments": {"algorithm": {**runs.PPO, "entry": "keeping:Stream", "minibatches": 8}},
+    "memory": {"algorithm": {"name": "impala", "entry": "keeping:Stream", "frames": 2}, "network": {"core": "lstm"}},
+    "a whole network": {"algorithm": {**runs.PPO, "entry": "keeping:Stream"}, "network": {"entry": "whole:Whole"}},
+    "replay": {"algorithm": {"name": "dqn", "entry": "keeping:Replay", "frames": 2, **REPLAY}},
+}
+WHOLE = """
+from torch import nn
+
+
+class Whole(nn.Module):
+    def __init__(self, observation, action, outputs):
+        super().__init__()
+        self.forms, sizes = outputs, {name: max(1, sum(form)) for name, form in outputs.items()}
+        self.heads = nn.ModuleDict({name: nn.LazyLinear(size) for name, size in sizes.items()})
+
+    def forward(self, observation):
+        x = observation.flatten(1).float()
+        return {name: self.heads[name](x).reshape(-1, *form) for name, form in self.forms.items()}
+"""
+
+
+@pytest.mark.parametrize("how", KEPT)
+def test_columns_hold_what_the_policy_said_of_their_row_when_it_acted(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of weights that hardly move, so that it says the same when it learns."""
+    (tmp_path / "keeping.py").write_text(KEEPING)
+    (tmp_path / "whole.py").write_text(WHOLE)
+    monkeypatch.chdir(tmp_path)
+    policies = {"agent_0": {**KEPT[how], "learning_rate": 1e-12}}
+    log = sequential(tmp_path, 800, {}, caplog, policies=policies, log_interval=1)
+    found = {name: [*map(float, re.findall(rf"\b{name}=(\S+)", log))] for name in ("off", "hint", "pair", "scores")}
+    assert len(found["off"]) > 2
+    assert max(found.pop("off")) < 2e-3  # of a column of f2
+    assert min(map(max, found.values())) > 0
 
 
 STATES = """

@@ -15,7 +15,7 @@ from tests.trial import Trial
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("name", "least"), [("spo", 450.0), ("munchausen", 400.0)])
+@pytest.mark.parametrize(("name", "least"), [("spo", 450.0), ("munchausen", 400.0), ("horizons", 450.0)])
 def test_an_algorithm_from_outside_learns_to_balance(
     name: str, least: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trial: Trial
 ) -> None:

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 
 from protocol.config.run import SAC, AuxiliaryConfig, PolicyConfig, Streamed
 from protocol.errors import ConfigurationError, TrainingFault
+from protocol.experience.layout import OUTPUT
 from workers.algorithms.bc import BCUpdate
 from workers.algorithms.c51 import C51Update
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
-from workers.algorithms.common.loss import ENTRY, FROM_POLICY, SECTION
+from workers.algorithms.common.loss import FROM_POLICY, SECTION
 from workers.algorithms.dqn import DQNUpdate
 from workers.algorithms.iqn import IQNUpdate
 from workers.algorithms.off_policy import ReplayAlgorithm
@@ -32,6 +33,7 @@ from workers.algorithms.value_decomposition import DecompositionUpdate
 from workers.policies.build import Policy, build, state_size
 from workers.policies.checkpoint import to_cpu
 from workers.policies.interface import Interface
+from workers.policies.networks.declared_outputs import ENTRY, FORMS
 from workers.policies.networks.rnd_networks import RNDNetworks
 from workers.policies.tensors.flat_weights import flatten_
 from workers.runtime.entry_points import calling, import_entry_point
@@ -41,7 +43,6 @@ Update = StreamAlgorithm | ReplayAlgorithm[Any, Any] | RNDUpdate
 
 _KINDS: tuple[type[Any], ...] = (PPOUpdate, IQNUpdate, DQNUpdate, C51Update, DecompositionUpdate, SACUpdate, BCUpdate)
 _UPDATES = {algorithm: kind for kind in _KINDS for algorithm in kind.kinds}
-_FORMS = "module:Class, a rookery.StreamAlgorithm or rookery.ReplayAlgorithm"
 _ROWS, _STEPS = 4, 5
 """Segments, or transitions, and steps of a segment, with which one is tried."""
 
@@ -66,7 +67,7 @@ def build_update(policy: Policy | RNDNetworks, config: PolicyConfig | AuxiliaryC
 def build_own(policy: Any, config: PolicyConfig, seed: int) -> StreamAlgorithm | ReplayAlgorithm[Any, Any]:
     """The update by the class that `config` names."""
     algorithm: Any = config.algorithm
-    kind, made_of = import_entry_point(algorithm.entry, ENTRY, _FORMS), flatten_(policy).hash
+    kind, made_of = import_entry_point(algorithm.entry, ENTRY, FORMS), flatten_(policy).hash
     facts = {"key": ENTRY, "value": algorithm.entry}
     wanted: type[Any] = StreamAlgorithm if isinstance(algorithm, Streamed) else ReplayAlgorithm
     if not isinstance(kind, type) or not issubclass(kind, wanted):
@@ -166,6 +167,9 @@ def _few_rows(interface: Interface, policy: Any, config: PolicyConfig) -> Any:
     shown_then = whole[:, stack] if stacked else observation
     acted = policy.act(shown_then[:, :-1].flatten(0, 1) if stream else observation, noise, legal=legal, **state)
     columns = {name: torch.from_numpy(column).unflatten(0, lead) for name, column in acted.items() if name != "state"}
+    kept = [columns.pop(name).reshape(*lead, -1) for name in acted if name.startswith(OUTPUT)]
+    if kept:
+        columns["outputs"] = torch.cat(kept, -1)
     columns |= {"observation": observation, "reward": torch.from_numpy(noise.standard_normal(lead, np.float32))}
     if legal is not None:
         legal_now = stream or isinstance(algorithm, SAC)

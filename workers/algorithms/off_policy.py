@@ -25,6 +25,7 @@ from workers.algorithms.common.batches import Replay, ReplayT, Resumable, Transi
 from workers.algorithms.common.loss import Loss, loss_of, parse_settings
 from workers.algorithms.common.sequences import sequences_of
 from workers.planning.schedules import exploration_rate
+from workers.policies.networks.declared_outputs import Output, RowColumn, kept
 from workers.policies.networks.q_policy import QPolicy
 from workers.policies.networks.soft_actor_critic import SoftActorCritic
 
@@ -39,6 +40,10 @@ class ReplayAlgorithm(Resumable, ABC, Generic[PolicyT, AlgorithmT]):
 
     Config: ClassVar[type[BaseModel]] = ConfigModel
     """Keys of the class's own in `policy.algorithm`."""
+    outputs: ClassVar[tuple[str | Output, ...]] = ()
+    """What it needs of the network: names of what the algorithm that it builds on has, and outputs of its own."""
+    columns: ClassVar[tuple[RowColumn, ...]] = ()
+    """What segments keep of its own outputs, beyond what every algorithm's rows have."""
     kinds: ClassVar[tuple[type[BaseModel], ...]] = (Replayed,)
     """Of algorithms that this updates by."""
     schedules: Schedules | TargetCritics
@@ -93,6 +98,16 @@ class ReplayAlgorithm(Resumable, ABC, Generic[PolicyT, AlgorithmT]):
         if not isinstance(self.algorithm, DQN):
             raise TypeError(f"evaluate is for dqn; ask the networks of {self.algorithm.name} themselves")
         return value_actions(policy, self.rows(batch), double=self.algorithm.double)
+
+    def own_columns(self, batch: TransitionBatch) -> dict[str, Tensor]:
+        """Columns that the class declares, by name [B, *shape], as the policy said them when it acted."""
+        return kept(self.policy, batch.outputs)
+
+    def own_outputs(self, policy: QPolicy, batch: TransitionBatch) -> dict[str, Tensor]:
+        """What the class declares, by name [B, *shape], with gradients."""
+        assert policy.declared is not None
+        found: dict[str, Tensor] = policy.declared(policy.online.perceptron(policy.inputs(batch.observation)))
+        return found
 
     def rows(self, batch: Replay) -> Rows:
         """`batch`, or of segments, for who remembers, the rows that are trained on."""

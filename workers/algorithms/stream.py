@@ -40,6 +40,7 @@ from workers.algorithms.common.time_major import (
     rank_minibatch,
 )
 from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
+from workers.policies.networks.declared_outputs import Output, RowColumn, kept
 from workers.policies.networks.recurrent_context import RecurrentContext
 from workers.policies.stacked.stacked_actor_critic import StackedActorCritic
 from workers.policies.tensors.collectives import SINGLE_PROCESS, Collective
@@ -57,6 +58,10 @@ class StreamAlgorithm(Resumable, ABC):
 
     Config: ClassVar[type[BaseModel]] = ConfigModel
     """Keys of the class's own in `policy.algorithm`."""
+    outputs: ClassVar[tuple[str | Output, ...]] = ()
+    """What it needs of the network: names of what the algorithm that it builds on has, and outputs of its own."""
+    columns: ClassVar[tuple[RowColumn, ...]] = ()
+    """What segments keep of its own outputs, beyond what every algorithm's rows have."""
     kinds: ClassVar[tuple[type[BaseModel], ...]] = (PPO, IMPALA)
     """Of algorithms that this updates by."""
     rows_apart: ClassVar[bool] = False
@@ -89,6 +94,10 @@ class StreamAlgorithm(Resumable, ABC):
         if isinstance(policy, ActorCritic):  # whose gradient needs what the next pass would overwrite
             policy.scratch = ScratchBuffers()
         return evaluate(policy, batch, self.algorithm.zero_start)
+
+    def own_columns(self, batch: Minibatch) -> dict[str, Tensor]:
+        """Columns that the class declares, by name [T, b, *shape], as the policy said them when it acted."""
+        return kept(self.policy, batch.outputs)
 
     @torch.no_grad()
     def advantages(self, batch: Minibatch, rows: PolicyEvaluation) -> Advantages:
@@ -250,14 +259,19 @@ def evaluate(
 ) -> PolicyEvaluation:
     """One forward pass serves log-probabilities, values, bootstrap values and the values of true last observations.
     With `zero_start` a recurrent policy remembers nothing of what came before these rows."""
-    shape, rows = batch.reward.shape, batch.reward.numel()
+    shape, rows, said = batch.reward.shape, batch.reward.numel(), None
     x, recall = batch.observation, _recall(batch, zero_start)
     if isinstance(policy, StackedActorCritic):
         ahead = 0 if batch.target is not None else 1
         outputs, values, real, log_std = policy.forward(x, batch.final_place, shape[1], recall, batch.even, ahead)
     else:
-        beside = () if batch.privileged is None else (batch.privileged,)
-        outputs, values = policy(policy.inputs(x), *beside, recall)
+        if isinstance(policy, ActorCritic) and policy.declared is not None:
+            read = policy.read(policy.inputs(x), recall)
+            outputs, values = policy.towers(read)
+            said = {name: one.reshape(*shape, *one.shape[1:]) for name, one in policy.declared(read[:rows]).items()}
+        else:
+            beside = () if batch.privileged is None else (batch.privileged,)
+            outputs, values = policy(policy.inputs(x), *beside, recall)
         real, log_std = policy.denormalize(values.detach()), policy.log_std
     action, amount, legal = (_rows(column, rows) for column in (batch.action, batch.amount, batch.legal))
     assert action is not None
@@ -270,7 +284,7 @@ def evaluate(
         value, next_value = (real.view(shape), torch.zeros_like(batch.reward)) if apart else _values(batch, real)
     head = values[:rows].view(shape)
     return PolicyEvaluation(
-        log_probability.view(shape), uncertainty.view(shape), log_ratio, ratio, head, value, next_value
+        log_probability.view(shape), uncertainty.view(shape), log_ratio, ratio, head, value, next_value, said
     )
 
 

@@ -22,7 +22,7 @@ from workers.environments.registry import single_copy
 from workers.environments.simulators import EXTERNAL
 from workers.evaluation.forked import Ended, Forked, Tell
 from workers.metrics.hooks.calls import hooked_roles
-from workers.planning.policy_plan import PolicyPlan, plan_policies
+from workers.planning.policy_plan import LayoutFields, PolicyPlan, plan_policies
 from workers.rollout.players.scripted_player import check_fixed
 from workers.runtime.last_words import tell_failure
 from workers.runtime.logs import SHOWN
@@ -42,9 +42,9 @@ _CLOSE_SECONDS = 3.0
 
 def described(
     run: Run, role: str, lock: int | None = None, prepare: Callable[[Run, dict[str, PolicyPlan]], None] | None = None
-) -> tuple[World, dict[str, int], list[Role]]:
-    """The world of `run`, in which all its scripts can act, how many numbers policies remember of a stream, and in
-    whose processes its hooks are called. To be asked before threads are begun. `lock`: the descriptor that holds the
+) -> tuple[World, LayoutFields, list[Role]]:
+    """The world of `run`, in which all its scripts can act, the fields of its policies' layouts, and in whose processes
+    its hooks are called. To be asked before threads are begun. `lock`: the descriptor that holds the
     run's folder, which what a world may leave behind must not hold. `prepare` is called there with the run and the
     plans of its policies.
 
@@ -72,7 +72,7 @@ def described(
     finally:
         other.close()
     found = json.loads(told[0])
-    return parse_world(found["world"]), found["states"], found["hooked"]
+    return parse_world(found["world"]), found["fields"], found["hooked"]
 
 
 def _heard(other: Forked, world: str, role: str) -> list[str]:
@@ -99,12 +99,11 @@ def _describe(
             closing.callback(environment.close)
             check_fixed(run, environment.world)
             hooked = sorted(hooked_roles(run))
-            plans = plan_policies(run, environment.world)  # of which cores are code of the user
+            plans = plan_policies(run, environment.world)  # which imports code of the user, as cores and algorithms
             if prepare is not None:
                 prepare(run, plans)
-            fields = ((name, field) for name, plan in plans.items() for field in plan.layout.fields)
-            states = {name: field.shape[0] for name, field in fields if field.name == "state"}
-            tell(json.dumps({"world": environment.world.model_dump_json(), "states": states, "hooked": hooked}))
+            fields = {name: plan.layout.describe()["fields"] for name, plan in plans.items()}
+            tell(json.dumps({"world": environment.world.model_dump_json(), "fields": fields, "hooked": hooked}))
             if run.environment.id != EXTERNAL:  # whose turns are simulators'
                 _play_turn(environment)
             tell(_PLAYED)

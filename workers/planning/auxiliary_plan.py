@@ -15,7 +15,7 @@ from protocol.experience.layout import Field, Layout
 from protocol.messages import compression
 from protocol.spaces import World
 from workers.planning.cohorts import check_cohorts
-from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_policies
+from workers.planning.policy_plan import LayoutFields, PolicyPlan, TrainingPlan, plan_policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class AuxiliaryPlan(TrainingPlan):
         return sum(policies[name].streams for name in before)
 
 
-def plan_learners(run: Run, world: World, states: Mapping[str, int] | None = None) -> dict[str, TrainingPlan]:
+def plan_learners(run: Run, world: World, fields: LayoutFields | None = None) -> dict[str, TrainingPlan]:
     """Everything that has a ring and a learner: the policies, as `plan_policies` plans them, then the auxiliaries;
     raises ConfigurationError."""
-    policies = plan_policies(run, world, states)
+    policies = plan_policies(run, world, fields)
     plans: dict[str, TrainingPlan] = {**policies, **plan_auxiliaries(run, policies)}
     check_cohorts(run, plans)
     return plans

@@ -5,7 +5,7 @@ Legend: `E` copies, `C` agents that one template stands for in a copy (1 for a n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,10 +29,10 @@ from protocol.config.run import (
     Sampled,
     Streamed,
 )
-from protocol.config.trainable import Discounted
+from protocol.config.trainable import DeclaredOutput, Discounted
 from protocol.errors import ConfigurationError
 from protocol.experience.flow_control import CreditWindow, blocks_of
-from protocol.experience.layout import Layout, common_layout, common_of, segment_layout
+from protocol.experience.layout import OUTPUT, Layout, common_layout, common_of, segment_layout
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.validation import ActionCheck
 from protocol.memory.shared_file import Counters
@@ -47,6 +47,8 @@ from workers.planning.rate_limiter import RateLimiter
 from workers.policies.interface import Interface
 from workers.policies.team_layout import members_of
 
+LayoutFields = Mapping[str, Sequence[Any]]
+"""Of policies by name: the fields of their layouts, as `Layout.describe` has them."""
 _BEYOND = 1_000_000
 """Steps that an actor may make beyond its quota, as its copies force on it."""
 
@@ -228,12 +230,13 @@ class PolicyPlan(TrainingPlan):
         """Whether its network has parts that torch alone computes."""
         core = self.config.network.core
         known = core is None or (isinstance(core, CellCore) and isinstance(self.config.algorithm, Streamed))
+        known &= not self.config.declares
         return self.interface.encoder is not None or not known
 
 
-def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = None) -> dict[str, PolicyPlan]:
+def plan_policies(run: Run, world: World, fields: LayoutFields | None = None) -> dict[str, PolicyPlan]:
     """The plan of every policy that learns, in the order in which the world names their agents; raises
-    ConfigurationError. `states`: how many numbers each remembers of a stream; None: it is found out."""
+    ConfigurationError. `fields`: of layouts that another process planned; None: the user's own code is asked."""
     mapping, league = run.policy_of(world), plan_league(run, world)
     players = league.players if league is not None else {}
     names = [name for name in dict.fromkeys((*mapping.values(), *players)) if run.fixed(name) is None]
@@ -252,7 +255,12 @@ def plan_policies(run: Run, world: World, states: Mapping[str, int] | None = Non
         config = _settled(run.policy_config(name), places[0], world, games)
         clocked = environment_for_actor(run, run.actors).id == EXTERNAL and run.actors > 0
         interface = Interface.at(world, places[0], config)
-        state = _state_size(interface, config) if states is None else states.get(name, 0)
+        if fields is None:
+            config = _declaring(config, _declared(interface, config))
+            state = _state_size(interface, config)
+        else:
+            state, declares = _told(fields.get(name, ()))
+            config = _declaring(config, declares)
         layout = segment_layout(world, places[0], config, clocked, state)
         plan = PolicyPlan(
             name,
@@ -296,6 +304,35 @@ def _settled(config: PolicyConfig, place: Place, world: World, games: bool) -> P
         if algorithm.entropy_coefficient is None:
             keys["entropy_coefficient"] = 0.0 if numbers else algorithm.entropy_weight
     return config.model_copy(update={"algorithm": algorithm.model_copy(update=keys)})
+
+
+def _told(fields: Sequence[Any]) -> tuple[int, tuple[DeclaredOutput, ...] | None]:
+    """What of a layout's `fields` the user's own code may have said: numbers that the policy remembers, and what of its
+    outputs segments keep."""
+    kept = [
+        DeclaredOutput(name=name.removeprefix(OUTPUT), shape=shape, dtype=dtype)
+        for name, dtype, shape, _ in fields
+        if name.startswith(OUTPUT)
+    ]
+    return sum(shape[0] for name, _, shape, _ in fields if name == "state"), tuple(kept) or None
+
+
+def _declared(interface: Interface, config: PolicyConfig) -> tuple[DeclaredOutput, ...] | None:
+    """Outputs that an algorithm of the user's own declares."""
+    if getattr(config.algorithm, "entry", None) is None:
+        return None
+    from workers.policies.networks.declared_outputs import declared_outputs
+
+    return declared_outputs(config, interface.action_encoding)
+
+
+def _declaring(config: PolicyConfig, declares: tuple[DeclaredOutput, ...] | None) -> PolicyConfig:
+    """`config` with what its algorithm declares, which nobody is to give."""
+    if config.declares:
+        raise ConfigurationError("unknown_key", key="policy.algorithm.declares", meant="")
+    if declares is None:
+        return config
+    return config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"declares": declares})})
 
 
 def _state_size(interface: Interface, config: PolicyConfig) -> int:

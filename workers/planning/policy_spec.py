@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from protocol.messages.core import PolicySpec
 from protocol.spaces import World
-from workers.planning.policy_plan import PolicyPlan
+from workers.planning.policy_plan import LayoutFields, PolicyPlan
 from workers.policies.network_spec import network_facts
 
 
@@ -29,10 +29,9 @@ def policy_spec(plan: PolicyPlan, world: World) -> PolicySpec:
     )
 
 
-def states_of(specs: Iterable[PolicySpec]) -> dict[str, int]:
-    """How many numbers each policy remembers of a stream, where it remembers any."""
-    fields = ((spec.policy, *field) for spec in specs for field in json.loads(spec.layout)["fields"])
-    return {policy: shape[0] for policy, name, _, shape, _ in fields if name == "state"}
+def fields_of(specs: Iterable[PolicySpec]) -> LayoutFields:
+    """The fields of each policy's layout."""
+    return {one.policy: json.loads(one.layout)["fields"] for one in specs}
 
 
 def _compact(data: object) -> str:

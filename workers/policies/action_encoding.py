@@ -27,6 +27,19 @@ Pick = Callable[[str], NDArray]
 """column -> its rows [..., *shape of the leaf]"""
 
 
+@dataclass(frozen=True)
+class ActionSpec:
+    """What an agent does: choices, each an index below its size, and amounts in units of half the range of a bounded
+    box, 0 in its middle, or of an unbounded one as they are."""
+
+    sizes: tuple[int, ...]
+    """Values of each choice, in the order of the action's leaves"""
+    amounts: int
+    """How many"""
+    masked: bool
+    """Whether only some values are legal at a time"""
+
+
 @dataclass(frozen=True, slots=True)
 class _Heads:
     """A leaf that is chosen among: heads `at`."""
@@ -77,6 +90,11 @@ class ActionEncoding:
                 self._add_amounts(leaf, leaf.space)
             else:
                 self._add_heads(leaf, place)
+
+    @property
+    def spec(self) -> ActionSpec:
+        """What modules of the user's own are told of it."""
+        return ActionSpec(self.head_sizes, self.continuous, self.masked)
 
     @cached_property
     def single(self) -> bool:

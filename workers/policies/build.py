@@ -16,13 +16,14 @@ from protocol.config.run import BC, C51, IQN, QMIX, SAC, VDN, AuxiliaryConfig, P
 from workers.policies.cores.entry import build_core
 from workers.policies.distributions import Heads, OwnHeads
 from workers.policies.encoders.network_entry import build_network
-from workers.policies.encoders.own_network import ActionSpec, OwnNetwork
+from workers.policies.encoders.own_network import OwnNetwork
 from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.encoders.team_encoder import TeamEncoder
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic, OwnActorCritic
 from workers.policies.networks.categorical_network import C51Policy
-from workers.policies.networks.q_policy import DQNPolicy, QNetworkSpec
+from workers.policies.networks.declared_outputs import DeclaredOutputs
+from workers.policies.networks.q_policy import DQNPolicy, QNetworkSpec, QPolicy
 from workers.policies.networks.quantile_network import IQNPolicy
 from workers.policies.networks.recurrent import Core
 from workers.policies.networks.rnd_networks import RNDNetworks
@@ -50,7 +51,11 @@ def build(interface: Interface, config: PolicyConfig | AuxiliaryConfig, seed: in
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        policy = _auxiliary(interface, config) if isinstance(config, AuxiliaryConfig) else _network(interface, config)
+        if isinstance(config, AuxiliaryConfig):
+            policy: Policy | RNDNetworks = _auxiliary(interface, config)
+        else:
+            policy = _network(interface, config)
+            _declare(policy, config)
     flatten_(policy)
     return policy
 
@@ -71,7 +76,7 @@ def state_size(policy: nn.Module) -> int:
 def _network(interface: Interface, config: PolicyConfig) -> Policy:
     algorithm, network, actions = config.algorithm, config.network, interface.action_encoding
     if isinstance(algorithm, Streamed | BC):
-        return _with_value(interface, algorithm, network)
+        return _with_value(interface, config, algorithm)
     shape, hidden, activation = interface.observation_encoding.shape, network.hidden, network.activation
     if isinstance(algorithm, SAC):
         return SoftActorCritic(
@@ -98,6 +103,19 @@ def _network(interface: Interface, config: PolicyConfig) -> Policy:
     return DQNPolicy(spec, epsilon)
 
 
+def _declare(policy: Policy, config: PolicyConfig) -> None:
+    """Gives `policy` the outputs that an algorithm of the user's own declares."""
+    if not config.declares or not isinstance(policy, ActorCritic | QPolicy):
+        return
+    features, hidden = None, config.network.hidden
+    if isinstance(policy, QPolicy):
+        features, hidden = policy.online.perceptron.outputs, ()
+    elif not isinstance(policy, OwnActorCritic):
+        features = policy.features + (policy.core.size if policy.core is not None else 0)
+    policy.declared = DeclaredOutputs(config.declares, features, hidden, config.network.activation)
+    policy.modular = True  # torch alone computes them
+
+
 def _auxiliary(interface: Interface, config: AuxiliaryConfig) -> RNDNetworks:
     network, shown = config.network, interface.observation_encoding
     flat = None if interface.encoder is None else PolicyEncoder(MLPEncoder(), shown, network.activation)
@@ -119,8 +137,7 @@ def _encoders(
         return None
     made = partial(PolicyEncoder, encoding=shown, activation=activation, frames=frames, normalize=normalize)
     if isinstance(reader, EntryNetwork):
-        action = ActionSpec(actions.head_sizes, actions.continuous, actions.masked)
-        return partial(made, partial(build_network, reader, action, wanted))
+        return partial(made, partial(build_network, reader, actions.spec, wanted))
     return partial(made, reader)
 
 
@@ -130,14 +147,15 @@ def _cores(network: AnyNetwork) -> Callable[[int], Core] | None:
 
 
 def _with_value(
-    interface: Interface, algorithm: Streamed | BC, network: AnyNetwork
+    interface: Interface, config: PolicyConfig, algorithm: Streamed | BC
 ) -> ActorCritic | CentralActorCritic:
     """A policy that learns from streams, or clones. What is deployed knows nothing that only learners see: there the
     critic is never asked."""
-    heads = Heads(interface.action_encoding.head_sizes, interface.action_encoding.continuous)
+    heads, network = Heads(interface.action_encoding.head_sizes, interface.action_encoding.continuous), config.network
     frames, shape, activation = algorithm.frames, interface.observation_encoding.shape, network.activation
     shape, hidden = (shape if frames == 1 else (frames, *shape)), network.hidden
-    normalize, wanted = bool(algorithm.normalize_observation), {"policy": (heads.outputs,), "value": ()}
+    normalize, declared = bool(algorithm.normalize_observation), {one.name: one.shape for one in config.declares}
+    wanted = {"policy": (heads.outputs,), **declared, "value": ()}
     new = _encoders(interface, activation, frames, normalize=normalize, wanted=wanted)
     encoder = None if new is None else new()
     if encoder is not None and isinstance(own := encoder.network, OwnNetwork):

@@ -162,9 +162,9 @@ class OwnHeads(Heads):
 
     @property
     def outputs(self) -> int:
-        """A: all that it gives but the value, which is last."""
-        width: int = self.network.features
-        return width - 1
+        """A: what it gives first."""
+        width: int = self.network.acting
+        return width
 
     def distribution(self, outputs: Tensor, legal: Tensor | None) -> Distribution:
         """Of rows of outputs [A, n]."""

@@ -25,7 +25,7 @@ from workers.policies.networks.actor_critic import ActorCritic
 
 class ActingPolicy:
     """One policy on the actor. `seed` only matters until the first weights are adopted. On another `device` than this
-    machine's processor only policies with a value act."""
+    machine's processor only policies with a value act, without outputs that an algorithm of the user's own declares."""
 
     def __init__(
         self, interface: Interface, config: PolicyConfig, seed: int = 0, device: torch.device | None = None
@@ -36,7 +36,7 @@ class ActingPolicy:
         self._hosts = [numpy_actor(module) for module in self._modules]
         """The same without torch, where that can be."""
         first = self._modules[0]
-        elsewhere = device is not None and isinstance(first, ActorCritic)
+        elsewhere = device is not None and isinstance(first, ActorCritic) and first.declared is None
         self._elsewhere = CudaActor(first, device) if elsewhere else None  # type: ignore[arg-type] # as is asked
         """The same on another device."""
         self._live = 0

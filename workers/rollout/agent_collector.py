@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import EnvironmentFault
+from protocol.experience.layout import OUTPUT
 from protocol.experience.ring_buffer import Ring
 from protocol.experience.shared_obs import SharedObsWriter
 from workers.environments.base import AgentOutcome, AgentTimeStep, select_rows
@@ -105,7 +106,8 @@ class AgentCollector:
         self._row_fields = [f.name for f in layout.fields if f.per == "row"]
         self._history = [name for name in self._row_fields if name in _HISTORY or name in self._sight.names]
         self._clocked = "clock" in self._row_fields
-        self._said = [name for name in self._row_fields if name in ("log_probability", "value")]
+        said = ("log_probability", "value")
+        self._said = [name for name in self._row_fields if name in said or name.startswith(OUTPUT)]
         self.episodes = EpisodeReturns(count)
         self._streams: Index = slice(None)
         """Those that act in this turn."""

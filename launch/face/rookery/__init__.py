@@ -8,7 +8,8 @@
 `train` makes the run that the command `rookery train` makes, `load` finds one that is there, and `Run` is what both
 return. An `EpisodePlayer` is a policy of a run as a function. `Environment` is the form of a world that steps many
 copies at once. `Simulator` and `serve` let a program of yours be the environment of a run. `StreamAlgorithm` and
-`ReplayAlgorithm` are the bases of an algorithm of your own, whose `loss` returns a `Loss`. `Hook` is the base of a
+`ReplayAlgorithm` are the bases of an algorithm of your own, whose `loss` returns a `Loss`, and which may declare an
+`Output` and a `Column` of its own. `Hook` is the base of a
 class of yours that is told what happens, by events. Each is imported when it is
 first asked for: `import rookery` alone costs nothing.
 """
@@ -46,21 +47,25 @@ if TYPE_CHECKING:
         UpdateEvent,
         WorkerEvent,
     )
+    from workers.policies.action_encoding import ActionSpec
     from workers.policies.encoders.observation_spec import ObservationSpec
-    from workers.policies.encoders.own_network import ActionSpec
+    from workers.policies.networks.declared_outputs import Output
+    from workers.policies.networks.declared_outputs import RowColumn as Column
     from workers.rollout.players.episode_player import EpisodePlayer
 
-__all__ = ["ActionSpec", "Environment", "EpisodePlayer", "Loss", "ObservationSpec", "ReplayAlgorithm", "Run"]
-__all__ += ["Simulator", "StreamAlgorithm", "load", "serve", "train"]
+__all__ = ["ActionSpec", "Column", "Environment", "EpisodePlayer", "Loss", "ObservationSpec", "Output"]
+__all__ += ["ReplayAlgorithm", "Run", "Simulator", "StreamAlgorithm", "load", "serve", "train"]
 __all__ += ["BatchEvent", "CheckpointEvent", "CommandEvent", "EpisodeEvent", "EvaluationEvent", "FindingEvent", "Hook"]
 __all__ += ["PolicyEvent", "PublishEvent", "RunEvent", "UpdateEvent", "WorkerEvent"]
 
 _PLACES = {
-    "ActionSpec": ("workers.policies.encoders.own_network", "ActionSpec"),
+    "ActionSpec": ("workers.policies.action_encoding", "ActionSpec"),
+    "Column": ("workers.policies.networks.declared_outputs", "RowColumn"),
     "Environment": ("workers.environments.base", "Environment"),
     "EpisodePlayer": ("workers.rollout.players.episode_player", "EpisodePlayer"),
     "Loss": ("workers.algorithms.common.loss", "Loss"),
     "ObservationSpec": ("workers.policies.encoders.observation_spec", "ObservationSpec"),
+    "Output": ("workers.policies.networks.declared_outputs", "Output"),
     "ReplayAlgorithm": ("workers.algorithms.off_policy", "ReplayAlgorithm"),
     "Run": ("launch.local.run_handle", "RunHandle"),
     "Simulator": ("protocol.simulator.client", "Simulator"),

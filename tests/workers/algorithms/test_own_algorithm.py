@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,11 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
-from protocol.config.run import PolicyConfig
+from protocol.config.run import PolicyConfig, Run
 from protocol.errors import ConfigurationError
 from protocol.spaces import Agent, Box, Component, Dict, Discrete, Observation, Space
 from tests.faults import raises
+from tests.workers import scripted
 from tests.workers.algorithms.test_ppo import B, experience, setting
 from workers.algorithms.build import build_own, build_update, try_algorithm
 from workers.algorithms.common.batches import TransitionBatch
@@ -23,8 +25,12 @@ from workers.algorithms.common.time_major import Minibatch, to_time_major
 from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stream import StreamAlgorithm
+from workers.planning.policy_plan import plan_policies
+from workers.planning.policy_spec import policy_spec
 from workers.policies.build import build
 from workers.policies.interface import Interface
+from workers.policies.networks.declared_outputs import Output, declared_outputs
+from workers.policies.networks.declared_outputs import RowColumn as Column
 from workers.policies.tensors.scratch import ScratchBuffers
 
 KEY = "policy.algorithm.entry"
@@ -252,6 +258,64 @@ class Lossless(StreamAlgorithm):
     """Nothing is said of what it descends."""
 
 
+class Unlisted(Streaming):
+    outputs = "scores"  # type: ignore[assignment]
+
+
+class Unknown(Streaming):
+    outputs = ("policy", "value", "q")
+
+
+class Owning(Streaming):
+    outputs = (Output("value"),)
+
+
+class Twin(Streaming):
+    outputs = (Output("a"), Output("a", (2,)))
+
+
+class Shapeless(Streaming):
+    outputs = (Output("a", (0,)),)
+
+
+class Formed(Streaming):
+    outputs = (Output("a", lambda action: (action.amounts // 0,)),)
+
+
+class Worldly(Streaming):
+    columns = (Column("a", "i8"),)
+
+
+class Twofold(Streaming):
+    columns = (Column("a"), Column("a", "f2"))
+
+
+class Kept(Streaming):
+    columns = (Column("value"),)
+
+
+class Telling(Streaming):
+    """A good one."""
+
+    outputs = ("policy", Output("a", (2,)))
+    columns = (Column("a"), Column("b"))
+
+    def loss(self, policy: Any, batch: Any, rows: Any) -> Any:
+        found, kept = super().loss(policy, batch, rows), self.own_columns(batch)
+        a, b = ((rows.outputs[name] - kept[name] + 1).square() for name in "ab")
+        return found._replace(total=found.total + batch.mean(a.sum(-1) + b))
+
+
+class TellingOfReplay(Replaying):
+    """A good one."""
+
+    outputs, columns = (Output("a", (2,)),), (Column("a"),)
+
+    def loss(self, policy: Any, batch: Any) -> Any:
+        now, kept = self.own_outputs(policy, batch)["a"], self.own_columns(batch)["a"]
+        return Loss((now - kept + 1).square().mean(), {}, now.abs().mean(1))
+
+
 class Unbuilt(Streaming):
     def __init__(self, *given: Any) -> None:
         raise ValueError("no")
@@ -294,8 +358,10 @@ def tried(
     """What is said of it."""
     config = policy_config(entry, name, **keys)
     action = action or Discrete(n=3)
-    agent = Agent(name="a", observation=seen, action=action, action_mask=masked)
-    return try_algorithm(Interface.of(agent, config), config, repeats=repeats)
+    interface = Interface.of(Agent(name="a", observation=seen, action=action, action_mask=masked), config)
+    declares = declared_outputs(config, interface.action_encoding)
+    config = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"declares": declares})})
+    return try_algorithm(interface, config, repeats=repeats)
 
 
 HIDDEN = Observation(
@@ -318,6 +384,9 @@ AMOUNTS = Box(shape=(2,), low=-1, high=1)
         ("Replaying", "iqn", {"noisy": True, "masked": True}),
         ("Squashed", "sac", {"action": AMOUNTS}),
         ("Choosing", "sac", {"masked": True}),
+        ("Telling", "ppo", {"network": {"core": "lstm", "encoder": "mlp"}}),
+        ("TellingOfReplay", "c51", {"noisy": True, "priority_alpha": 0.5}),
+        ("TellingOfReplay", "iqn", {"frames": 2}),
     ],
 )
 def test_it_makes_an_update_of_all_kinds_of_rows(entry: str, name: str, more: dict[str, Any]) -> None:
@@ -372,6 +441,48 @@ def test_its_keys_are_its_settings() -> None:
 def test_what_would_go_wrong_later_is_told_before(entry: str, kind: str, facts: dict[str, Any]) -> None:
     with raises(ConfigurationError, kind, key=KEY, value=f"{__name__}:{entry}", **facts):
         tried(entry)
+
+
+@pytest.mark.parametrize(
+    ("entry", "field"),
+    [
+        *((entry, "outputs") for entry in ("Unlisted", "Unknown", "Owning", "Twin", "Shapeless")),
+        *((entry, "columns") for entry in ("Worldly", "Twofold", "Kept")),
+    ],
+)
+def test_outputs_and_columns_that_cannot_be_had_are_told(entry: str, field: str) -> None:
+    with raises(ConfigurationError, "declared_output_unfit", key=KEY, value=f"{__name__}:{entry}", field=field):
+        tried(entry)
+
+
+def test_an_error_in_what_makes_a_shape_is_told_with_its_line() -> None:
+    with raises(ConfigurationError, "algorithm_failed", key=KEY, file=__file__):
+        tried("Formed")
+
+
+@pytest.mark.parametrize(
+    ("entry", "name", "more"),
+    [
+        ("Telling", "ppo", {"central_critic": True, "seen": HIDDEN}),
+        ("TellingOfReplay", "sac", {"action": AMOUNTS}),
+        ("TellingOfReplay", "dqn", {"network": {"entry": f"{__name__}:Streaming"}}),
+    ],
+)
+def test_networks_that_have_no_room_for_more_outputs_are_told(entry: str, name: str, more: dict[str, Any]) -> None:
+    with raises(ConfigurationError, "declared_outputs_refused", key=KEY, algorithm=name):
+        tried(entry, name, **more)
+
+
+def test_what_a_class_declares_is_for_nobody_else_to_give() -> None:
+    run = Run.model_validate({"policy": {"algorithm": {"declares": [{"name": "a"}]}}})
+    with raises(ConfigurationError, "unknown_key", key="policy.algorithm.declares"):
+        plan_policies(run, scripted.WORLD)
+
+
+def test_other_programs_are_told_that_they_cannot_fill_its_columns() -> None:
+    algorithm = {"entry": f"{__name__}:Telling"}
+    plan = plan_policies(Run.model_validate({"policy": {"algorithm": algorithm}}), scripted.WORLD)["one"]
+    assert json.loads(policy_spec(plan, scripted.WORLD).network)["kind"] == "module"
 
 
 def test_chance_that_is_not_the_algorithms_own_is_told_where_updates_are_repeated() -> None:

@@ -17,7 +17,7 @@ from workers.environments.registry import describe
 from workers.evaluation import description
 from workers.evaluation.description import described
 from workers.planning.policy_plan import plan_policies
-from workers.planning.policy_spec import policy_spec, states_of
+from workers.planning.policy_spec import fields_of, policy_spec
 from workers.runtime.logs import facts
 
 __all__ = []
@@ -155,19 +155,37 @@ def test_the_world_is_the_same_and_its_module_is_imported_elsewhere(
     assert world == describe(run.environment)
 
 
-def test_how_much_a_core_of_the_users_remembers_is_found_out_elsewhere(
+DECLARING = """
+import rookery
+
+
+class Declaring(rookery.StreamAlgorithm):
+    outputs = ("policy", "value", rookery.Output("aside", (5,)), rookery.Output("pair", (2, 1)))
+    columns = (rookery.Column("hint", "f2"), rookery.Column("pair"))
+"""
+
+
+def test_what_the_users_code_says_of_layouts_is_found_out_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """How much a core remembers, and which outputs of an algorithm's own segments keep."""
     (tmp_path / "counting.py").write_text(CORE)
+    (tmp_path / "declaring.py").write_text(DECLARING)
     monkeypatch.chdir(tmp_path)
-    run = parse_run({"policy": {"network": {"core": {"entry": "counting:Counting"}}}})
-    world, states, hooked = described(run, "coordinator")
-    plans = plan_policies(run, world, states)
+    network, algorithm = {"core": {"entry": "counting:Counting"}}, {"entry": "declaring:Declaring"}
+    run = parse_run({"policy": {"network": network, "algorithm": algorithm}})
+    world, fields, hooked = described(run, "coordinator")
+    plans = plan_policies(run, world, fields)
     assert int((tmp_path / "pid").read_text()) != os.getpid()
-    assert "counting" not in sys.modules
-    assert states == dict.fromkeys(plans, 1 + 8)
+    assert not {"counting", "declaring"} & sys.modules.keys()
+    kept = [("output.pair", "<f4", (2, 1)), ("output.hint", "<f2", ())]
+    for plan in plans.values():
+        (state,) = [field.shape for field in plan.layout.fields if field.name == "state"]
+        said = [(one.name, one.dtype, one.shape) for one in plan.layout.fields if one.name.startswith("output.")]
+        assert (state, said) == ((1 + 8,), kept)
     assert hooked == []
-    assert states_of(policy_spec(plan, world) for plan in plans.values()) == states
+    specs = [policy_spec(plan, world) for plan in plans.values()]
+    assert fields_of(specs) == fields
     assert [plan.layout for plan in plans.values()] == [plan.layout for plan in plan_policies(run, world).values()]
 
 

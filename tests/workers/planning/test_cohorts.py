@@ -82,7 +82,11 @@ def test_policies_are_of_one_kind_whose_rates_and_clipping_alone_differ() -> Non
     agents = [Agent(name=name, observation=Box(shape=(2,)), action=Discrete(n=n)) for name, n in (("a", 2), ("b", 3))]
     other = plans({}, World(id="w", agents=tuple(agents)))
     assert stacking_key(other["a"]) != stacking_key(other["b"]), "a choice of two and one of three lie in equal memory"
-    for algorithm in ({"name": "c51"}, {"name": "ppo", "priority_alpha": 0.5}, {"name": "dqn", "entry": "mine:Mine"}):
+    for algorithm in (
+        {"name": "c51"},
+        {"name": "ppo", "priority_alpha": 0.5},
+        {"name": "dqn", "entry": "workers.algorithms.dqn:DQNUpdate"},
+    ):
         assert stacking_key(plans({"policy": {"algorithm": algorithm}})["a"]) == ""
 
 

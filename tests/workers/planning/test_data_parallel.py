@@ -69,7 +69,7 @@ def test_no_relay_stands_between_actors_and_ranks(tmp_path: Path) -> None:
         ({"actors": 1}, {}, {"actors", "1", "2"}),
         ({}, {"algorithm": {"name": "iqn"}}, {"iqn", "ppo", "impala"}),
         ({}, {"algorithm": {"name": "ppo", "priority_alpha": 0.5}}, {"priority_alpha"}),
-        ({}, {"algorithm": {"entry": "mine:Mine"}}, {"entry", "loss"}),
+        ({}, {"algorithm": {"entry": "workers.algorithms.ppo:PPOUpdate"}}, {"entry", "loss"}),
         ({}, {"record": True}, {"record", "replay"}),
         ({"learners": "cohort"}, {}, {"learners", "process", "auto"}),
         ({"schedule": "lockstep", "environment": {"copies": 48}}, {}, {"schedule", "lockstep"}),

@@ -85,6 +85,8 @@ class PolicyEvaluation(NamedTuple):
     """The same in the unit of the reward"""
     next_value: Tensor
     """Of what came after: 0 after a termination, of the true last observation after a truncation"""
+    outputs: dict[str, Tensor] | None = None
+    """What the user's own algorithm declares, if it does, by name [T, b, *shape]: with gradients as well"""
 
 
 def estimate_advantages(

@@ -69,6 +69,8 @@ class SegmentBatch(_Segments):
     """[B, S]: what a recurrent policy remembered before row 0"""
     value: Tensor | None = None
     """[B, T] of the behaviour policy, where its critic acts along"""
+    outputs: Tensor | None = None
+    """[B, T, C]: columns of declared outputs, side by side, as the behaviour policy said them"""
     privileged: Tensor | None = None
     """[B, T + 1, P]: what a central critic sees besides `observation`"""
     final_privileged: Tensor | None = None
@@ -100,6 +102,8 @@ class TransitionBatch:
     next_legal: Tensor | None = None
     """[B, C] bool, where not all values are legal always: those that were legal n steps later. Nobody says what was at
     the true last observation of a truncated episode: there it is what was legal in the row before it"""
+    outputs: Tensor | None = None
+    """[B, C]: columns of declared outputs, side by side, as the behaviour policy said them"""
     weight: Tensor | None = None
     """[B], where priorities decide what is drawn: makes up for their doing so; 1 at most"""
     noise: Tensor | None = None

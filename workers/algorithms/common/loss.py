@@ -20,10 +20,10 @@ from torch import Tensor
 from protocol.config.base import complaint
 from protocol.config.trainable import AlgorithmConfig
 from protocol.errors import ConfigurationError, TrainingFault
+from workers.policies.networks.declared_outputs import ENTRY
 from workers.runtime.entry_points import calling
 
 SECTION = "policy.algorithm"
-ENTRY = f"{SECTION}.entry"
 FROM_POLICY = "one that is made of what the policy says of the batch"
 _OURS = frozenset(
     ("loss", "grad_norm", "weight_delta", "reward_mean", "learning_rate", "entropy_coefficient", "epsilon", "rows")

@@ -62,6 +62,8 @@ class _Segments:
     """[b, S], where the policy is recurrent"""
     value: Tensor | None
     """[T, b] of the behaviour, where that is known"""
+    outputs: Tensor | None
+    """[T, b, C] of the behaviour: columns of declared outputs, side by side"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +216,7 @@ class TimeMajorBatch(_Segments):
 
 
 _BY_ROW = [field for field in fields(_Segments) if field.name != "state"]
-_AS_THEY_ARE = ("action", "reward", "terminated", "log_probability", "amount", "legal", "value")
+_AS_THEY_ARE = ("action", "reward", "terminated", "log_probability", "amount", "legal", "value", "outputs")
 
 
 def to_time_major(segments: SegmentBatch) -> TimeMajorBatch:

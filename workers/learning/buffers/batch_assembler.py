@@ -9,6 +9,7 @@ continuous dimensions.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -17,14 +18,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from protocol.experience.layout import Field
+from protocol.experience.layout import OUTPUT, Field
 from protocol.experience.receiver import Arrival
 from protocol.experience.ring_buffer import LUMP, RECORD, Place, Records, place_of
 from protocol.experience.validation import observed_rows
 from protocol.weights.manifest import Version, lag, pack
 from workers.algorithms.common.batches import ObservationBatch, SegmentBatch
 from workers.learning.buffers.device_transfer import DeviceTransfer
-from workers.learning.buffers.nstep_gather import stack_index
+from workers.learning.buffers.nstep_gather import kept_outputs, stack_index
 from workers.learning.buffers.segment_check import BufferContext, Fault, SegmentCheck
 from workers.learning.diagnostics.refused_batches import Origin
 from workers.policies.interface import Interface
@@ -32,7 +33,7 @@ from workers.policies.observation_encoding import ObservationEncoding
 from workers.runtime.state_capture import State
 
 _SCALARS = ("reward", "terminated", "truncated", "log_probability", "value")
-_PER_STEP = ("action", "amount", "legal", *_SCALARS)
+_PER_STEP = ("action", "amount", "legal", "outputs", *_SCALARS)
 _ELSE = ("state", "final_privileged", "stack")
 
 
@@ -219,6 +220,7 @@ class BatchAssembler(_Assembler[SegmentBatch]):
         self._as_they_are += ["observation"] if self._shown.is_identity else []
         self._as_they_are += ["action"] if self._actions.plain else []
         self._needs_conversion = not (self._shown.is_identity and self._actions.plain) or self._actions.masked
+        self._needs_conversion |= bool(layout.outputs)
         """Whether anything is made of several columns."""
         forms = self._forms(segments, layout.rows, fields)
         super().__init__(context, segments, forms)
@@ -262,6 +264,8 @@ class BatchAssembler(_Assembler[SegmentBatch]):
             forms["amount"] = (*rows, actions.continuous), np.float32
         if actions.masked:
             forms["legal"] = (*rows, sum(actions.head_sizes)), np.bool_
+        if outputs := [one for name, one in fields.items() if name.startswith(OUTPUT)]:
+            forms["outputs"] = (*rows, sum(math.prod(one.shape) for one in outputs)), np.float32
         if self._privileged is not None:
             forms["privileged"] = (*rows, self._privileged.width), np.float32
             forms["final_privileged"] = (segments, *ends, self._privileged.width), np.float32
@@ -371,6 +375,8 @@ class BatchAssembler(_Assembler[SegmentBatch]):
                 arrays["amount"][...] = self._actions.amount(pick, lead)
         if self._actions.masked:
             arrays["legal"][...] = self._actions.legal(pick, arrays["legal"].shape[:2])
+        for name, column in kept_outputs(pick, self._layout, (len(records), self._layout.rows)).items():
+            arrays[name][...] = column
         if self._privileged is not None:
             self._privileged.write(pick, arrays["privileged"])
             self._privileged.write(lambda name: pick(f"final_{name}"), arrays["final_privileged"])

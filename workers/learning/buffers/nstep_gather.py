@@ -78,8 +78,7 @@ def gather(
     base = records["slot"].astype(np.int64) * rows + layout.before
     valid = records["valid"].astype(np.int64)
     total = np.zeros(len(row), np.float32)
-    discount = np.ones(len(row), np.float32)
-    alive = np.ones(len(row), np.bool_)
+    discount, alive = np.ones(len(row), np.float32), np.ones(len(row), np.bool_)
     last = row.copy()
     for step in range(config.n_step):
         at = row + step
@@ -109,6 +108,7 @@ def gather(
         "reward": total,
         "discount": np.where(terminated, np.float32(0), discount),
         "next_observation": following,
+        **kept_outputs(seen.at(base + row), layout, (len(row),)),
     }
     actions = interface.action_encoding
     if actions.continuous:
@@ -118,6 +118,12 @@ def gather(
     if actions.masked and not isinstance(config, BC):
         batch["next_legal"] = actions.legal(seen.at(np.where(truncated, end, end + 1)), (len(row),))
     return batch, seen.there
+
+
+def kept_outputs(pick: Callable[[str], NDArray], layout: Layout, lead: tuple[int, ...]) -> dict[str, NDArray]:
+    """`outputs` [*lead, C], where there are any: of their columns in `layout`, which `pick` gives [*lead, *shape]."""
+    columns = [pick(name).reshape(*lead, -1) for name in layout.outputs]
+    return {"outputs": np.concatenate(columns, -1, dtype=np.float32, casting="unsafe")} if columns else {}
 
 
 def stack_index(

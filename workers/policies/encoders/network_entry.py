@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from protocol.config.network import EntryNetwork, Network
 from protocol.errors import ConfigurationError
+from workers.policies.action_encoding import ActionSpec
 from workers.policies.encoders.entry import FORMS, make_module, try_module
 from workers.policies.encoders.observation_spec import ObservationSpec
-from workers.policies.encoders.own_network import KEY, LEGAL, ActionSpec, OwnNetwork, distributes
+from workers.policies.encoders.own_network import KEY, LEGAL, OwnNetwork, distributes
 from workers.runtime.entry_points import calling, import_entry_point
 
 _LEAST = 2**-25
@@ -39,10 +40,10 @@ def build_network(
     _refuse_parts(config)
     module = make_module(config, (observation, action, dict(wanted)), observation, KEY)
     forms = _forms(module, config.entry, wanted, observation)
-    network = OwnNetwork(module, forms, action, config.entry)
+    network = OwnNetwork(module, forms, action, config.entry, wanted)
 
     def learned(found: Tensor) -> Tensor:
-        return torch.cat([found[:, -1:], *_try_distribution(network, found[:, :-1])], 1)
+        return torch.cat([found[:, network.acting :], *_try_distribution(network, found[:, : network.acting])], 1)
 
     try_module(network, observation, KEY, config.entry, *([learned] if network.distributes else []))
     return network
@@ -61,13 +62,13 @@ def _forms(
     module: nn.Module, entry: str, wanted: Mapping[str, tuple[int, ...]], observation: ObservationSpec
 ) -> dict[str, tuple[int, ...]]:
     """The shapes of what `module` gives for two rows of zeros, by which lazy layers are made: what is `wanted`; where
-    it has a distribution of its own, the value and what that is made of."""
+    it has a distribution of its own, what that is made of in the place of `policy`."""
     facts = {"key": KEY, "value": entry}
     seen = {path: torch.zeros(2, *leaf.shape, dtype=leaf.dtype) for path, leaf in observation.items()}
     with calling(entry, lambda **at: ConfigurationError("network_failed", given=observation, **facts, **at)):
         found: Any = module(observation.given(seen))
     own = "value" in wanted and distributes(module)
-    needed = {"value": ()} if own else wanted
+    needed = {name: form for name, form in wanted.items() if not own or name != "policy"}
     expected = ", ".join(f"{name} {[2, *form]}" for name, form in needed.items())
     whole = isinstance(found, Mapping) and all(isinstance(one, Tensor) for one in found.values())
     floats = whole and all(one.is_floating_point() for one in found.values())

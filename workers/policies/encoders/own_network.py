@@ -8,9 +8,8 @@ Legend: `N` rows, `K` choices, `D` amounts, `C` values of all choices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from protocol.errors import ConfigurationError
+from workers.policies.action_encoding import ActionSpec
 from workers.policies.distributions import Distribution
 from workers.runtime.entry_points import calling
 
@@ -27,29 +27,27 @@ LEGAL = "legal"
 """What a distribution is told beside its network's outputs, where only some values are legal."""
 
 
-@dataclass(frozen=True)
-class ActionSpec:
-    """What an agent does: choices, each an index below its size, and amounts in units of half the range of a bounded
-    box, 0 in its middle, or of an unbounded one as they are."""
-
-    sizes: tuple[int, ...]
-    """Values of each choice, in the order of the action's leaves"""
-    amounts: int
-    """How many"""
-    masked: bool
-    """Whether only some values are legal at a time"""
-
-
 class OwnNetwork(nn.Module):
-    """`module`, whose outputs have the shapes `forms`: for each row that is seen one row of all of them, the value
-    last. `entry` is its name."""
+    """`module`, whose outputs have the shapes `forms`: for each row that is seen one row of all of them, behind what
+    nobody asked for those that are `wanted`, in their order. `entry` is its name."""
 
-    def __init__(self, module: nn.Module, forms: Mapping[str, tuple[int, ...]], action: ActionSpec, entry: str) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        forms: Mapping[str, tuple[int, ...]],
+        action: ActionSpec,
+        entry: str,
+        wanted: Iterable[str],
+    ) -> None:
         super().__init__()
         self.module, self.action, self.entry = module, action, entry
-        self._forms = dict(sorted(forms.items(), key=lambda one: one[0] == "value"))
+        order = {name: place for place, name in enumerate(wanted)}
+        self._forms = dict(sorted(forms.items(), key=lambda one: order.get(one[0], -1)))
         self._widths = [prod(form) for form in self._forms.values()]
         self.features = sum(self._widths)
+        self._acting = [prod(form) for name, form in self._forms.items() if order.get(name, 0) == 0]
+        self.acting = sum(self._acting)
+        """How many of `features` actions are made of; these come first."""
         self.distributes = "value" in forms and distributes(module)
         """Whether it brings a distribution of its own."""
 
@@ -65,8 +63,8 @@ class OwnNetwork(nn.Module):
         return torch.cat([found[name].reshape(-1, width).to(torch.float32) for name, width in parts], 1)
 
     def distribution(self, rows: Tensor, legal: Tensor | None) -> Distribution:
-        """Of rows [N, features - 1], where values `legal` [N, C] may be chosen; None: all."""
-        parts = zip(self._forms.items(), rows.split(self._widths[:-1], 1), strict=False)
+        """Of rows [N, acting], where values `legal` [N, C] may be chosen; None: all."""
+        parts = zip(self._forms.items(), rows.split(self._acting, 1), strict=False)
         outputs = {name: part.reshape(-1, *form) for (name, form), part in parts}
         if self.action.masked and legal is None:
             legal = rows.new_ones((rows.shape[0], sum(self.action.sizes)), dtype=torch.bool)

@@ -91,7 +91,7 @@ class ExportedModule(nn.Module):
             found["value"] = said.value
         if said.state is not None:
             found[NEXT_STATE] = said.state
-        return found
+        return found | said.declared
 
     def _leaves_of(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
         """What an encoder takes: columns by their paths."""

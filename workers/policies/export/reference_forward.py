@@ -9,7 +9,7 @@ Legend: `n` rows, `I` inputs, `C` values of all heads, `D` amounts, `S` numbers 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -42,6 +42,8 @@ class NetworkOutput:
     """[n], in the unit of the reward."""
     state: Tensor | None = None
     """[n, S]: the next one."""
+    declared: dict[str, Tensor] = field(default_factory=dict)
+    """[n, *shape] each: columns of what an algorithm of the user's own declares."""
 
 
 def evaluate(policy: Policy, x: Any, state: Tensor | None, legal: Tensor | None = None) -> NetworkOutput:
@@ -58,18 +60,23 @@ def evaluate(policy: Policy, x: Any, state: Tensor | None, legal: Tensor | None 
     if state is not None:
         scores, state = policy.step(x, state)
         return NetworkOutput(scores=scores, state=state)
-    return NetworkOutput(scores=policy.means(x))
+    said = {} if policy.declared is None else policy.declared.columns(policy.online.perceptron(x))
+    return NetworkOutput(scores=policy.means(x), declared=said)
 
 
 def _actor_critic(policy: ActorCritic, x: Any, state: Tensor | None, legal: Tensor | None) -> NetworkOutput:
     x = x if policy.encoder is None else policy.encoder(x)
     x, state = _remembered(x, policy.observations, policy.core, state)
     outputs, values = policy.reference(x)
-    value = policy.denormalize(values)
+    value, said = policy.denormalize(values), {} if policy.declared is None else policy.declared.columns(x)
     if isinstance(policy.heads, OwnHeads):
         choices, amounts = policy.heads.distribution(outputs, legal).mode()
-        return NetworkOutput(choices=choices, amount=amounts if policy.heads.continuous else None, value=value)
-    return _chances(outputs.T, policy, value, state)
+        return NetworkOutput(
+            choices=choices, amount=amounts if policy.heads.continuous else None, value=value, declared=said
+        )
+    found = _chances(outputs.T, policy, value, state)
+    found.declared = said
+    return found
 
 
 def _central(policy: CentralActorCritic, x: Any, state: Tensor | None) -> NetworkOutput:

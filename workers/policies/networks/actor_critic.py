@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from workers.policies.distributions import Heads, Legal, Noise, Remembered
 from workers.policies.networks.actor_critic_mlp import actor_critic_mlp, evaluate, two_towers
+from workers.policies.networks.declared_outputs import DeclaredOutputs
 from workers.policies.networks.layers import (
     HIDDEN_GAIN,
     Perceptron,
@@ -72,6 +73,8 @@ class ActorCritic(PopArtValue):
         self.encoder = encoder
         self.modular = encoder is not None or not (core is None or isinstance(core, RecurrentCore))
         """Whether it has parts that torch alone computes: it is not stacked then, nor acts without torch."""
+        self.declared: DeclaredOutputs | None = None
+        """What it says besides, by an algorithm of the user's own."""
         self.returns = return_moments()
         self.core = core
 
@@ -125,9 +128,13 @@ class ActorCritic(PopArtValue):
 
         One policy has one scratch memory: take the gradient before the next `inputs`, `forward` or `act`.
         """
+        return self.towers(self.read(x, recall))
+
+    def read(self, x: Tensor, recall: RecurrentContext | None = None) -> Tensor:
+        """The same -> what encoder and core give [N, I]."""
         if self.encoder is not None:
             x = self.encoder(x)
-        return self.towers(recalled(self.core, x, recall))
+        return recalled(self.core, x, recall)
 
     def towers(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What encoder and core give [N, I] -> outputs [A, N] and normalised values [N], with gradients."""
@@ -150,8 +157,8 @@ class ActorCritic(PopArtValue):
         needs the `state` [B, S] before it.
 
         Returns `action` int64 [B] (or [B, K] where there is more than one head or an amount), `amount` float32 [B, D]
-        if there are any, `log_probability` float32 [B], `value` float32 [B] in the unit of the reward and, where the
-        policy is recurrent, the `state` float32 [B, S] after it.
+        if there are any, `log_probability` float32 [B], `value` float32 [B] in the unit of the reward, columns of
+        declared outputs and, where the policy is recurrent, the `state` float32 [B, S] after it.
         Takes numbers from `noise` as `sample` says, or none when `greedy` (then the likeliest action is chosen).
         """
         x, after = self.inputs(observation), {}
@@ -166,7 +173,8 @@ class ActorCritic(PopArtValue):
         value = values.mul_(std).add_(mean).cpu().numpy()
         log_std = None if self.log_std is None else self.log_std.detach().cpu().numpy()
         drawn = self.heads.sample(logits.cpu().numpy(), log_std, None if greedy else noise, legal)
-        return {**drawn, "value": value, **after}
+        said = {} if self.declared is None else self.declared.acted(x)
+        return {**drawn, "value": value, **said, **after}
 
 
 class OwnActorCritic(ActorCritic):
@@ -180,8 +188,8 @@ class OwnActorCritic(ActorCritic):
         self._add("value", torch.ones(1, 1), torch.zeros(1))
 
     def towers(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, A + 1] -> outputs [A, N] and normalised values [N]."""
-        return x[:, :-1].T, (x[:, -1:] @ self.value_weight + self.value_bias)[:, 0]
+        """[N, A + W + 1], with what is said besides in the middle -> outputs [A, N] and normalised values [N]."""
+        return x[:, : self.heads.outputs].T, (x[:, -1:] @ self.value_weight + self.value_bias)[:, 0]
 
     def infer(self, x: Tensor, scratch: ScratchBuffers) -> tuple[Tensor, Tensor]:
         """The same."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from workers.policies.distributions import Legal, Noise, Remembered
+from workers.policies.networks.declared_outputs import DeclaredOutputs
 from workers.policies.networks.layers import Perceptron, RowEncoder, apply_head, dueling, head_of, noise_size
 from workers.policies.networks.recurrent import Core
 from workers.policies.networks.recurrent_context import RecurrentContext
@@ -147,6 +148,8 @@ class QPolicy(nn.Module):
         """Whether an encoder reads what is seen."""
         self.modular = self.encoded or any(isinstance(part, Core) for part in online.modules())
         """Whether it has parts for which there is no faster form: it is not stacked then."""
+        self.declared: DeclaredOutputs | None = None
+        """What it says besides, by an algorithm of the user's own, of what its online network makes of a row."""
         self.numbers = online.numbers
         """Normal numbers that a noisy head takes for each row; 0 where it is a plain one."""
         self.register_buffer("epsilon", torch.tensor(epsilon, dtype=torch.float64))
@@ -174,7 +177,7 @@ class QPolicy(nn.Module):
         self, observation: Tensor, noise: Noise, greedy: bool = False, legal: Legal = None, state: Remembered = None
     ) -> dict[str, NDArray]:
         """Epsilon-greedy actions for `observation` [B, F, *shape], of which `legal` [B, A] may be chosen: `action`
-        int64 [B], and of who remembers, and is in `state` [B, S], the `state` after it.
+        int64 [B], columns of declared outputs, and of who remembers, and is in `state` [B, S], the `state` after it.
 
         Takes [B, numbers] normal numbers from `noise` where the head is noisy, B float32 numbers and then B integers
         (B more numbers where only some actions are legal), or none when `greedy` (then epsilon is 0, and a noisy head
@@ -190,7 +193,8 @@ class QPolicy(nn.Module):
         else:
             means, next_state = self.step(x, torch.from_numpy(state).to(x.device))
             after = {"state": next_state.cpu().numpy()}
-        return {"action": self._choose(means, None if greedy else noise, legal), **after}
+        said = {} if self.declared is None else self.declared.acted(self.online.perceptron(x))
+        return {"action": self._choose(means, None if greedy else noise, legal), **said, **after}
 
     def _choose(self, means: Tensor, noise: Noise | None, legal: Legal) -> NDArray[np.int64]:
         """Actions by mean returns [B, A], as `choose` makes them."""

@@ -18,9 +18,9 @@ from protocol.spaces import Agent, Box, Dict, Discrete, MultiDiscrete
 from tests.faults import raises
 from workers.algorithms.build import build_update
 from workers.algorithms.common.batches import TransitionBatch
+from workers.policies.action_encoding import ActionSpec
 from workers.policies.build import build, state_size
 from workers.policies.encoders.observation_spec import ObservationSpec
-from workers.policies.encoders.own_network import ActionSpec
 from workers.policies.export.module import ExportedModule
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
