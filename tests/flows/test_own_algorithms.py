@@ -166,8 +166,8 @@ class Whole(nn.Module):
         self.heads = nn.ModuleDict({name: nn.LazyLinear(size) for name, size in sizes.items()})
 
     def forward(self, observation):
-        x = observation.flatten(1).float()
-        return {name: self.heads[name](x).reshape(-1, *form) for name, form in self.forms.items()}
+        x, far = observation.flatten(1).float(), {"pair": 100.0}
+        return {name: self.heads[name](x).reshape(-1, *form) + far.get(name, 0) for name, form in self.forms.items()}
 """
 
 
@@ -185,6 +185,7 @@ def test_columns_hold_what_the_policy_said_of_their_row_when_it_acted(
     assert len(found["off"]) > 2
     assert max(found.pop("off")) < 2e-3  # of a column of f2
     assert min(map(max, found.values())) > 0
+    assert [name for name, sizes in found.items() if max(sizes) > 50] == ["pair"] * (how == "a whole network")
 
 
 STATES = """
