@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from launch.kubernetes.patches import Placement, patches
+from launch.kubernetes.pods import copies
 from launch.run_plan import ResourcePlan
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
@@ -47,8 +48,12 @@ def render(run: Run, outline: ResourcePlan, placement: Placement, k8s: str) -> d
     }
     if changes := patches(run, outline, placement):
         pods["patches"] = changes
+    if copied := copies(placement.actors_per_pod, bool(placement.simulator)):
+        pods["replacements"] = copied
     last = [name for name in _LAST if name in placement.components]
-    first = [name for name in dict.fromkeys(("keys", *placement.components)) if name not in last]
+    needed = {"keys": True, "relay": placement.actors_per_pod > 1, "simulator": bool(placement.simulator)}
+    listed = [*(name for name, is_needed in needed.items() if is_needed), *placement.components]
+    first = [name for name in dict.fromkeys(listed) if name not in last]
     kustomization: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -62,6 +67,8 @@ def render(run: Run, outline: ResourcePlan, placement: Placement, k8s: str) -> d
     }
     if "gpu" in placement.components:
         kustomization["images"].append({"name": "rookery-cuda", **_image(placement.cuda_image)})
+    if placement.simulator:
+        kustomization["images"].append({"name": "simulator", **_image(placement.simulator)})
     files = {
         "kustomization.yaml": kustomization,
         "pods/kustomization.yaml": pods,
@@ -100,9 +107,10 @@ def _check(run: Run, placement: Placement) -> None:
     if run.actors and wanted > run.actors:
         raise ConfigurationError("too_many_actors", count=wanted, limit=run.actors, key="actors")
     outside = run.environment.id == "external"
-    if placement.simulator and not outside:
+    simulated = "simulator" in placement.components
+    if (placement.simulator or simulated) and not outside:
         raise ConfigurationError("simulator_not_needed", environment=run.environment.id)
-    if outside and not placement.simulator and not run.environment.settings.get("command"):
+    if outside and not placement.simulator and (simulated or not run.environment.settings.get("command")):
         raise ConfigurationError("simulator_missing", key="environment.settings.command")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from launch.kubernetes.pods import further_actors, simulators
+from launch.kubernetes.pods import further_actors, further_simulators
 from launch.run_plan import ResourcePlan
 from protocol import RELEASE
 from protocol.config.run import Run
@@ -55,28 +55,25 @@ def patches(run: Run, outline: ResourcePlan, placement: Placement) -> list[Patch
 
 
 def _actor(run: Run, outline: ResourcePlan, placement: Placement) -> dict[str, Any]:
-    """What an actor's pod has beyond the base's: memory, time, further actors with a relay, simulators."""
-    spec = _room(outline.actor_memory * placement.actors_per_pod, *_MEMORY["actor"])
+    """What an actor's pod has beyond the base's: memory, time, further actors and simulators."""
+    spec = _room(outline.actor_memory * placement.actors_per_pod, *_MEMORY["actor"], placement.actors_per_pod)
     drain = int(run.learner_timeout) + 5
     if drain > _NOTICE:
         spec["terminationGracePeriodSeconds"] = drain
     others = further_actors(placement.actors_per_pod)
-    players = simulators(placement.simulator, placement.actors_per_pod)
-    if others or players:
-        spec.setdefault("containers", [{"name": "worker"}]).extend([*others, *players])
-        roles = ["actor", *(["relay"] if others else []), *(["simulator"] if players else [])]
-        secrets = [{"secret": {"name": f"keys-{role}"}} for role in roles]
-        keys = {"name": "keys", "projected": {"sources": [{"configMap": {"name": "keys-public"}}, *secrets]}}
-        spec.setdefault("volumes", []).append(keys)
+    others += further_simulators(placement.actors_per_pod) if placement.simulator else []
+    if others:
+        spec.setdefault("containers", [{"name": "worker"}]).extend(others)
     return spec
 
 
-def _room(used: int, shared: int, limit: int) -> dict[str, Any]:
-    """What gives a pod `used` bytes of shared memory and a quarter more; nothing where it has them."""
+def _room(used: int, shared: int, limit: int, alike: int = 1) -> dict[str, Any]:
+    """What gives a pod `used` bytes of shared memory and a quarter more, of which each of so many containers that are
+    `alike` is charged with its own; nothing where it has them."""
     needed = used + used // 4
     if needed <= shared:
         return {}
-    memory = {"memory": f"{-(-(limit + needed) // _MEBI)}Mi"}
+    memory = {"memory": f"{-(-(limit + needed // alike) // _MEBI)}Mi"}
     return {
         "containers": [{"name": "worker", "resources": {"requests": memory, "limits": memory}}],
         "volumes": [{"name": "shm", "emptyDir": {"sizeLimit": f"{-(-needed // _MEBI)}Mi"}}],

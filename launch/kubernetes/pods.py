@@ -1,71 +1,59 @@
-"""Containers that k8s/base does not have: what stands beside an actor in its pod. Pure.
+"""Several actors in a pod: containers as like the first one, and the first simulator, as kustomize can copy them. Pure.
 
-In flow: what is wanted. Out flow: parts of manifests, with the manners of the base: restricted, read-only, sized.
+In flow: how many are wanted. Out flow: what differs from the first, and kustomize's replacements for all else.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-_FIRST, _BLOCK, _RELAY = 5620, 10, 5700
+_FIRST, _BLOCK = 5620, 10
+_ALIKE = ("image", "imagePullPolicy", "resources", "securityContext", "volumeMounts")
+"""What containers of a kind have in common; workers have the sources of their environment as well."""
+_WORKERS = (*_ALIKE, "envFrom", "env")
 
 
 def further_actors(actors: int) -> list[dict[str, Any]]:
-    """What is in a pod of that many actors beside the first: the others, and their relay."""
-    made = [_worker("actor", f"actor-{number}", _FIRST + number * _BLOCK) for number in range(1, actors)]
-    return [*made, _worker("relay", "relay", _RELAY)] if made else []
+    """The actors of a pod behind the first."""
+    return [_actor(number, _FIRST + number * _BLOCK) for number in range(1, actors)]
 
 
-def simulators(image: str, actors: int) -> list[dict[str, Any]]:
-    """A program that plays the world beside each actor of a pod; none without an image."""
-    return [_simulator(image, number) for number in range(actors if image else 0)]
+def further_simulators(actors: int) -> list[dict[str, Any]]:
+    """Those that play with them, each at its actor's port."""
+    return [
+        {
+            "name": f"simulator-{number}",
+            "env": [
+                {"name": "ROOKERY_SIMULATORS", "value": f"tcp://127.0.0.1:{_FIRST + number * _BLOCK}"},
+                {"name": "ROOKERY_KEYS", "value": "/keys"},
+            ],
+        }
+        for number in range(1, actors)
+    ]
 
 
-def _worker(role: str, name: str, port: int) -> dict[str, Any]:
-    """A worker's container."""
+def copies(actors: int, simulated: bool) -> list[dict[str, Any]]:
+    """Replacements by which these get all else."""
+    made = [("worker", one["name"], field) for one in further_actors(actors) for field in _WORKERS]
+    if simulated:
+        made += [("simulator", one["name"], field) for one in further_simulators(actors) for field in _ALIKE]
+    place, pod = "spec.template.spec.containers", {"kind": "Deployment", "name": "actor"}
+    return [
+        {
+            "source": {**pod, "fieldPath": f"{place}.[name={first}].{field}"},
+            "targets": [
+                {"select": {**pod}, "fieldPaths": [f"{place}.[name={name}].{field}"], "options": {"create": True}}
+            ],
+        }
+        for first, name, field in made
+    ]
+
+
+def _actor(number: int, port: int) -> dict[str, Any]:
     probe = {"httpGet": {"path": "/healthz", "port": port + 9}, "periodSeconds": 10, "timeoutSeconds": 5}
     return {
-        "name": name,
-        "image": "rookery",
-        "imagePullPolicy": "IfNotPresent",
-        "args": [role, "--bind", f"$(BIND):{port}", "--advertise", "$(IP)", "--patience", "86400"],
-        "envFrom": [{"configMapRef": {"name": "worker"}}],
-        "env": [
-            {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-            {"name": "OMP_NUM_THREADS", "value": "1"},
-        ],
+        "name": f"actor-{number}",
+        "args": ["actor", "--bind", f"$(BIND):{port}", "--advertise", "$(IP)", "--patience", "86400"],
         "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 300},
         "livenessProbe": {**probe, "failureThreshold": 6},
-        **_manners("500m", "1Gi"),
-    }
-
-
-def _simulator(image: str, number: int) -> dict[str, Any]:
-    """A program that plays the world, beside the actor that serves it."""
-    return {
-        "name": f"simulator-{number}",
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "env": [
-            {"name": "ROOKERY_SIMULATORS", "value": f"tcp://127.0.0.1:{_FIRST + number * _BLOCK}"},
-            {"name": "ROOKERY_KEYS", "value": "/keys"},
-        ],
-        **_manners("500m", "1Gi"),
-    }
-
-
-def _manners(cpu: str, memory: str) -> dict[str, Any]:
-    """What every container of k8s/base has."""
-    return {
-        "resources": {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [
-            {"name": "keys", "mountPath": "/keys", "readOnly": True},
-            {"name": "shm", "mountPath": "/dev/shm"},
-            {"name": "tmp", "mountPath": "/tmp"},
-        ],
     }

@@ -12,7 +12,9 @@ from tests.k8s.manifests import Built, build, with_keys
 EXTRA = {
     "elastic": ["keda", "monitoring"],
     "finite": ["jobset"],
+    "played": ["simulator"],
     "queued": ["gpu", "spot", "shared-volume", "jobset", "kueue"],
+    "relayed": ["relay"],
     "trusting": ["insecure-ranks"],
     "wide": ["shared-volume"],
     "workstation": ["gpu"],

@@ -113,16 +113,18 @@ def test_every_pod_has_the_public_keys_of_all_roles(built: Built) -> None:
         assert set(named(documents, "ConfigMap", "keys-public")["data"]) == {f"{role}.public" for role in ROLES}
 
 
-def test_each_role_has_its_own_secret_alone(built: Built) -> None:
+def test_each_pod_has_the_secrets_of_its_own_roles_alone(built: Built) -> None:
     for documents in built.values():
         for role, template in pods(documents).items():
             volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
             sources = volumes["keys"]["projected"]["sources"]
             secrets = [source["secret"]["name"] for source in sources if "secret" in source]
-            assert len(secrets) == 1
-            secret = named(documents, "Secret", f"keys-{role}")
-            assert secret["metadata"]["name"] == secrets[0]
-            assert list(secret["data"]) == [f"{role}.secret"]
+            beside = {container["name"] for container in template["spec"]["containers"]} - {"worker"}
+            for one in (role, *beside):
+                secret = named(documents, "Secret", f"keys-{one}")
+                assert list(secret["data"]) == [f"{one}.secret"]
+                secrets.remove(secret["metadata"]["name"])
+            assert secrets == []
 
 
 def test_configuration_is_one_that_rookery_takes(k8s: Path, built: Built, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def texts(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*.yaml")}
 
 
-@pytest.mark.parametrize("overlay", ["cpu", "gpu", "finite", "wide"])
+@pytest.mark.parametrize("overlay", ["cpu", "gpu", "finite", "relayed", "wide"])
 def test_what_is_rendered_is_what_an_overlay_of_the_same_parts_makes(k8s: Path, built: Built, overlay: str) -> None:
     """Document by document, for the base's own configuration: only its text may be another, and with it its hash."""
     places = {("overlays", overlay), ("tests", overlay)}
@@ -123,7 +123,7 @@ def test_several_actors_in_a_pod_have_a_relay_and_share_its_memory(k8s: Path) ->
     documents = rendered(k8s, "relayed", parse_run({"actors": 12}), placement)
     pod = pods(documents)["actor"]["spec"]
     containers = {container["name"]: container for container in pod["containers"]}
-    assert list(containers) == ["worker", "actor-1", "actor-2", "relay"]
+    assert sorted(containers) == ["actor-1", "actor-2", "relay", "worker"]
     assert len({_port(container) for container in containers.values()}) == 4
     for container in containers.values():
         assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
@@ -154,6 +154,19 @@ def test_simulators_stand_beside_their_actor(k8s: Path) -> None:
     assert simulator["image"] == "game:1"
     port = _port(actor).rpartition(":")[2]
     assert {"name": "ROOKERY_SIMULATORS", "value": f"tcp://127.0.0.1:{port}"} in simulator["env"]
+    assert len(secrets_of(pods(documents)["actor"]["spec"])) == 2
+
+
+def test_each_of_several_actors_in_a_pod_has_a_simulator_of_its_own(k8s: Path) -> None:
+    run = parse_run({"environment": EXTERNAL, "actors": 2})
+    placement = Placement("outside", pods=1, actors_per_pod=2, simulator="game:1")
+    spec = pods(rendered(k8s, "outside", run, placement))["actor"]["spec"]
+    containers = {container.pop("name"): container for container in spec["containers"]}
+    ports = {_port(containers[name]).rpartition(":")[2] for name in ("worker", "actor-1")}
+    played = [containers[name].pop("env")[0]["value"] for name in ("simulator", "simulator-1")]
+    assert set(played) == {f"tcp://127.0.0.1:{port}" for port in ports}
+    assert containers["simulator"] == containers["simulator-1"]
+    assert len(secrets_of(spec)) == 3
 
 
 def test_a_run_that_ends_is_a_jobset_with_the_pods_of_one_that_stays(k8s: Path) -> None:
@@ -193,7 +206,7 @@ def test_several_actors_in_a_pod_of_a_jobset_have_their_relay(k8s: Path) -> None
     placement = Placement("relayed", pods=2, actors_per_pod=2, components=("jobset",))
     documents = rendered(k8s, "relayed", parse_run({"actors": 12}), placement)
     pod = pods(documents)["actor"]["spec"]
-    assert [container["name"] for container in pod["containers"]] == ["worker", "actor-1", "relay"]
+    assert {container["name"] for container in pod["containers"]} == {"worker", "actor-1", "relay"}
     known = {document["metadata"]["name"] for document in documents if document["kind"] == "Secret"}
     assert len(secrets_of(pod)) == 2
     assert {*secrets_of(pod)} <= known
@@ -228,6 +241,15 @@ def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
     assert templates["actor"]["spec"]["terminationGracePeriodSeconds"] == 65
 
 
+def test_actors_of_a_pod_share_its_memory_and_each_is_charged_with_its_own(k8s: Path) -> None:
+    outline = ResourcePlan(["a"], ["learner-a"], actor_memory=2**30, learner_memory=2**20)
+    placement = Placement("shared", pods=2, actors_per_pod=2)
+    spec = pods(rendered(k8s, "shared", parse_run({"actors": 4}), placement, outline))["actor"]["spec"]
+    assert next(v for v in spec["volumes"] if v["name"] == "shm")["emptyDir"]["sizeLimit"] == "2560Mi"
+    limits = {one["name"]: one["resources"]["limits"]["memory"] for one in spec["containers"]}
+    assert limits == {"worker": "2304Mi", "actor-1": "2304Mi", "relay": "1Gi"}
+
+
 @pytest.mark.parametrize(
     ("run", "placement", "kind", "facts"),
     [
@@ -235,6 +257,7 @@ def test_much_memory_and_a_long_drain_are_given_room(k8s: Path) -> None:
         ({"actors": 9, "transport": "memory"}, Placement("a"), "memory_transport_in_pod", {"key": "transport"}),
         ({"actors": 9}, Placement("Not this"), "kubernetes_name_invalid", {"option": "--name", "value": "Not this"}),
         ({"actors": 9}, Placement("a", simulator="game:1"), "simulator_not_needed", {}),
+        ({"actors": 9}, Placement("a", components=("simulator",)), "simulator_not_needed", {}),
         ({"actors": 9, "environment": EXTERNAL}, Placement("a"), "simulator_missing", {}),
         ({"actors": 9}, Placement("a", components=("jobset", "keda")), "keda_with_jobset", {}),
         ({"actors": 9}, Placement("a", image="rookery"), "image_without_tag", {"value": "rookery"}),
