@@ -50,10 +50,11 @@ def copies(actors: int, simulated: bool) -> list[dict[str, Any]]:
 
 
 def _actor(number: int, port: int) -> dict[str, Any]:
-    probe = {"httpGet": {"path": "/healthz", "port": port + 9}, "periodSeconds": 10, "timeoutSeconds": 5}
+    probe = {"httpGet": {"path": "/healthz", "port": f"http-{number}"}, "periodSeconds": 10, "timeoutSeconds": 5}
     return {
         "name": f"actor-{number}",
         "args": ["actor", "--bind", f"$(BIND):{port}", "--advertise", "$(IP)", "--patience", "86400"],
+        "ports": [{"name": f"http-{number}", "containerPort": port + 9}],
         "startupProbe": {**probe, "periodSeconds": 2, "failureThreshold": 300},
         "livenessProbe": {**probe, "failureThreshold": 6},
     }

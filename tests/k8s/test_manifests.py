@@ -41,7 +41,7 @@ def test_everything_is_in_the_namespace_of_the_run(built: Built) -> None:
             assert document["metadata"]["namespace"] == "rookery", f"{overlay}: {document['kind']}"
 
 
-@pytest.mark.parametrize("minor", range(28, 38))
+@pytest.mark.parametrize("minor", [*range(29, 35), 37])
 def test_every_document_fits_the_strict_schema(built: Built, minor: int) -> None:
     """Strict: an unknown field is an error, as is a kind that this Kubernetes does not have."""
     for overlay, document in different(built):

@@ -12,7 +12,10 @@ from typing import Any
 
 import yaml
 
+from launch.kubernetes.overlay import Placement
+from protocol.config.run import parse_run
 from tests.k8s.manifests import Built, named, pods
+from tests.k8s.test_render import rendered
 from tests.tools import ROOT, require
 from workers.runtime.metric_names import FLOW, METRICS, RUN
 
@@ -94,11 +97,23 @@ def test_variables_of_the_dashboard_are_those_that_are_used() -> None:
     assert used == {variable["name"] for variable in DASHBOARD["templating"]["list"]}
 
 
-def test_grafana_finds_the_dashboard_and_prometheus_every_pod(built: Built) -> None:
+def test_grafana_finds_the_dashboard(built: Built) -> None:
     config = named(built["cpu"], "ConfigMap", "dashboard")
     assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert json.loads(config["data"]["rookery.json"]) == DASHBOARD
-    let_in = named(built["cpu"], "NetworkPolicy", "to-metrics")["spec"]["ingress"][0]["ports"]
-    http = [port["containerPort"] for template in pods(built["cpu"]).values()
-            for port in template["spec"]["containers"][0]["ports"] if port["name"] == "http"]  # fmt: skip
-    assert sorted(port["port"] for port in let_in) == sorted(http)
+
+
+def test_prometheus_finds_every_worker_of_every_pod(k8s: Path) -> None:
+    """As many as there may be in one, and the network lets it through."""
+    placement = Placement("all", pods=1, actors_per_pod=8, components=("monitoring",))
+    documents = rendered(k8s, "all", parse_run({"actors": 8, "evaluation": {"every_steps": 1000}}), placement)
+    endpoints = named(documents, "PodMonitor", "rookery")["spec"]["podMetricsEndpoints"]
+    let_in = named(documents, "NetworkPolicy", "to-metrics")["spec"]["ingress"][0]["ports"]
+    containers = [one for template in pods(documents).values() for one in template["spec"]["containers"]]
+    assert len(containers) == 3 + 8 + 1
+    for container in containers:
+        bind = int(container["args"][container["args"].index("--bind") + 1].rpartition(":")[2])
+        (http,) = [port for port in container["ports"] if port["containerPort"] == bind + 9]
+        assert http["name"] in {endpoint["port"] for endpoint in endpoints}
+        assert {"port": http["containerPort"]} in let_in
+        assert container["livenessProbe"]["httpGet"]["port"] == http["name"]
