@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -131,16 +132,21 @@ def display(console: Console, progress: bool = True, name: str = "") -> Silent:
 def render(view: dict[str, Any], over: bool = False) -> Group:
     """The whole picture of `view`, in 80 columns or more; of a run that is `over` without workers and what they
     wait for."""
-    policies_of: dict[tuple[str, ...], list[str]] = {}
-    for one in view["health"]:
-        policies_of.setdefault(tuple(one[key] for key in _FINDING), []).append(one["policy"])
-    found = [
-        Text(health_line({**dict(zip(_FINDING, known, strict=True)), "policy": ", ".join(who)}), _STYLES[known[0]])
-        for known, who in policies_of.items()
-    ]
+    found = findings(view["health"])
     if over:
         return Group(_progress(view, over=True), _policies(view), *found)
     return Group(_progress(view), _verdict(view), _policies(view), _workers(view), _waits(view), *found)
+
+
+def findings(health: Sequence[dict[str, Any]]) -> list[Text]:
+    """A line each, which names all policies that it was found of."""
+    policies_of: dict[tuple[str, ...], list[str]] = {}
+    for one in health:
+        policies_of.setdefault(tuple(one[key] for key in _FINDING), []).append(one["policy"])
+    return [
+        Text(health_line({**dict(zip(_FINDING, known, strict=True)), "policy": ", ".join(who)}), _STYLES[known[0]])
+        for known, who in policies_of.items()
+    ]
 
 
 def health_line(finding: dict[str, Any]) -> str:

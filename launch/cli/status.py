@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 import click
 from rich.console import Console
 
-from launch.cli.display import display, read_rows, render, summary_table
+from launch.cli.display import display, findings, read_rows, render, summary_table
 from protocol.config.yaml_file import read_summary
 from protocol.control.verdicts import verdict_line
 from protocol.errors import ConfigurationError, Refused, Timeout
@@ -174,6 +174,8 @@ def _show(console: Console, view: dict[str, Any]) -> None:
         console.print(f"{how}: {made} in {shown(summary['seconds'])} s{waited}", highlight=False)
         for fault in errors:
             console.print(f"{fault['worker']}: {fault['error']}", highlight=False, markup=False)
+        for line in findings(summary["health"]["findings"]):
+            console.print(line)
     elif "made" in view:
         console.print(render(view))
     else:

@@ -61,6 +61,8 @@ def test_watching_ends_with_the_run(run_dir: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_run_that_is_over_is_told_by_its_folder_even_if_another_has_its_port(run_dir: Path) -> None:
     summary = {"complete": True, "agent_steps": 5_000, "seconds": 2.0, "verdict": "balanced", "baselines": {}}
+    found = {"level": "fault", "layer": "hooks", "says": "it raised an error", "remedy": "correct the hook"}
+    summary["health"] = {"findings": [{**found, "policy": "late:Hook", "finding": "hook_failed"}]}
     curve = {"first": 1.0, "last": 7.5, "best": 8.0}
     with shown(run_dir) as (run, url):
         run.look()
@@ -70,18 +72,22 @@ def test_a_run_that_is_over_is_told_by_its_folder_even_if_another_has_its_port(r
         said = status(str(run_dir)).output
         assert "7.5" in said
         assert "complete: 5,000 agent steps in 2 s; balanced: nobody waits" in said
+        assert said.endswith("fault in the hooks of late:Hook: it raised an error; correct the hook\n")
         cloned = {"verdict": "starting", "rows": {"p": {"read": 8, "trained": 4_000}}, "returns": {"p": curve}}
         (run_dir / "summary.json").write_text(json.dumps({**summary, **cloned}))
-        assert status(str(run_dir)).output.endswith("complete: 4,000 rows trained in 2 s\n")
+        said = status(str(run_dir)).output
+        assert "complete: 4,000 rows trained in 2 s\n" in said
+        assert "balanced" not in said
 
 
 def test_what_ended_a_run_is_told_instead_of_what_it_waited_for(run_dir: Path) -> None:
     summary = {"complete": False, "agent_steps": 5_000, "seconds": 2.0, "verdict": "actor-bound", "baselines": {}}
+    summary["health"] = {"findings": []}
     fault = {"worker": "actor-0", "incarnation": 2, "error": "the reward is nan [agent_data_invalid]"}
     announce(run_dir, "")
     (run_dir / "summary.json").write_text(json.dumps({**summary, "returns": {}, "errors": [fault]}))
     said = status(str(run_dir)).output
-    assert "actor-0: the reward is nan [agent_data_invalid]" in said
+    assert said.endswith("actor-0: the reward is nan [agent_data_invalid]\n")
     assert "actor-bound" not in said
 
 
