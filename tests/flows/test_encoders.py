@@ -39,13 +39,17 @@ def written(name: str, folder: Path) -> None:
     ("algorithm", "network"),
     [
         ({**runs.PPO, "normalize_observation": True}, {**OWN, "core": {"name": "lstm", "size": 4}}),
-        (runs.PPO, {"core": {"entry": CORE, "rate": 0.25}, "hidden": [8]}),
-        (runs.PPO, {"entry": "aim:Aim", "width": 8}),
         ({**runs.PPO, "frames": 2}, {"encoder": "cnn"}),
-        ({**REPLAY, "name": "dqn", "frames": 2}, {"encoder": {"name": "impala", "channels": [4, 8]}}),
+        pytest.param(runs.PPO, {"core": {"entry": CORE, "rate": 0.25}, "hidden": [8]}, marks=pytest.mark.slow),
+        pytest.param(runs.PPO, {"entry": "aim:Aim", "width": 8}, marks=pytest.mark.slow),
+        pytest.param(
+            {**REPLAY, "name": "dqn", "frames": 2},
+            {"encoder": {"name": "impala", "channels": [4, 8]}},
+            marks=pytest.mark.slow,
+        ),
         pytest.param({**REPLAY, "name": "qmix", "frames": 2}, {"encoder": "cnn"}, marks=pytest.mark.slow),
     ],
-    ids=["own module", "own core", "own network", "frames of a stream", "ours on frames", "a team's"],
+    ids=["own module", "frames of a stream", "own core", "own network", "ours on frames", "a team's"],
 )
 def test_workers_give_the_bits_of_the_sequential_reference(
     algorithm: dict[str, Any],

@@ -22,6 +22,9 @@ from workers.environments.adapters import (
     openspiel_adapter,
     pettingzoo_parallel,
 )
+from workers.environments.adapters.batched.jax_worlds import from_id as jax_world
+from workers.environments.adapters.batched.parallel import BatchedParallel
+from workers.environments.adapters.batched.vmas_world import VmasWorld
 from workers.environments.adapters.dm_env_adapter import DmEnv, is_dm_env
 from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.mlagents_adapter import MlAgentsEnvironment, is_mlagents
@@ -69,8 +72,8 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
 }
 """The worlds that need no package, each called with copies, turn mode and its settings."""
 _FORMS = (
-    f"{', '.join(BUILT_IN)}, {EXTERNAL}, gymnasium:ID, gymnasium_multi:ID, openspiel:GAME, pettingzoo:MODULE or "
-    "module:function of your own"
+    f"{', '.join(BUILT_IN)}, {EXTERNAL}, gymnasium:ID, gymnasium_multi:ID, gymnax:ID, jaxmarl:ID, "
+    "openspiel:GAME, pettingzoo:MODULE, vmas:SCENARIO or module:function of your own"
 )
 
 
@@ -138,6 +141,10 @@ def _one(config: EnvironmentConfig) -> Environment:
     if config.id.startswith("openspiel:"):
         _refuse_observe(config)
         return openspiel_adapter.from_id(config.id, config.copies, config.settings)
+    if config.id.startswith(("gymnax:", "jaxmarl:")):
+        return BatchedParallel(config.id, jax_world(config.id, config.copies, config.settings), config.observe)
+    if config.id.startswith("vmas:"):
+        return BatchedParallel(config.id, VmasWorld(config.id, config.copies, config.settings), config.observe)
     if config.id.startswith("pettingzoo:"):
         states = config.central_state == "state"
         return pettingzoo_parallel.from_id(
@@ -185,8 +192,8 @@ def describe(config: EnvironmentConfig, cut: bool = False) -> World:
 def _from_function(config: EnvironmentConfig) -> Environment:
     """Calls `module:function` with the settings. It may return whatever an id may name.
 
-    A function that takes `copies` is called once and returns an `Environment` or a `gymnasium.vector.VectorEnv` of as
-    many; any other is called once for each copy.
+    A function that takes `copies` is called once and returns an `Environment`, a `gymnasium.vector.VectorEnv` or a
+    `BatchedWorld` of as many; any other is called once for each copy.
     """
     function = import_entry_point(config.id, "environment.id", _FORMS)
     parameters = _parameters(function)
@@ -200,7 +207,7 @@ def _from_function(config: EnvironmentConfig) -> Environment:
     first = _call(config, function, {})
     if _is_vectorised(first):
         close_logged(config.id, first.close)
-        kind = "an Environment" if isinstance(first, Environment) else "a VectorEnv"
+        kind = "an Environment" if isinstance(first, Environment) else "a world of several copies"
         raise ConfigurationError("environment_function_without_copies", environment=config.id, expected=kind)
     calls = [first]
     return _copied(config, first, lambda: calls.pop() if calls else _call(config, function, {}))
@@ -250,7 +257,8 @@ def _speaks_pettingzoo(env: Any) -> bool:
 def _vectorised(config: EnvironmentConfig, made: Any, takes_mode: bool) -> Environment:
     """What plays all copies by itself."""
     if not isinstance(made, Environment):
-        return GymnasiumVector(config.id, made, config.observe)
+        kind = BatchedParallel if hasattr(made, "possible_agents") else GymnasiumVector
+        return kind(config.id, made, config.observe)
     _refuse_observe(config)
     if config.turn_mode is not None and not takes_mode and len(made.world.agents) > 1:
         close_logged(config.id, made.close)
@@ -263,7 +271,8 @@ def _vectorised(config: EnvironmentConfig, made: Any, takes_mode: bool) -> Envir
 def _is_vectorised(made: Any) -> bool:
     vector = sys.modules.get("gymnasium.vector")  # whose class it may be, though it declares no spaces
     kinds = (Environment,) if vector is None else (Environment, vector.VectorEnv)
-    return isinstance(made, kinds) or hasattr(made, "single_observation_space")
+    batched = hasattr(made, "num_envs") and hasattr(made, "possible_agents")
+    return isinstance(made, kinds) or hasattr(made, "single_observation_space") or batched
 
 
 def _parameters(function: Any) -> frozenset[str]:

@@ -291,10 +291,10 @@ def test_segments_are_short_and_weights_new_by_default_on_replay_alone(
 @pytest.mark.parametrize(
     ("common", "override", "expected"),
     [
-        ({}, {}, (0.00025, (64, 64), "tanh")),
+        ({}, {}, (0.0005, (64, 64), "tanh")),
         ({"algorithm": {"name": "sac"}}, {}, (0.0003, (256, 256), "relu")),
         ({}, {"algorithm": {"name": "sac"}}, (0.0003, (256, 256), "relu")),
-        ({"algorithm": {"name": "sac"}}, {"algorithm": {"name": "ppo"}}, (0.00025, (64, 64), "tanh")),
+        ({"algorithm": {"name": "sac"}}, {"algorithm": {"name": "ppo"}}, (0.0005, (64, 64), "tanh")),
         ({"algorithm": {"name": "sac"}, "network": {"hidden": [32]}}, {}, (0.0003, (32,), "relu")),
         ({"learning_rate": 0.01}, {"algorithm": {"name": "sac"}}, (0.01, (256, 256), "relu")),
         ({"algorithm": {"name": "dqn"}}, {"algorithm": {"name": "iqn"}}, (0.00025, (120, 84), "relu")),

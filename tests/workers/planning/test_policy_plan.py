@@ -123,7 +123,7 @@ LSTM = {"network": {"core": "lstm"}}
         ({"algorithm": {"name": "impala"}}, 64, 16, 1, 5e-4),
         ({"algorithm": {"name": "impala"}}, 4, 4, 1, 5e-4),
         ({"algorithm": {"name": "impala", "segments": 32}}, 64, 32, 1, 5e-4),
-        ({}, 64, 64, 16, 2.5e-4),
+        ({}, 64, 64, 16, 5e-4),
         (LSTM, 64, 16, 4, 1e-3),
         (LSTM, 2, 2, 1, 1e-3),
         ({**LSTM, "algorithm": {"segments": 64, "minibatches": 8}, "learning_rate": 0.01}, 64, 64, 8, 0.01),

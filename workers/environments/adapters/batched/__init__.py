@@ -1,0 +1,1 @@
+"""Worlds that step all agents in all copies by one call."""
