@@ -59,7 +59,7 @@ check: $(TESTABLE) $(COMPILED)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.check $(if $(SINCE),--since $(SINCE)) $(ARGS)
 
 # goes on where it was interrupted, unless any code has changed since; without build/nightly.jsonl from the beginning
-nightly: $(TESTABLE) $(COMPILED)
+nightly: $(GAMES) $(COMPILED)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -m "learning or slow" --passed build/nightly.jsonl $(ARGS)
 
 # One process compiles our code, and the tests as pytest rewrites them; all would do it at the same time. What it cannot
@@ -139,7 +139,8 @@ $(TESTABLE): $(INSTALLED)
 # Its games need nothing but numpy; all that it asks for besides draws them.
 $(GAMES): $(TESTABLE)
 	$(PIP) --no-deps MinAtar==1.0.15 minigrid==3.2.0 pygame-ce
-	$(PIP) Box2D==2.3.10 mujoco==3.3.7
+	$(PIP) Box2D==2.3.10 mujoco==3.3.7 gymnax==1.0.1 vmas==1.5.2 jaxtyping
+	$(PIP) --no-deps jaxmarl==0.2.0
 	@touch $@
 
 # left out: digests and pull policy, which images built on the spot cannot have, and CPU limits, which stall loops

@@ -2,7 +2,9 @@
 
 Out flow: figures by key, each the median over interleaved pairs of the time of stepping through the adapter, over that
 of stepping the same environments bare with the same actions. `adapter.pettingzoo_ratio`: MPE's simple_spread, in turn.
-`adapter.gymnasium_ratio`: 64 CartPoles in Gymnasium's vector form.
+`adapter.gymnasium_ratio`: 64 CartPoles in Gymnasium's vector form. Where they are installed, `adapter.gymnax_ratio`:
+256 of MinAtar's Breakout, whose bare loop is jitted; `adapter.vmas_ratio`: 256 of `simple_spread`, whose
+episodes end by their limit, so that all begin at once.
 """
 
 from __future__ import annotations
@@ -10,26 +12,34 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from protocol.config.run import EnvironmentConfig
 from workers.environments.adapters import gymnasium_adapter, pettingzoo_parallel
 from workers.environments.adapters.adapter_checks import copy_seeds
 from workers.environments.base import Environment
+from workers.environments.registry import make
 
 __all__ = ["overhead"]
 
 _ROUNDS = 15
 _SPREADS, _SPREAD_TURNS = 8, 60
 _CARTPOLES, _CARTPOLE_TURNS = 64, 600
+_BATCH, _BATCH_TURNS = 256, 120
 
 
 def overhead(rounds: int = _ROUNDS) -> dict[str, float]:
     """Both ratios; 1 is no cost. An adapter of converted PettingZoo environments does without the wrappers that check
     what it knows to hold, so its ratio is below 1."""
-    return {"adapter.pettingzoo_ratio": _spread(rounds), "adapter.gymnasium_ratio": _cartpole(rounds)}
+    found = {"adapter.pettingzoo_ratio": _spread(rounds), "adapter.gymnasium_ratio": _cartpole(rounds)}
+    for name, measured in (("gymnax", _breakout), ("vmas", _vmas)):
+        if find_spec(name) is not None:
+            found[f"adapter.{name}_ratio"] = measured(rounds)
+    return found
 
 
 def _spread(rounds: int) -> float:
@@ -76,6 +86,62 @@ def _cartpole(rounds: int) -> float:
     finally:
         world.close()
         bare.close()
+
+
+def _breakout(rounds: int) -> float:
+    import gymnax
+    import jax
+
+    world = make(EnvironmentConfig(id="gymnax:Breakout-MinAtar", copies=_BATCH))
+    env, params = gymnax.make("Breakout-MinAtar")
+
+    @jax.jit
+    def begun(key: Any) -> Any:
+        return key, *jax.vmap(env.reset, (0, None))(jax.random.split(key, _BATCH), params)
+
+    @jax.jit
+    def stepped(key: Any, state: Any, action: Any) -> Any:
+        key, here = jax.random.split(key)
+        return key, *jax.vmap(env.step, (0, 0, 0, None))(jax.random.split(here, _BATCH), state, action, params)
+
+    def step_bare(actions: Any, seed: int) -> float:
+        key, _, state = begun(jax.random.PRNGKey(seed))
+        started = time.perf_counter()
+        for turn in actions:
+            key, seen, state, reward, terminated, truncated, _ = stepped(key, state, turn[0])
+            jax.block_until_ready((seen, reward, terminated, truncated))
+        return time.perf_counter() - started
+
+    try:
+        return _ratio(world, step_bare, (_BATCH_TURNS, 1, _BATCH), 3, rounds)
+    finally:
+        world.close()
+
+
+def _vmas(rounds: int) -> float:
+    import torch
+    import vmas
+
+    settings = {"continuous_actions": False, "max_steps": 100}
+    world = make(EnvironmentConfig(id="vmas:simple_spread", copies=_BATCH, settings=settings))
+    bare = vmas.make_env("simple_spread", _BATCH, dict_spaces=True, terminated_truncated=True, **settings)
+    names = [agent.name for agent in bare.agents]
+
+    def step_bare(actions: Any, seed: int) -> float:
+        bare.reset(seed=seed)
+        started = time.perf_counter()
+        for turn in actions:
+            _, _, terminated, truncated, _ = bare.step(
+                {name: torch.from_numpy(one)[:, None] for name, one in zip(names, turn, strict=True)}
+            )
+            if bool((terminated | truncated).any()):
+                bare.reset()
+        return time.perf_counter() - started
+
+    try:
+        return _ratio(world, step_bare, (_BATCH_TURNS, len(names), _BATCH), 9, rounds)
+    finally:
+        world.close()
 
 
 def _ratio(

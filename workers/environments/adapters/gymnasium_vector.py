@@ -157,7 +157,7 @@ class GymnasiumVector(Environment):
         """What `info` tells of the episodes that ended, each in its row."""
         if info:
             for copy in np.flatnonzero(present.terminated | present.truncated).tolist():
-                self.tell(0, row_of(info, copy, self.copies))
+                self.tell(0, _row_of(info, copy, self.copies))
 
     def _keep_finals(self, present: AgentTimeStep, finals: NDArray[Any]) -> None:
         if len(finals):
@@ -206,7 +206,7 @@ def _array(told: Any) -> NDArray[Any]:
         return np.asarray(told, object)
 
 
-def row_of(info: Any, copy: int, copies: int) -> dict[str, Any]:
+def _row_of(info: Any, copy: int, copies: int) -> dict[str, Any]:
     """What arrays of `copies` rows tell of one copy, which they do where the one that is called `_NAME` says so."""
     found: dict[str, Any] = {}
     for name, told in info.items() if isinstance(info, Mapping) else ():
@@ -214,8 +214,8 @@ def row_of(info: Any, copy: int, copies: int) -> dict[str, Any]:
         if str(name)[:1] == "_" or (np.shape(there) == (copies,) and not there[copy]):
             continue
         if isinstance(told, Mapping):
-            found[name] = row_of(told, copy, copies)
-        elif getattr(told, "shape", None) == (copies,):
+            found[name] = _row_of(told, copy, copies)
+        elif isinstance(told, np.ndarray) and told.shape == (copies,):
             found[name] = told[copy]
     return found
 

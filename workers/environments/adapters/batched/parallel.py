@@ -21,7 +21,6 @@ from workers.environments.adapters.adapter_checks import (
     max_steps,
     step_before_reset,
 )
-from workers.environments.adapters.gymnasium_vector import row_of
 from workers.environments.adapters.space_conversion import BatchConverter, translate
 from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.environments.checks.closing import closed_on_failure
@@ -92,11 +91,13 @@ class BatchedParallel(Environment):
         present = self._present(seen, rewards, terminated, truncated, infos)
         finals, ended = np.flatnonzero(truncated), np.flatnonzero(terminated | truncated).tolist()
         for (name, agent), one in zip(self._agents, present, strict=True):
+            info = infos.get(name) or {}
             if len(finals):
-                last = self._of(infos.get(name) or {}, "final_observation", name)
+                last = self._of(info, "final_observation", name)
                 one.final_index, one.final_observation = finals, agent.write_observation(last)[finals]
-            for copy in ended:
-                self.tell(one.agent, row_of(infos.get(name), copy, self.copies))
+            own = [(key, value) for key, value in info.items() if getattr(value, "shape", None) == (self.copies,)]
+            for copy in ended if own else ():
+                self.tell(one.agent, {key: value[copy] for key, value in own})
         return Turn(tuple(present), env_steps=self.copies)
 
     def _present(
