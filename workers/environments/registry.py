@@ -22,11 +22,11 @@ from workers.environments.adapters import (
     openspiel_adapter,
     pettingzoo_parallel,
 )
+from workers.environments.adapters.batched.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.batched.jax_worlds import from_id as jax_world
 from workers.environments.adapters.batched.parallel import BatchedParallel
 from workers.environments.adapters.batched.vmas_world import VmasWorld
 from workers.environments.adapters.dm_env_adapter import DmEnv, is_dm_env
-from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.mlagents_adapter import MlAgentsEnvironment, is_mlagents
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
@@ -207,7 +207,7 @@ def _from_function(config: EnvironmentConfig) -> Environment:
     first = _call(config, function, {})
     if _is_vectorised(first):
         close_logged(config.id, first.close)
-        kind = "an Environment" if isinstance(first, Environment) else "a world of several copies"
+        kind = "an Environment" if isinstance(first, Environment) else "a VectorEnv or a BatchedWorld"
         raise ConfigurationError("environment_function_without_copies", environment=config.id, expected=kind)
     calls = [first]
     return _copied(config, first, lambda: calls.pop() if calls else _call(config, function, {}))

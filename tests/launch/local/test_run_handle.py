@@ -45,7 +45,7 @@ def test_two_runs_go_on_beside_a_program_and_are_asked_and_stopped(tmp_path: Pat
 
     def begin() -> None:
         settings = {**SMALL, "checkpoint_interval": 0.5, "environment.copies": 4, "policy.segment_length": 8}
-        known = {"steps": ENDLESS, "settings": settings, "run_dir": tmp_path / "long"}
+        known: dict[str, Any] = {"steps": ENDLESS, "settings": settings, "run_dir": tmp_path / "long"}
         runs.append(rookery.train("cartpole", env=f"{__name__}:slow", wait=False, **known))
 
     thread = threading.Thread(target=begin)

@@ -18,9 +18,9 @@ from protocol.spaces.drawing import first_legal
 from protocol.spaces.gymnasium import to_gymnasium
 from tests.protocol.spaces.spaces_strategies import SLOW, spaces
 from tests.workers.environments.worlds import gridworld
+from workers.environments.adapters.batched.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.dm_env_adapter import DmEnv
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
-from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment
 from workers.environments.base import AgentTimeStep, random_player
 from workers.environments.checks.checked_environment import CheckedEnvironment

@@ -19,9 +19,9 @@ from protocol.config.environment import EnvironmentConfig
 from protocol.spaces import Agent, World
 from protocol.spaces import Box as Seen
 from protocol.spaces import Discrete as Done
+from workers.environments.adapters.batched.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.adapters.gymnasium_multi_agent import TupleMultiAgent
-from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.pettingzoo_parallel import wrap_pettingzoo
 from workers.environments.base import Environment, Episodes, Turn
 from workers.environments.collections import Collection

@@ -34,7 +34,7 @@ from workers.environments.adapters.adapter_checks import (
     settings_refused,
     step_before_reset,
 )
-from workers.environments.adapters.gymnasium_vector import CartPole, GymnasiumVector
+from workers.environments.adapters.batched.gymnasium_vector import CartPole, GymnasiumVector
 from workers.environments.adapters.space_conversion import translate
 from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.environments.checks.closing import close_all, made_copies

@@ -13,10 +13,10 @@ import pytest
 from protocol.errors import EnvironmentFault
 from protocol.spaces.drawing import first_legal
 from tests.faults import raises
+from workers.environments.adapters.batched.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.dm_env_adapter import DmEnv
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.adapters.gymnasium_multi_agent import TupleMultiAgent
-from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.adapters.pettingzoo_state import with_states

@@ -12,8 +12,8 @@ import pytest
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from workers.environments.adapters.adapter_checks import copy_seeds
+from workers.environments.adapters.batched.gymnasium_vector import CartPole
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment, from_id
-from workers.environments.adapters.gymnasium_vector import CartPole
 from workers.environments.base import Environment
 
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
-from workers.environments.adapters.gymnasium_vector import GymnasiumVector
+from workers.environments.adapters.batched.gymnasium_vector import GymnasiumVector
 from workers.environments.base import AgentOutcome, AgentTimeStep
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
@@ -141,7 +141,7 @@ def test_a_vector_environment_of_a_user_is_taken_by_its_function(tmp_path: Any, 
     environment.close()
     with raises(ConfigurationError, "environment_copies_ignored", count=3):
         make(EnvironmentConfig(id="own_vector:few", copies=3))
-    with raises(ConfigurationError, "environment_function_without_copies", expected="a VectorEnv"):
+    with raises(ConfigurationError, "environment_function_without_copies", expected="a VectorEnv or a BatchedWorld"):
         make(EnvironmentConfig(id="own_vector:naked", copies=3))
 
 

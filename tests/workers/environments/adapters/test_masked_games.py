@@ -16,9 +16,9 @@ from protocol.errors import EnvironmentFault
 from protocol.spaces.drawing import first_legal
 from tests.faults import raises
 from tests.workers.environments.adapters.masked_games import ACTIONS, NAMES, Alone, InTurn, Together
+from workers.environments.adapters.batched.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.adapters.gymnasium_adapter import from_id as gymnasium_world
-from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment, from_id
 from workers.environments.adapters.space_conversion import translate

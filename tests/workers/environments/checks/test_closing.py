@@ -12,9 +12,9 @@ import pytest
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import kinds_in, raises
+from workers.environments.adapters.batched.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
 from workers.environments.adapters.gymnasium_multi_agent import TupleMultiAgent
-from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.mlagents_adapter import MlAgentsEnvironment
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment, wrap_pettingzoo

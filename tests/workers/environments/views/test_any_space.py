@@ -31,8 +31,8 @@ from tests.protocol.spaces.spaces_strategies import SLOW
 from tests.workers.environments.adapters.masked_games import Alone, InTurn, Together
 from tests.workers.environments.test_any_space import FULL, SPACES
 from tests.workers.environments.worlds.scenes import Scenes
+from workers.environments.adapters.batched.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
-from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.base import AgentTimeStep, Environment, Turn, random_player

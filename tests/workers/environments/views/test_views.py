@@ -20,8 +20,8 @@ from tests.faults import raises, words_in
 from tests.workers.environments.adapters.random_games import NAMES, InTurns, Together
 from tests.workers.environments.worlds import gridworld
 from workers.environments.adapters.adapter_checks import copy_seeds
+from workers.environments.adapters.batched.gymnasium_vector import CartPole, GymnasiumVector
 from workers.environments.adapters.gymnasium_adapter import from_id as gymnasium_world
-from workers.environments.adapters.gymnasium_vector import CartPole, GymnasiumVector
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.adapters.sorrel_adapter import SorrelEnvironment

@@ -13,8 +13,8 @@ from gymnasium import spaces
 from protocol.config.environment import EnvironmentConfig, ObservedParts
 from protocol.errors import ConfigurationError
 from tests.faults import raises
+from workers.environments.adapters.batched.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.gymnasium_adapter import GymnasiumEnvironment
-from workers.environments.adapters.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
 from workers.environments.registry import make
 from workers.environments.wrappers.observed_parts import pick, pick_spaces
