@@ -51,7 +51,7 @@ def test_a_finished_run_goes_on_with_more_steps_and_two_actors(tmp_path: Path, m
     history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     told = {line["key"]: (line["agent_steps"], line["old"], line["new"]) for line in history}
     assert told["steps"] == (4_000, 4_000, 9_000)
-    assert told["policy.learning_rate"] == (4_000, 0.00025, 0.001)
+    assert told["policy.learning_rate"] == (4_000, 0.0005, 0.001)
     assert told["environment.settings.turns"] == (4_000, 20, 10)
     assert 10 <= summary["episode_length"]["agent_0"] < 20
     assert runs.files(memory_dir) == []

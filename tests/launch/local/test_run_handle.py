@@ -85,7 +85,8 @@ import sys, time, rookery
 if __name__ == "__main__":
     settings = {{"baseline_episodes": 0, "monitor_period": 0.1}}
     run = rookery.train("cartpole", steps={steps}, settings=settings, run_dir="run", wait=False, sequential={alone})
-    while not (run.folder / "metrics.jsonl").is_file():  # one that has not begun leaves no summary
+    told = run.folder / "metrics.jsonl"
+    while not (told.is_file() and told.stat().st_size):  # one that has made no step leaves no summary
         time.sleep(0.02)
     sys.exit(4)
 """
