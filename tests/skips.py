@@ -52,6 +52,7 @@ REASONS: dict[str, Reason] = {
     "libzmq3-dev is not installed": Reason("machines that compile nothing with ZeroMQ (apt-get install libzmq3-dev)"),
     "nft is not installed": Reason("small images (apt-get install nftables)"),
     "node is not installed": Reason("machines without Node.js (apt-get install nodejs)"),
+    "prometheus is not installed": Reason("machines without Prometheus (apt-get install prometheus)"),
     "promtool is not installed": Reason("machines without Prometheus (apt-get install prometheus)"),
     "setpriv is not installed": Reason(_UTIL_LINUX),
     "the cluster is not built": Reason("whatever did not begin with `make test-cluster`"),

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from launch.kubernetes.overlay import Placement
 from protocol.config.run import parse_run
+from tests.flows import runs
 from tests.k8s.manifests import Built, named, pods
 from tests.k8s.test_render import rendered
 from tests.tools import ROOT, require
@@ -117,3 +123,53 @@ def test_prometheus_finds_every_worker_of_every_pod(k8s: Path) -> None:
         assert http["name"] in {endpoint["port"] for endpoint in endpoints}
         assert {"port": http["containerPort"]} in let_in
         assert container["livenessProbe"]["httpGet"]["port"] == http["name"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_real_prometheus_has_an_answer_for_each_panel_and_alert_while_a_run_goes_on(
+    tmp_path: Path, free_port_block: int
+) -> None:
+    """Where there may be nothing to tell, as of what is dropped, the answer may be empty; no alert is told."""
+    program = require("prometheus")
+    with runs.training(runs.config(steps=10**9, actors=2, seconds=300), tmp_path):
+        found = runs.until(
+            lambda: len(places := served(tmp_path / "run")) == 4 + 1 and places, 120, "everybody serves metrics"
+        )
+        alerts = yaml.safe_load((PLACE / "alerts.yaml").read_text())["spec"]
+        (tmp_path / "rules.yaml").write_text(yaml.safe_dump(alerts))
+        targets = [{"targets": [place], "labels": {"namespace": "r", "pod": name}} for name, place in found.items()]
+        jobs = [{"job_name": "rookery", "scrape_interval": "1s", "static_configs": targets}]
+        settings = {"global": {"evaluation_interval": "1s"}, "rule_files": ["rules.yaml"], "scrape_configs": jobs}
+        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(settings))
+        address = f"127.0.0.1:{free_port_block}"
+        command = [program, "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
+        with runs.started([*command, f"--web.listen-address={address}"], tmp_path, "prometheus"):
+            for title, expression in asked():
+                if title not in ("Segments dropped", "Restarts", "Findings") and not title.startswith("Rookery"):
+                    sought = expression.replace("$namespace", "r").replace("$__rate_interval", "20s")
+                    runs.until(partial(told, address, sought), 60, title)
+            rules = answered(address, "rules")["groups"][0]["rules"]
+            assert {(rule["name"], rule["health"], rule["state"]) for rule in rules} == {
+                (rule["alert"], "ok", "inactive") for rule in RULES
+            }
+
+
+def served(folder: Path) -> dict[str, str]:
+    """Worker -> where it told to answer by HTTP."""
+    texts = [*folder.glob("logs/*.out"), *folder.glob("coordinator.json")]
+    said = {path.stem: re.findall(r"\bhttp\S* \S*http://([\d.:]+)", path.read_text()) for path in texts}
+    return {name: places[-1] for name, places in said.items() if places}
+
+
+def told(address: str, expression: str) -> bool:
+    return bool(answered(address, "query", query=expression)["result"])
+
+
+def answered(address: str, what: str, **asked: str) -> Any:
+    """What Prometheus' API answers; {"result": []} before it does."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/api/v1/{what}?{urllib.parse.urlencode(asked)}") as answer:
+            return json.load(answer)["data"]
+    except urllib.error.URLError:
+        return {"result": []}
