@@ -45,6 +45,7 @@ from workers.planning.data_parallel import check_ranks
 from workers.planning.league_plan import plan_league
 from workers.planning.rate_limiter import RateLimiter
 from workers.policies.interface import Interface
+from workers.policies.observation_encoding import is_image
 from workers.policies.team_layout import members_of
 
 LayoutFields = Mapping[str, Sequence[Any]]
@@ -295,7 +296,8 @@ def _settled(config: PolicyConfig, place: Place, world: World, games: bool) -> P
         keys["gamma"] = algorithm.discount_in(None if games else world.episode_steps)
     if isinstance(algorithm, PPO | BC) and algorithm.normalize_observation is None:
         seen = [leaf.space for leaf in place.leaves if leaf.role not in ("action", "action_mask")]
-        floats = all(isinstance(space, Box) and space.dtype.startswith("float") for space in seen)
+        boxes = (isinstance(space, Box) and space.dtype.startswith("float") for space in seen)
+        floats = all(boxes) and not any(map(is_image, seen))
         keys["normalize_observation"] = floats and not games
     if isinstance(algorithm, PPO):
         numbers = any(isinstance(leaf.space, Box) for leaf in place.acted.leaves)

@@ -178,8 +178,11 @@ def _choices(space: LeafSpace) -> tuple[tuple[int, int], ...]:
 
 
 def is_image(space: LeafSpace) -> bool:
-    """Bytes or bits of two dimensions, or of three of which one is channels, with sides of three pixels or more."""
-    if not isinstance(space, Box) or space.dtype not in ("uint8", "bool") or len(space.shape) not in (2, 3):
+    """Bytes or bits of two dimensions, or of three of which one is channels, with sides of three pixels or more; of
+    floats those of three that go from 0 to 1, as JAX's worlds show bits and colours."""
+    if not isinstance(space, Box) or len(space.shape) not in (2, 3):
+        return False
+    if space.dtype not in ("uint8", "bool") and (len(space.shape) != 3 or (space.low, space.high) != (0, 1)):
         return False
     sides = space.shape[1:] if channels_first(space.shape) else space.shape[:2]
     return min(sides) >= _SMALLEST
@@ -191,10 +194,10 @@ def channels_first(shape: tuple[int, ...]) -> bool:
 
 
 def holds_pixels(space: LeafSpace, frames: int = 1) -> bool:
-    """An image that nobody has to say is one: bytes from 0 to 255, or bits, of three dimensions, or stacked ones of
-    two. It is Stable-Baselines3's rule (`is_image_space`), but for images without channels, and for bits, a plane of
-    which shows where things of one kind are, as on boards and in MinAtar."""
+    """An image that nobody has to say is one: bytes from 0 to 255, bits, or floats from 0 to 1, of three dimensions, or
+    stacked bytes or bits of two. It is Stable-Baselines3's rule (`is_image_space`), but for images without channels,
+    for floats, and for bits, a plane of which shows where things of one kind are, as on boards and in MinAtar."""
     if not is_image(space) or not isinstance(space, Box):
         return False
-    full = space.dtype == "bool" or (space.low, space.high) == (0, 255)
+    full = space.dtype != "uint8" or (space.low, space.high) == (0, 255)
     return full and len(space.shape) + (frames > 1) >= 3

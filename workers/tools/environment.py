@@ -42,6 +42,8 @@ _SLOW, _MUCH = 1e-3, 0.25
 """Seconds in which an episode begins, and the share of the time that all of them take, from which on that is slow."""
 _DEAR, _VERY_DEAR = 2e-4, 1e-3
 """Seconds of a step of one copy from which on processes pay, and experience is better used again and again."""
+_TOGETHER, _MANY = 4.0, 256
+"""How much faster all copies step than one where they are stepped together, and how many there may be then."""
 
 
 class Walk:
@@ -70,7 +72,7 @@ class Walk:
         turns."""
         generator = np.random.default_rng(self._seed)
         players = [random_player(place, generator) for place in self.world.places]
-        usual, until = deque([0.0], 100), time.perf_counter() + seconds
+        usual, until = deque([0.0], 100), 0.0
         turn = self._environment.reset(self._seed)
         while not self.env_steps or self.turns < least or time.perf_counter() < until or film:
             film = film and not self.episodes and len(self.frames) < _MOST_FRAMES
@@ -80,8 +82,11 @@ class Walk:
             began, ended = time.perf_counter(), len(self.episodes)
             turn = self._environment.step(actions)
             took = time.perf_counter() - began
-            self.turns, self.env_steps = self.turns + 1, self.env_steps + turn.env_steps
-            self.seconds += took
+            self.turns += 1
+            if self.turns > 1:
+                self.env_steps, self.seconds = self.env_steps + turn.env_steps, self.seconds + took
+            else:  # in which a world of JAX is compiled
+                until = time.perf_counter() + seconds
             self._look(turn)
             if len(self.episodes) == ended:
                 usual.append(took)
@@ -130,6 +135,7 @@ def examined(config: EnvironmentConfig, walk: Walk, seconds: float) -> dict[str,
     """What the environment of `config` is, as plain data: one copy is known by `walk`, many are played for `seconds`,
     and so is a world that does nothing."""
     world, steps, step = walk.world, [one.length for one in walk.episodes], walk.seconds / max(1, walk.env_steps)
+    many, empty = (_rate(one, seconds) for one in (config, _empty(config, world)))
     return {
         "id": config.id,
         "agents": [_agent(place, walk.earned(place.name)) for place in world.places],
@@ -139,11 +145,11 @@ def examined(config: EnvironmentConfig, walk: Walk, seconds: float) -> dict[str,
         "copies": config.copies,
         "steps_per_second": {
             "one": round(1 / step) if step else 0,
-            "copies": _rate(config, seconds),
-            "empty": _rate(_empty(config, world), seconds),
+            "copies": many,
+            "empty": empty,
         },
         "suspicious": [*walk.suspicious()],
-        "begin_with": _beginning(config, world, step),
+        "begin_with": _beginning(config, world, step, many),
     }
 
 
@@ -176,14 +182,17 @@ def _empty(config: EnvironmentConfig, world: World) -> EnvironmentConfig:
     return EnvironmentConfig(id="synthetic", copies=config.copies, settings=settings)
 
 
-def _beginning(config: EnvironmentConfig, world: World, step: float) -> dict[str, Any]:
-    """The configuration of a first run."""
+def _beginning(config: EnvironmentConfig, world: World, step: float, many: int) -> dict[str, Any]:
+    """The configuration of a first run, where a copy takes `step` seconds and all make `many` steps in one."""
+    together = step > _DEAR and many * step > _TOGETHER
     environment: dict[str, Any] = {"id": config.id, **({"settings": config.settings} if config.settings else {})}
     chosen = [leaf.space for place in world.places for leaf in place.acted.leaves]
     algorithm = "ppo"
-    if step > _DEAR:
+    if together:
+        environment["copies"] = _MANY
+    elif step > _DEAR:
         environment["processes"] = min(config.copies, os.cpu_count() or 1)
-    if step > _VERY_DEAR and len(chosen) == 1:
+    if step > _VERY_DEAR and not together and len(chosen) == 1:
         algorithm = "sac" if isinstance(chosen[0], Box) else "dqn"
     return {"environment": environment, "policy": {"algorithm": {"name": algorithm}}}
 

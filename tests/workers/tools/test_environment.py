@@ -17,6 +17,7 @@ from protocol.config.run import parse_run
 from tests.faults import kinds_in
 from tests.flows import runs
 from workers.environments.registry import make
+from workers.tools import environment
 from workers.tools.environment import Walk, examined, main
 
 HERE = "tests.workers.tools.test_environment"
@@ -101,14 +102,23 @@ def test_an_agents_steps_are_counted_where_it_acts() -> None:
     ],
 )
 def test_a_dear_world_has_processes_and_an_algorithm_that_uses_experience_again(
-    id: str, seconds: float, algorithm: str, processes: int
+    id: str, seconds: float, algorithm: str, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = EnvironmentConfig(id=id)
     walk = walked(id)
+    monkeypatch.setattr(environment, "_rate", lambda *_: 1 / seconds)
     walk.seconds = seconds * walk.env_steps
     run = parse_run(examined(config, walk, 0.05)["begin_with"])
     assert run.policy.algorithm.name == algorithm
     assert (run.environment.processes > 0) == processes
+
+
+def test_what_is_stepped_together_has_many_copies_and_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = walked("gymnasium:CartPole-v1")
+    walk.seconds = 1e-2 * walk.env_steps
+    monkeypatch.setattr(environment, "_rate", lambda *_: 10_000)
+    run = parse_run(examined(EnvironmentConfig(id="gymnasium:CartPole-v1"), walk, 0.05)["begin_with"])
+    assert (run.environment.copies, run.environment.processes, run.policy.algorithm.name) == (256, 0, "ppo")
 
 
 def test_a_film_is_of_one_episode() -> None:

@@ -30,7 +30,9 @@ from workers.policies.tensors.kernels import Activation, to_float32
 
 _KEY = "policy.network.encoder"
 _WHAT = {
-    **dict.fromkeys(("cnn", "impala"), "images (bytes or bits of two or three dimensions)"),
+    **dict.fromkeys(
+        ("cnn", "impala"), "images (bytes or bits of two or three dimensions, or floats from 0 to 1 of three)"
+    ),
     "tokens": "choices, text and whole numbers of at most 65,536 values",
     "entities": "numbers of two dimensions, a row for each entity",
 }

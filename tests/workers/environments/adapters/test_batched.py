@@ -17,12 +17,14 @@ from protocol.errors import ConfigurationError, EnvironmentFault
 from protocol.spaces.drawing import random_rows
 from tests.faults import raises
 from tests.tools import skip_or_fail
+from workers.environments.adapters.adapter_checks import copy_seeds
 from workers.environments.adapters.batched.parallel import BatchedParallel
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 
 E = 4
+SEED = copy_seeds(5, 1)[0]
 Answer = tuple[Any, ...]
 
 
@@ -44,6 +46,7 @@ class Clocks:
         return gymnasium.spaces.Discrete(3) if agent == "b" else gymnasium.spaces.Box(-1, 1, (1,), np.float32)
 
     def reset(self, seed: int) -> Answer:
+        assert 0 <= seed < 2**31
         self._step[:] = 0
         return self._seen(), {"b": {"action_mask": self._array(self._mask())}}
 
@@ -78,7 +81,7 @@ def drawn(turn: Turn, environment: Any, generator: np.random.Generator) -> list[
 def test_all_that_a_batched_world_tells_reaches_each_agent_in_each_copy(array: Callable[[Any], Any]) -> None:
     environment = CheckedEnvironment(BatchedParallel("clocks", Clocks(array)))
     assert ([agent.name for agent in environment.world.agents], environment.world.episode_steps) == (["a", "b"], 5)
-    turn, generator, steps = environment.reset(0), np.random.default_rng(0), np.zeros(E, np.int64)
+    turn, generator, steps = environment.reset(2**40), np.random.default_rng(0), np.zeros(E, np.int64)
     for _ in range(60):
         for one in turn.present:
             np.testing.assert_array_equal(one.observation, np.stack([np.arange(E), steps], 1))
@@ -216,7 +219,7 @@ def test_gymnax_plays_as_by_its_own_step(id: str) -> None:
         return key, *jax.vmap(env.step, (0, 0, 0, None))(jax.random.split(here, 5), state, action, params)
 
     step = jax.jit(stepped)
-    key, seen, state = jax.jit(begun)(jax.random.PRNGKey(5))
+    key, seen, state = jax.jit(begun)(jax.random.PRNGKey(SEED))
     ends, told = 0, dict[str, Any]()
     for environment, turn, actions in played(f"gymnax:{id}", 5, 2_000, 5, {"max_steps_in_episode": 60}):
         (one,) = turn.present
@@ -248,7 +251,7 @@ def test_jaxmarl_plays_as_by_its_own_step(id: str) -> None:
 
     env = jaxmarl.make(id)
     begin, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
-    key, here = jax.random.split(jax.random.PRNGKey(5))
+    key, here = jax.random.split(jax.random.PRNGKey(SEED))
     seen, state = begin(jax.random.split(here, 5))
     ends, told = 0, dict[str, Any]()
     names = env.agents
@@ -289,7 +292,7 @@ def test_vmas_plays_as_by_its_own_step(id: str, settings: dict[str, Any]) -> Non
     environments = played(f"vmas:{id}", 5, 400, 5, known)
     rows = [(turn, actions) for _, turn, actions in environments]  # its generators are those of the process
     env = vmas.make_env(id, 5, **known, **flags)
-    seen, told, ends = env.reset(seed=5), dict[str, Any](), 0
+    seen, told, ends = env.reset(seed=SEED), dict[str, Any](), 0
     for turn, actions in rows:
         for one, agent in zip(turn.present, env.agents, strict=True):
             np.testing.assert_array_equal(one.observation, seen[agent.name].numpy())

@@ -115,6 +115,19 @@ def test_an_image_may_have_its_channels_first_or_last() -> None:
     assert torch.equal(last(image), first(image.permute(0, 3, 1, 2)))
 
 
+def test_floats_from_0_to_1_of_three_dimensions_are_an_image_as_they_are() -> None:
+    bits, floats = Box(shape=(9, 8, 2), dtype="bool"), Box(shape=(9, 8, 2), dtype="float32", low=0.0, high=1.0)
+    known, found = (encoder_of(interface(space)) for space in (bits, floats))
+    assert isinstance(found.network, CNN)
+    found.load_state_dict(known.state_dict())
+    image = torch.rand(3, 9, 8, 2) > 0.5
+    assert torch.equal(found(image.float()), known(image))
+    assert (
+        Interface.of(Agent(name="a", observation=Box(shape=(9, 8), low=0.0, high=1.0), action=Discrete(n=2))).encoder
+        is None
+    )
+
+
 @pytest.mark.parametrize("name", ["cnn", "impala"])
 def test_an_image_is_divided_by_what_the_configuration_says(name: str) -> None:
     """Small bytes by their greatest one are as large ones by theirs."""

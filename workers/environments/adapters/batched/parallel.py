@@ -16,6 +16,7 @@ from protocol.config.environment import ObservedParts
 from protocol.errors import EnvironmentFault
 from workers.environments.adapters.adapter_checks import (
     check_reset,
+    copy_seeds,
     declared_space,
     malformed,
     max_steps,
@@ -74,7 +75,7 @@ class BatchedParallel(Environment):
 
     def reset(self, seed: int) -> Turn:
         """Starts new episodes in all copies."""
-        observations, infos = self._told("reset", RESET, self._batched.reset(seed=seed))
+        observations, infos = self._told("reset", RESET, self._batched.reset(seed=copy_seeds(seed, 1)[0]))
         self._begun = True
         none = np.zeros(self.copies, np.bool_)
         rewards = dict.fromkeys(observations, np.zeros(self.copies, np.float32))
