@@ -44,8 +44,8 @@ LINES = {
     "workers/algorithms": 2_253,
     "workers/coordination": 1_264,
     "workers/learning": 4_421,
-    "workers/policies": 3_962,
-    "workers/policies/encoders": 784,
+    "workers/policies": 3_964,
+    "workers/policies/encoders": 786,
     "workers/rollout": 1_663,
     "": 49_010,
 }
