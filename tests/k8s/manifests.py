@@ -3,6 +3,8 @@ them."""
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -46,11 +48,11 @@ def build(overlay: Path) -> list[Document]:
 
 @cache
 def _kubectl() -> str:
-    """The path of one that knows components."""
+    """The path of one that can build ours."""
     kubectl = require("kubectl")
-    helped = subprocess.run([kubectl, "kustomize", "--help"], capture_output=True, text=True, check=False)
-    if "--enable-helm" not in helped.stdout:  # came with the same release
-        skip_or_fail("kubectl is older than 1.21")
+    told = subprocess.run([kubectl, "version", "--client", "--output=json"], capture_output=True, text=True, check=True)
+    if int(re.sub(r"\D", "", json.loads(told.stdout)["clientVersion"]["minor"])) < 27:
+        skip_or_fail("kubectl is older than 1.27")
     return kubectl
 
 
