@@ -59,6 +59,8 @@ class AuxiliaryConfig(Trainable):
             raise ConfigurationError("auxiliary_recurrent", key="network.core")
         if self.network.share_layers:
             raise ConfigurationError("auxiliary_shares_layers", key="network.share_layers")
+        if self.network.autoregressive:
+            raise ConfigurationError("autoregressive_refused", algorithm="rnd", key="network.autoregressive")
         segments = self.algorithm.segments
         if segments is not None and segments < self.algorithm.minibatches:
             raise ConfigurationError(

@@ -226,6 +226,10 @@ class Network(ConfigModel):
     """Of the hidden layers."""
     share_layers: bool = False
     """Let the value be told from the policy's hidden layers, which then cost half as much; false: it has its own."""
+    autoregressive: bool | tuple[str, ...] | None = None
+    """Let each choice of an action see those before it, and numbers all of them, with `ppo`, `impala` and `bc`: true,
+    in the order of the action's parts, or the parts in the order in which they are chosen, as `[target, weapon]`; null:
+    all are independent of one another."""
 
     @property
     def parts(self) -> tuple[Encoder | Core | EntryNetwork | None, ...]:
@@ -247,6 +251,7 @@ class EntryNetwork(OwnModule):
     hidden: ClassVar[tuple[int, ...]] = ()
     activation: ClassVar[Literal["tanh"]] = "tanh"
     share_layers: ClassVar[bool] = False
+    autoregressive: ClassVar[None] = None
 
     entry: _Entry
     """`module:Class`, found as `environment.id` is. It is built with an `ObservationSpec`, an `ActionSpec` and the

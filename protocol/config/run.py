@@ -183,6 +183,8 @@ class PolicyConfig(Trainable):
         check_start_kl(self)
         if self.network.share_layers and (not isinstance(algorithm, Streamed) or algorithm.central_critic):
             raise ConfigurationError("layers_not_shareable", key="network.share_layers")
+        if self.network.autoregressive and not isinstance(algorithm, Streamed | BC):
+            raise ConfigurationError("autoregressive_refused", algorithm=algorithm.name, key="network.autoregressive")
         if isinstance(algorithm, Replayed):
             if algorithm.learning_starts > algorithm.buffer_capacity:
                 raise ConfigurationError(

@@ -38,6 +38,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "argument_not_a_path": "{key} is {value}, which is neither a name nor a path; give a text, as runs/mine",
         "async_factor_without_processes": "async_factor {value} needs processes that step one group while another one's actions are chosen; set processes to 1 or more, or async_factor to 1",
         "autoreset_mode_missing": "{environment} does not say when its episodes restart; set metadata['autoreset_mode'] of the vector environment to one of gymnasium.vector.AutoresetMode",
+        "autoregressive_refused": "{algorithm} does not draw several choices at a time; leave {key} out, or use ppo, impala or bc",
+        "autoregressive_unfit": "{key} is {value}, and an action has {choices} as choices, and {count} numbers; name each choice once, or leave it out where nothing could see another",
         "auxiliary_agent_counts_differ": "auxiliary {auxiliary!r} observes {policy!r}, whose agents stand for {count}, and {other!r}, whose stand for {other_count}; give each an auxiliary of its own, by `observes`",
         "auxiliary_batch_too_small": "auxiliary {auxiliary!r}: a batch of {count} segments makes no {minibatches} minibatches; lower algorithm.minibatches, or raise algorithm.segments or environment.copies",
         "auxiliary_has_encoder": "an auxiliary reads what its policies are shown as numbers; leave network.encoder out",

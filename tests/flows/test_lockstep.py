@@ -106,12 +106,19 @@ def cuts_gone_back_to(folder: Path) -> set[str]:
 
 STACKED = {**runs.IQN, "frames": 3, "priority_alpha": 0.6, "noisy": True, "buffer_capacity": 1_024}
 CARTPOLE = {"id": "gymnasium:CartPole-v1", "copies": 16}
+PAIR = {"id": "foraging", "copies": 16}
+TEAM = {**PAIR, "teams": {"pair": "all"}, "team_reward": "mean"}
 KINDS: dict[str, dict[str, Any]] = {
     "ppo": in_step(steps=26_000),
     "recurrent": in_step(steps=26_000, policy={"network": {"hidden": [16], "core": {"name": "lstm", "size": 8}}}),
     "iqn": in_step(runs.IQN, steps=26_000),
     "by priority": in_step(STACKED, steps=26_000),
     **{name: in_step({**runs.SAC, "name": name}, steps=13_000, environment=CARTPOLE) for name in ("dqn", "sac")},
+    "choices in turn": in_step(
+        steps=26_000,
+        environment=TEAM,
+        policy={"network": {"hidden": [16], "autoregressive": ["agent_1", "agent_0"]}},
+    ),
     "columns of its own": in_step(
         {"entry": "tests.workers.algorithms.test_own_algorithm:Telling"}, steps=26_000, environment=CARTPOLE
     ),
@@ -146,8 +153,6 @@ def test_any_number_of_actors_gives_the_same_bits_after_200_updates_over_memory_
             assert (found.keys(), differing) == (reference.keys(), []), (transport, actors)
 
 
-PAIR = {"id": "foraging", "copies": 16}
-TEAM = {**PAIR, "teams": {"pair": "all"}, "team_reward": "mean"}
 GOING_ON = {
     **KINDS,
     "impala": in_step({"name": "impala"}),

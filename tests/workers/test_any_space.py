@@ -3,6 +3,7 @@ it did, with the probability that it had (I1, I2, I5, K3, K4)."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from protocol.config.run import PPO, PolicyConfig
+from protocol.config.run import PPO, Network, PolicyConfig, Run
+from protocol.errors import ConfigurationError
 from protocol.experience.layout import segment_layout
 from protocol.spaces import (
     Agent,
@@ -26,12 +28,15 @@ from protocol.spaces import (
     World,
 )
 from protocol.weights.manifest import Version
+from tests.faults import raises
 from tests.workers import scripted
 from workers.algorithms.common.time_major import to_time_major
 from workers.algorithms.ppo import objective
 from workers.environments.base import AgentTimeStep
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.segment_check import BufferContext
+from workers.planning.policy_plan import plan_policies
+from workers.planning.policy_spec import policy_spec
 from workers.policies.build import build
 from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 from workers.policies.tensors.scratch import ScratchBuffers
@@ -100,9 +105,9 @@ class Stream:
 class Game:
     """One seat that acted `turns` turns with a real policy, and the batch that its learner gets."""
 
-    def __init__(self, world: World, turns: int = 2 * LENGTH + 1, **algorithm: Any) -> None:
-        place = world.places[0]
-        self.config = PolicyConfig(algorithm=PPO(**algorithm), segment_length=LENGTH)
+    def __init__(self, world: World, turns: int = 2 * LENGTH + 1, order: Any = None, **algorithm: Any) -> None:
+        place, network = world.places[0], Network(autoregressive=order)
+        self.config = PolicyConfig(algorithm=PPO(**algorithm), segment_length=LENGTH, model_config=network)
         layout = segment_layout(world, place, self.config)
         interface = scripted.Performer(world).interface
         self.policy = build(interface, self.config, 3)
@@ -140,9 +145,14 @@ WORLDS = {
 }
 
 
-@pytest.mark.parametrize("name", WORLDS)
-def test_a_policy_is_trained_on_what_it_was_shown_and_did_with_the_probability_that_it_had(name: str) -> None:
-    game = Game(WORLDS[name])
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [*((name, None) for name in WORLDS), ("several choices", True), ("many alike", ("move", "legs"))],
+)
+def test_a_policy_is_trained_on_what_it_was_shown_and_did_with_the_probability_that_it_had(
+    name: str, order: Any
+) -> None:
+    game = Game(WORLDS[name], order=order)
     segments = game.segments
     streams = len(segments.valid) // 2
     for row in range(LENGTH):
@@ -213,3 +223,28 @@ def test_rows_of_many_alike_are_ordered_by_copy_then_place_K3() -> None:
     column = game.sender.ring.columns["observation.gear"][records["slot"], 0]
     assert column.shape == (12,)
     assert len(game.actions[0]) == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "order", "choices"),
+    [
+        ("all at once", ("move",), ["legs", "move"]),
+        ("all at once", ("move", "legs", "move"), ["legs", "move"]),
+        ("all at once", ("move", "legs", "force"), ["legs", "move"]),
+        ("one choice among legal ones", True, ["action"]),
+        ("numbers", True, []),
+    ],
+)
+def test_an_order_in_which_nothing_sees_another_or_that_is_not_of_all_choices_is_told(
+    name: str, order: Any, choices: list[str]
+) -> None:
+    run = Run.model_validate({"policy": {"network": {"autoregressive": order}}})
+    with raises(ConfigurationError, "autoregressive_unfit", key="policy.network.autoregressive", choices=choices):
+        plan_policies(run, WORLDS[name])
+
+
+def test_other_programs_are_told_that_they_do_not_know_choices_in_turn() -> None:
+    run = Run.model_validate({"policy": {"network": {"autoregressive": ["move", "legs"]}}})
+    (plan,) = plan_policies(run, WORLDS["all at once"]).values()
+    assert plan.interface.action_encoding.order(("move", "legs")) == (2, 0, 1)
+    assert json.loads(policy_spec(plan, WORLDS["all at once"]).network)["kind"] == "module"

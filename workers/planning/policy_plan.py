@@ -370,6 +370,7 @@ def _check_places(plan: PolicyPlan, places: list[Place]) -> None:
                 other_count=place.many,
                 key="agents",
             )
+    plan.interface.action_encoding.order(plan.config.network.autoregressive)
     what = incompatibility(plan.config.algorithm, plan.interface)
     if what is not None:
         raise ConfigurationError("agent_not_learnable", policy=plan.name, agent=first.name, reason=what)

@@ -9,7 +9,7 @@ Legend: `K` heads, `D` amounts, `C` values of all heads, `n` rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -100,6 +100,19 @@ class ActionEncoding:
     def single(self) -> bool:
         """Whether there is one choice and nothing else."""
         return len(self.head_sizes) == 1 and not self.continuous
+
+    def order(self, parts: bool | Sequence[str] | None) -> tuple[int, ...]:
+        """The heads in the order of these `parts`, or, for true, of all as they are; empty where nothing was said.
+        ConfigurationError unless each is there once, and something sees another."""
+        if not parts:
+            return ()
+        there = {part.leaf.name.removeprefix("action."): range(part.at.start, part.at.stop) for part in self._heads}
+        given = list(there) if parts is True else list(parts)
+        found = tuple(head for name in given for head in there.get(name, ()))
+        if sorted(given) != sorted(there) or len(found) + bool(self.continuous) < 2 or not found:
+            facts = {"value": given, "choices": list(there), "key": "policy.network.autoregressive"}
+            raise ConfigurationError("autoregressive_unfit", **facts, count=self.continuous)
+        return found
 
     @cached_property
     def plain(self) -> bool:

@@ -151,7 +151,8 @@ def _with_value(
 ) -> ActorCritic | CentralActorCritic:
     """A policy that learns from streams, or clones. What is deployed knows nothing that only learners see: there the
     critic is never asked."""
-    heads, network = Heads(interface.action_encoding.head_sizes, interface.action_encoding.continuous), config.network
+    network, actions = config.network, interface.action_encoding
+    heads = Heads(actions.head_sizes, actions.continuous, actions.order(network.autoregressive))
     frames, shape, activation = algorithm.frames, interface.observation_encoding.shape, network.activation
     shape, hidden = (shape if frames == 1 else (frames, *shape)), network.hidden
     normalize, declared = bool(algorithm.normalize_observation), {one.name: one.shape for one in config.declares}
@@ -159,7 +160,7 @@ def _with_value(
     new = _encoders(interface, activation, frames, normalize=normalize, wanted=wanted)
     encoder = None if new is None else new()
     if encoder is not None and isinstance(own := encoder.network, OwnNetwork):
-        heads = OwnHeads(heads.sizes, heads.continuous, own) if own.distributes else heads
+        heads = OwnHeads(heads.sizes, heads.continuous, network=own) if own.distributes else heads
         return OwnActorCritic(shape, heads, encoder)
     inputs = math.prod(shape) if encoder is None else encoder.features
     core = None if network.core is None else build_core(network.core, inputs)

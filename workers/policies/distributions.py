@@ -1,14 +1,18 @@
-"""What actions a network's outputs mean: a categorical distribution a head, a normal one an amount, all independent.
+"""What actions a network's outputs mean: a categorical distribution a head, a normal one an amount, all independent, or
+each of what was chosen before it.
 
-In flow: outputs [A, n], logits of all heads first, then means of the amounts. Out flows: samples (acting), or
+In flow: outputs [A, n], logits of all heads first, then means of the amounts, then tables, of a pair each: what each
+value of the one that was chosen before adds to the outputs of the other. Out flows: samples (acting), or
 log-probabilities and entropies with gradients (learning).
 
-Legend: `n` rows, `K` heads, `C` values of all heads, `D` amounts, `A = C + D`.
+Legend: `n` rows, `K` heads, `C` values of all heads, `D` amounts, `A = C + D`, and the numbers of all tables.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import log, pi
 from typing import Any, Protocol
 
@@ -44,15 +48,17 @@ Remembered = NDArray[np.float32] | None
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """`sizes` [K]: values of each head; `continuous`: D."""
+    """`sizes` [K]: values of each head; `continuous`: D; `order` [K]: that in which heads are chosen where each sees
+    those before it, and amounts see all of them; empty: none sees another."""
 
     sizes: tuple[int, ...]
     continuous: int = 0
+    order: tuple[int, ...] = ()
 
     @property
     def outputs(self) -> int:
         """A."""
-        return sum(self.sizes) + self.continuous
+        return _tables(self.sizes, self.continuous, self.order)[1]
 
     @property
     def single(self) -> bool:
@@ -70,24 +76,26 @@ class Heads:
         """Log-probability and entropy [n] of `action` ([n] or [n, K] int64) with `amount` [n, D] under `outputs`
         [A, n].
 
-        `log_std` [D], or [D, n]; `legal` [n, C]: where False, a value has no probability.
+        `log_std` [D], or [D, n]; `legal` [n, C]: where False, a value has no probability. The entropy of heads that see
+        others is that which they have after what these chose: in the mean over actions, that of all together.
         """
         chances, entropy = [], []
-        at = 0
-        for head, size in enumerate(self.sizes):
-            logits = outputs[at : at + size]
+        chosen: dict[int, Tensor] = {}
+        for head in self.order or range(len(self.sizes)):
+            logits = self._outputs_of(head, outputs, chosen)
             if legal is not None:
-                logits = logits.masked_fill(~legal[:, at : at + size].T, _IMPOSSIBLE)
+                logits = logits.masked_fill(~legal[:, self._at(head)].T, _IMPOSSIBLE)
             log_policy = logits.log_softmax(0)
             index = action.view(1, -1) if self.single else action[:, head].unsqueeze(0)
             chances.append(log_policy.gather(0, index)[0])
             entropy.append(-(log_policy.exp() * log_policy).sum(0))
-            at += size
+            if self.order:
+                chosen[head] = index[0]
         if self.continuous:
             assert log_std is not None
             assert amount is not None
             spread = log_std.view(self.continuous, -1)
-            error = (amount.T - outputs[at:]) * (-spread).exp()
+            error = (amount.T - self._outputs_of(len(self.sizes), outputs, chosen)) * (-spread).exp()
             chances.append(-(0.5 * error.square() + spread + 0.5 * log(2 * pi)).sum(0))
             entropy.append((spread + 0.5 * (1 + log(2 * pi))).sum(0).expand(outputs.shape[1]))
         if len(chances) == 1:
@@ -102,39 +110,74 @@ class Heads:
         legal: Legal = None,
     ) -> dict[str, NDArray]:
         """`action`, `log_probability` and, where there are amounts, `amount` from `outputs` [A, n]; the likeliest
-        without `noise`. Takes n float32 numbers for each head, then [n, D] normal ones."""
-        actions, chance = [], np.zeros(outputs.shape[1], np.float32)
-        at = 0
-        for size in self.sizes:
-            logits = outputs[at : at + size]
+        without `noise`. Takes n float32 numbers for each head, in their order, then [n, D] normal ones."""
+        n, chance = outputs.shape[1], np.zeros(outputs.shape[1], np.float32)
+        chosen: dict[int, NDArray] = {}
+        actions = np.empty((n, len(self.sizes)), np.int64)
+        for head in self.order or range(len(self.sizes)):
+            logits = self._outputs_of(head, outputs, chosen)
             if legal is not None:
-                logits = np.where(legal[:, at : at + size].T, logits, np.float32(_IMPOSSIBLE))
+                logits = np.where(legal[:, self._at(head)].T, logits, np.float32(_IMPOSSIBLE))
             action, log_probability = _sample(logits, noise)
             if self.single:
                 return {"action": action, "log_probability": log_probability}
-            actions.append(action)
+            actions[:, head] = action
             chance += log_probability
-            at += size
+            if self.order:
+                chosen[head] = action
         found: dict[str, NDArray] = {}
         if self.continuous:
             assert log_std is not None
-            mean = outputs[at:].T
+            mean = self._outputs_of(len(self.sizes), outputs, chosen).T
             error = np.zeros_like(mean) if noise is None else noise.standard_normal(mean.shape, np.float32)
             found["amount"] = mean + np.exp(log_std) * error
             chance -= (0.5 * error * error + log_std + np.float32(0.5 * log(2 * pi))).sum(1)
-        n = outputs.shape[1]
-        return {
-            "action": np.stack(actions, 1) if actions else np.empty((n, 0), np.int64),
-            "log_probability": chance,
-            **found,
-        }
+        return {"action": actions, "log_probability": chance, **found}
 
     def greedy_choices(self, outputs: Tensor, legal: Tensor | None) -> Tensor:
-        """Choices [n, K] that are done without exploring."""
-        logits = outputs[: sum(self.sizes)]
-        if legal is not None:
-            logits = logits.masked_fill(~legal.T, -torch.inf)
-        return torch.stack([part.argmax(0) for part in logits.split(list(self.sizes))], 1)
+        """Choices [n, K] that are done without exploring: of each head the likeliest, after those before it."""
+        return self.greedy(outputs, legal)[0]
+
+    def greedy(self, outputs: Tensor, legal: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The same, and means of the amounts [n, D] after them."""
+        best: dict[int, Tensor] = {}
+        for head in self.order or range(len(self.sizes)):
+            logits = self._outputs_of(head, outputs, best if self.order else {})
+            if legal is not None:
+                logits = logits.masked_fill(~legal[:, self._at(head)].T, -torch.inf)
+            best[head] = logits.argmax(0)
+        means = self._outputs_of(len(self.sizes), outputs, best if self.order else {}).T
+        return torch.stack([best[head] for head in range(len(self.sizes))], 1), means
+
+    def _at(self, part: int) -> slice:
+        """Where the outputs of a head lie, or, for K, those of the amounts."""
+        start = sum(self.sizes[:part])
+        return slice(start, start + (*self.sizes, self.continuous)[part])
+
+    def _outputs_of(self, part: int, outputs: Any, chosen: Mapping[int, Any]) -> Any:
+        """The outputs of a head, or, for K, of the amounts, where these were `chosen` before; of an array, or of a
+        tensor."""
+        own, width = outputs[self._at(part)], (*self.sizes, self.continuous)[part]
+        for before, choice in chosen.items():
+            start, values = _tables(self.sizes, self.continuous, self.order)[0][before, part], self.sizes[before]
+            table = outputs[start : start + values * width].reshape(values, width, outputs.shape[1])
+            if isinstance(choice, Tensor):
+                own = own + table.gather(0, choice.expand(1, width, -1))[0]
+            else:
+                own = own + np.take_along_axis(table, choice[None, None], 0)[0]
+        return own
+
+
+@cache
+def _tables(sizes: tuple[int, ...], continuous: int, order: tuple[int, ...]) -> tuple[dict[tuple[int, int], int], int]:
+    """Where the table begins of each head that another one, or, as K, the amounts, see; and where outputs end."""
+    widths, end = (*sizes, continuous), sum(sizes) + continuous
+    found = {}
+    for place, part in enumerate((*order, len(sizes)) if order else ()):
+        for before in order[:place]:
+            found[before, part] = end
+            end += widths[before] * widths[part]
+    return found, end
 
 
 class Distribution(Protocol):

@@ -19,8 +19,8 @@ def network_facts(interface: Interface, config: PolicyConfig) -> dict[str, Any]:
     algorithm, network = config.algorithm, config.network
     common = {**_ends(interface), "hidden": list(network.hidden), "activation": network.activation}
     cell = network.core if isinstance(network.core, CellCore) else None
-    kept = any(one.dtype is not None for one in config.declares)
-    if kept or interface.encoder is not None or network.core is not (cell if isinstance(algorithm, Streamed) else None):
+    special = interface.encoder is not None or network.autoregressive or any(one.dtype for one in config.declares)
+    if special or network.core is not (cell if isinstance(algorithm, Streamed) else None):
         return {"kind": "module", "actions": common["actions"], "outputs": common["outputs"]}
     if isinstance(algorithm, SAC) and not interface.action_encoding.head_sizes:
         return {"kind": "squashed", **common, "frames": algorithm.frames}

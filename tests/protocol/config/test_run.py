@@ -171,6 +171,16 @@ FAULTS: list[tuple[dict[str, Any], str, str]] = [
     ),
     ({"policy": {"compile": True, "algorithm": {"entry": "mine:Mine"}}}, "policy.compile", "compile_conflict entry"),
     ({"policy": {"algorithm": {"mine": 3}}}, "policy.algorithm.mine", "unknown_key mine"),
+    (
+        {"policy": {"algorithm": {"name": "sac"}, "network": {"autoregressive": True}}},
+        "policy.network.autoregressive",
+        "autoregressive_refused sac",
+    ),
+    (
+        {"auxiliaries": {"new": {"algorithm": {"name": "rnd"}, "network": {"autoregressive": ["a"]}}}},
+        "auxiliaries.new.network.autoregressive",
+        "autoregressive_refused rnd",
+    ),
     ({"policy": {"algorithm": {"name": "bc", "entry": "mine:Mine"}}}, "policy.algorithm.entry", "unknown_key dqn"),
     ({"policy": {"compile": True, "ranks": 2}}, "policy.compile", "compile_conflict ranks"),
     (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,10 @@ ACTIONS = {
 }
 
 
-def updater(action: Any, **algorithm: Any) -> BCUpdate:
+def updater(action: Any, order: Any = None, **algorithm: Any) -> BCUpdate:
     config = PolicyConfig(
         algorithm=BC(**algorithm),
-        model_config=Network(hidden=(8,)),
+        model_config=Network(hidden=(8,), autoregressive=order),
         learning_rate=0.01,
         dataset=DatasetConfig(path="somewhere"),
     )
@@ -144,3 +145,17 @@ def test_agreement_is_with_the_likeliest_of_what_is_legal(kind: str) -> None:
         agreed += [int(head.argmax()) == int(chosen) for head, chosen in zip(heads, action, strict=True)]
     found = objective(policy, rows).metrics["agreement"]
     assert float(found) == pytest.approx(np.mean(agreed))
+
+
+@pytest.mark.parametrize("order", [None, True])
+def test_choices_in_turn_learn_which_go_together(order: Any) -> None:
+    """Both are the same one of three, any of which is as likely, whatever is seen."""
+    rows = batch(ACTIONS["discrete"], 30)
+    same = torch.arange(30)[:, None].expand(-1, 2) % 3
+    rows = replace(rows, action=same, observation=torch.zeros_like(rows.observation))
+    update = updater(MultiDiscrete(nvec=(3, 3)), order=order)
+    for _ in range(300):
+        last = update.update(rows)
+    alone = np.log(3)
+    assert last["negative_log_likelihood"] == pytest.approx(alone if order else 2 * alone, abs=0.05)
+    assert last["entropy"] == pytest.approx(alone if order else 2 * alone, abs=0.1)

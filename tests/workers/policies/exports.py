@@ -46,6 +46,16 @@ PAIR = Agent(
     action=Dict(spaces={"a": Discrete(n=3), "b": Discrete(n=3, start=1)}),
     action_mask=True,
 )
+WATCHED = PAIR.model_copy(
+    update={
+        "observation": Observation(
+            components={
+                "seen": Component(space=Box(shape=(2,))),
+                "truth": Component(space=Box(shape=(2,)), evaluation_only=True),
+            }
+        )
+    }
+)
 SIGHT = Dict(
     spaces={"image": Box(shape=(7, 8, 3), dtype="uint8"), "of": Discrete(n=3, start=1), "speed": Box(shape=(2,))}
 )
@@ -112,6 +122,12 @@ CASES: dict[str, tuple[World, Any, dict[str, Any]]] = {
     "qmix": (alone(PAIR), QMIX(shared=False, frames=3), {}),
     "members that remember": (alone(PAIR), VDN(), {"core": {"name": "lstm", "size": 5}, "hidden": [8]}),
     "c51": (alone(MASKED), C51(atoms=7, frames=2, dueling=True, noisy=True), {"hidden": [8]}),
+    "choices in turn": (WORLDS["all at once"], NORMAL, {"autoregressive": True}),
+    "choices in turn of a central critic's actor": (
+        alone(WATCHED),
+        CENTRAL,
+        {"autoregressive": ["b", "a"], "core": {"name": "gru", "size": 5}},
+    ),
     "image": (alone(LOOK), NORMAL, {}),
     "image remembered by a central critic's actor": (alone(LOOK), CENTRAL, {"core": {"name": "gru", "size": 5}}),
     "ppo of frames": (alone(PLAIN), PPO(normalize_observation=True, frames=3), {}),

@@ -52,7 +52,7 @@ def evaluate(policy: Policy, x: Any, state: Tensor | None, legal: Tensor | None 
     if isinstance(policy, ActorCritic):
         return _actor_critic(policy, x, state, legal)
     if isinstance(policy, CentralActorCritic):
-        return _central(policy, x, state)
+        return _central(policy, x, state, legal)
     if isinstance(policy, SoftActorCritic) and policy.choices:
         return NetworkOutput(scores=policy.actor.logits(x), chances=True)
     if isinstance(policy, SoftActorCritic):
@@ -74,16 +74,16 @@ def _actor_critic(policy: ActorCritic, x: Any, state: Tensor | None, legal: Tens
         return NetworkOutput(
             choices=choices, amount=amounts if policy.heads.continuous else None, value=value, declared=said
         )
-    found = _chances(outputs.T, policy, value, state)
+    found = _chances(outputs.T, policy, value, state, legal)
     found.declared = said
     return found
 
 
-def _central(policy: CentralActorCritic, x: Any, state: Tensor | None) -> NetworkOutput:
+def _central(policy: CentralActorCritic, x: Any, state: Tensor | None, legal: Tensor | None) -> NetworkOutput:
     """What the actor says; the critic is for learners."""
     x = x if policy.actor.encoder is None else policy.actor.encoder(x)
     x, state = _remembered(x, policy.observations, policy.actor.core, state)
-    return _chances(policy.actor(x).T, policy, None, state)
+    return _chances(policy.actor(x).T, policy, None, state, legal)
 
 
 def _remembered(
@@ -100,9 +100,17 @@ def _remembered(
 
 
 def _chances(
-    outputs: Tensor, policy: ActorCritic | CentralActorCritic, value: Tensor | None, state: Tensor | None
+    outputs: Tensor,
+    policy: ActorCritic | CentralActorCritic,
+    value: Tensor | None,
+    state: Tensor | None,
+    legal: Tensor | None,
 ) -> NetworkOutput:
     choices = sum(policy.heads.sizes)
+    if policy.heads.order:
+        done, means = policy.heads.greedy(outputs.T, legal)
+        amount = means if policy.heads.continuous else None
+        return NetworkOutput(choices=done, amount=amount, log_std=policy.log_std, value=value, state=state)
     return NetworkOutput(
         scores=outputs[:, :choices] if choices else None,
         chances=True,

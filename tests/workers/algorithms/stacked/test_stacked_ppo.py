@@ -84,11 +84,12 @@ def alike(expected: list[Outcome], found: list[Outcome]) -> None:
     [
         (Heads((3,)), None, {"epochs": 2, "value_clip": 0.2, "entropy_coefficient": 0.3, "anneal_entropy": True}),
         (Heads((3,), 2), None, {"normalize_return": False}),
+        (Heads((3,), 2, (0,)), None, {}),
         (Heads((3,)), None, {"share_layers": True}),
         (Heads((3,)), "lstm", {}),
         (Heads((3,)), "gru", {}),
     ],
-    ids=["choice", "amounts", "shared layers", "lstm", "gru"],
+    ids=["choice", "amounts", "amounts that see the choice", "shared layers", "lstm", "gru"],
 )
 def test_a_stack_is_what_its_policies_would_be_alone(
     rounds: int, heads: Heads, core: Kind | None, algorithm: dict[str, object]

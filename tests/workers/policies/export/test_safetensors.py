@@ -99,6 +99,7 @@ COMBINED = {
     "bits",
     "whole numbers",
     "without bounds",
+    "choices in turn of a central critic's actor",
 }
 """Those whose parts others have."""
 WAYS = [(way, name) for way in (by_file, by_module) for name in CASES]
