@@ -109,7 +109,7 @@ class ActionEncoding:
         there = {part.leaf.name.removeprefix("action."): range(part.at.start, part.at.stop) for part in self._heads}
         given = list(there) if parts is True else list(parts)
         found = tuple(head for name in given for head in there.get(name, ()))
-        if sorted(given) != sorted(there) or len(found) + bool(self.continuous) < 2 or not found:
+        if sorted(given) != sorted(there) or len(found) + bool(self.continuous) < 2:
             facts = {"value": given, "choices": list(there), "key": "policy.network.autoregressive"}
             raise ConfigurationError("autoregressive_unfit", **facts, count=self.continuous)
         return found
