@@ -174,6 +174,13 @@ def test_what_is_scaled_by_keda_has_no_number_of_its_own(built: Built) -> None:
             assert scaled != ("replicas" in named(documents, "Deployment", "actor")["spec"]), overlay
 
 
+def test_a_budget_is_for_pods_whose_number_kubernetes_knows(built: Built) -> None:
+    """`maxUnavailable` of a job's pods is never met: their node could not be drained."""
+    for overlay, documents in built.items():
+        budgets = [document for document in documents if document["kind"] == "PodDisruptionBudget"]
+        assert len(budgets) == (1 if overlay in ("gpu", "wide") else 0), overlay
+
+
 def test_the_run_is_named_in_one_place(k8s: Path) -> None:
     texts = [path.read_text() for path in k8s.rglob("*.yaml")]
     assert sum(len(re.findall(r"\bRUN=", text)) for text in texts) == 1
