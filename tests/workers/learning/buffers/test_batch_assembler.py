@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
 
-from protocol.config.run import PPO
+from protocol.config.run import PPO, PolicyConfig
+from protocol.experience.layout import segment_layout
 from protocol.memory.shared_file import Counters
+from protocol.spaces import Agent, Box, Discrete, World
 from protocol.weights.manifest import Version, pack
 from tests.workers import scripted
 from workers.learning.buffers import batch_assembler as stages
 from workers.learning.buffers.batch_assembler import BatchAssembler
 from workers.learning.buffers.device_transfer import DeviceTransfer
 from workers.learning.buffers.segment_check import BufferContext
+from workers.policies.interface import Interface
 
 POLICY = scripted.config(PPO())
 NOW = Version(1, 4)
@@ -204,3 +207,23 @@ def test_where_an_update_reads_the_memory_that_fills_up_nothing_is_made_meanwhil
     stage.prepare(NOW)
     assert batch.reward.tolist() == [[0, 1, 2, 3], [10, 11, 12, 13]]
     assert len(source.queue) == 1
+
+
+@pytest.mark.parametrize("name", ["ppo", "impala"])
+def test_stacks_of_four_take_little_more_memory_than_their_single_frames(name: str) -> None:
+    """A slot of the ring, what crosses the wire with it, and a batch."""
+    pixels = Agent(name="a", observation=Box(shape=(84, 84, 1), dtype="uint8"), action=Discrete(n=4))
+    world = World(id="w", agents=(pixels,), episode_steps=10_000)
+    place = world.places[0]
+
+    def sizes(frames: int) -> tuple[int, int]:
+        config = PolicyConfig.model_validate({"algorithm": {"name": name, "frames": frames}})
+        layout = segment_layout(world, place, config)
+        context = BufferContext("one", layout, scripted.Source(), scripted.counters())
+        batch = BatchAssembler(context, Interface.at(world, place, config), 2).empty()
+        columns = [column for one in fields(batch) if (column := getattr(batch, one.name)) is not None]
+        memories = {column.untyped_storage().data_ptr(): column.untyped_storage().nbytes() for column in columns}
+        return layout.segment_bytes, sum(memories.values())
+
+    for alone, stacked in zip(sizes(1), sizes(4), strict=True):
+        assert alone < stacked <= 1.1 * alone
