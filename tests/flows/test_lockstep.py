@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from protocol.config.run import parse_run
 from tests.flows import runs
+from tests.tools import skip_or_fail
 from workers.sequential import Sequential
 
 WORLD = {"copies": 16, "settings": {"width": 9, "height": 9, "turns": 20}}
@@ -159,6 +161,7 @@ GOING_ON = {
     "c51": in_step({**runs.SAC, "name": "c51"}, environment=CARTPOLE),
     "central critic": in_step({**runs.PPO, "central_critic": True}, environment={**PAIR, "central_state": "joint"}),
     **{name: in_step({**runs.SAC, "name": name}, environment=TEAM) for name in ("vdn", "qmix")},
+    "a batched world": in_step(runs.PPO, environment={**CARTPOLE, "id": "gymnax:CartPole-v1"}),
 }
 
 
@@ -169,6 +172,8 @@ def test_a_run_that_goes_on_after_its_end_gives_the_bits_of_one_that_was_longer_
     tmp_path: Path, memory_dir: Path, kind: str
 ) -> None:
     """Weights, optimisers, and the data, losses and returns of each round, of before the end and behind it."""
+    if kind == "a batched world" and find_spec("gymnax") is None:
+        skip_or_fail("a game of `make returns` is not installed", "gymnax")
     data = {**GOING_ON[kind], "steps": 6_400, "actors": 2}
     reference, parts = bits(data, tmp_path / "whole"), tmp_path / "parts"
     before = bits({**data, "until": 3_200}, parts)
