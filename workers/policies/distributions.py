@@ -111,6 +111,10 @@ class Heads:
     ) -> dict[str, NDArray]:
         """`action`, `log_probability` and, where there are amounts, `amount` from `outputs` [A, n]; the likeliest
         without `noise`. Takes n float32 numbers for each head, in their order, then [n, D] normal ones."""
+        if self.single:  # most policies make one choice, and most calls are short
+            logits = outputs if legal is None else np.where(legal.T, outputs, np.float32(_IMPOSSIBLE))
+            action, log_probability = _sample(logits, noise)
+            return {"action": action, "log_probability": log_probability}
         n, chance = outputs.shape[1], np.zeros(outputs.shape[1], np.float32)
         chosen: dict[int, NDArray] = {}
         actions = np.empty((n, len(self.sizes)), np.int64)
@@ -119,8 +123,6 @@ class Heads:
             if legal is not None:
                 logits = np.where(legal[:, self._at(head)].T, logits, np.float32(_IMPOSSIBLE))
             action, log_probability = _sample(logits, noise)
-            if self.single:
-                return {"action": action, "log_probability": log_probability}
             actions[:, head] = action
             chance += log_probability
             if self.order:
