@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.flows import runs
 from tests.flows.test_deaths import finished, killed, log_of
 from tests.readme import blocks
 from tests.tools import ROOT
+from workers.policies.export.from_checkpoint import find_checkpoint
 from workers.sequential import Sequential
 
 DOCUMENT = (ROOT / "workers" / "README.md").read_text()
@@ -77,6 +79,9 @@ def test_it_is_found_by_all_workers_of_a_run_which_keep_what_it_declares(tmp_pat
     log = log_of(tmp_path, "learner-0")
     assert "entry=horizons:TwoHorizons algorithm=ppo near=0.5 share=0.25" in log
     assert "soon_loss=" in log
+    _, manifest, _ = find_checkpoint(tmp_path / "run", "agent_0", "newest")
+    assert "output.soon" in [port.name for port in manifest.outputs]
+    assert "horizons" not in sys.modules, "a checkpoint is no reason to import code"
 
 
 def sequential(

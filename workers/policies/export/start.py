@@ -34,7 +34,7 @@ _NEVER_NEGATIVE = (".variance", ".count")
 """How statistics end of which a root is taken, or by which they are divided."""
 _READING = {"encoder", "core", "hidden"}
 """Parts that what is seen goes into."""
-_OF_VALUES = ("value_", "critic.", "privileged.", "returns.")
+_OF_VALUES = ("value_", "critic.", "privileged.", "returns.", "declared.")
 """How the names of weights begin that no action depends on."""
 _COPIES = {"target.": "online.", "targets.": "critics."}
 """What follows others while a policy learns: at first it is a copy of them."""

@@ -13,7 +13,7 @@ from safetensors.torch import load, save_file
 from torch import Tensor
 
 from protocol.config.run import PolicyConfig, Run
-from protocol.config.trainable import Start, StartKL
+from protocol.config.trainable import DeclaredOutput, Start, StartKL
 from protocol.errors import ConfigurationError
 from tests.faults import raises
 from tests.workers.policies.exports import CASES, NORMAL, PLAIN, alone
@@ -23,6 +23,8 @@ from workers.policies.build import Policy, build
 from workers.policies.export import start as module
 from workers.policies.export.start import put_in_place, take_start
 from workers.policies.interface import Interface
+from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.declared_outputs import DeclaredOutputs
 from workers.policies.networks.normalization import RunningMoments
 from workers.runtime.process import keep_config
 
@@ -137,6 +139,11 @@ def test_what_a_policy_is_kept_near_to_must_have_been_taken_but_for_its_values(t
         "value_weight",
         "value_bias",
     ]
+    saying = made(seed=2)
+    assert isinstance(saying, ActorCritic)
+    saying.declared = DeclaredOutputs([DeclaredOutput(name="aside")], saying.features, (), "tanh")
+    new = started(saying, path, kl=StartKL(coefficient=1))["new"]
+    assert {name for name in new if name.startswith("declared.")} == {"declared.head.weight", "declared.head.bias"}
     with raises(ConfigurationError, "start_kl_incomplete", key="policy.start.kl", field="policy_weight"):
         started(made(seed=2), path, kl=StartKL(coefficient=1), skip="policy")
 
