@@ -137,6 +137,12 @@ def max_steps(value: Any) -> int | None:
     return int(value) if isinstance(value, int | np.integer) and value > 0 else None
 
 
+def check_limit(name: str, value: Any) -> None:
+    """ValueError for a setting that is no limit of steps; None is none."""
+    if value is not None and max_steps(value) != value:
+        raise ValueError(f"{name} should be a whole number from 1 on but is {value!r}")
+
+
 def settings_refused(id: str, settings: Mapping[str, Any], fault: BaseException) -> ConfigurationError:
     """What to raise where an environment cannot be made with what it is given."""
     facts = {"environment": id, "value": dict(settings), "key": "environment.settings"}

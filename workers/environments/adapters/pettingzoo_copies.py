@@ -39,9 +39,9 @@ class PettingZooCopies:
         self.id = id
         with made_copies(id, lambda: _without_guards(make_one()), copies) as self.envs:
             first = self.envs[0]
-            self.keys = _possible(id, first)
+            self.keys = possible_agents(id, first)
             """What the environment calls its agents."""
-            self.names = _names(id, self.keys)
+            self.names = agent_names(id, self.keys)
             self._spaces = {
                 key: tuple(declared_space(id, first, field, key) for field in ("observation_space", "action_space"))
                 for key in self.keys
@@ -132,7 +132,7 @@ class PettingZooWorld(Environment):
         self._cast.close()
 
 
-def _possible(id: str, env: Any) -> list[Hashable]:
+def possible_agents(id: str, env: Any) -> list[Hashable]:
     """Its agents; ConfigurationError where it does not list them."""
     listed = getattr(env, "possible_agents", None)
     if not isinstance(listed, Collection) or isinstance(listed, str) or not len(listed):
@@ -144,7 +144,7 @@ def _possible(id: str, env: Any) -> list[Hashable]:
 _OUTSIDE, _ADDRESS = re.compile(r"[^A-Za-z0-9_.-]+"), re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-def _names(id: str, keys: Sequence[Hashable]) -> list[str]:
+def agent_names(id: str, keys: Sequence[Hashable]) -> list[str]:
     """The name of each agent, which is its text; ConfigurationError where that is no name, or that of two."""
     taken: dict[str, Hashable] = {}
     for key in keys:

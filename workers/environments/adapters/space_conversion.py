@@ -263,6 +263,7 @@ class BatchConverter:
     def __init__(self, agent: SpaceConverter, copies: int) -> None:
         self._agent, self._copies = agent, copies
         self._observed, self._masked = agent.place.observed, agent.place.masked
+        self._chooses = any(hasattr(leaf.space, "choices") for leaf in agent.place.acted.leaves)
 
     def write_observation(self, value: Any) -> NDArray[Any]:
         """[E, *shape]; the very array that came where it is one of the right dtype."""
@@ -279,6 +280,8 @@ class BatchConverter:
     ) -> NDArray[Any] | None:
         """[E, *shape] of masks, None for an agent without: what came, else what was `before`, else all."""
         if self._masked is None:
+            if self._chooses:
+                self._agent.refuse_late_mask(info)
             return None
         masks = self._masked.zeros(self._copies) if before is None else before
         given = self._agent.mask_beside(value) if self._agent.beside else info.get(MASK)

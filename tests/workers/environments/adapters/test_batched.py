@@ -123,6 +123,7 @@ def changed(place: int, value: Callable[[Any], Any]) -> Callable[[Answer], Any]:
         (changed(3, lambda ended: ended | True), None),
         (changed(4, lambda infos: {"b": infos["b"]}), "dict_entry_missing"),
         (changed(4, lambda infos: {**infos, "b": {"action_mask": np.ones((E, 2))}}), "action_mask_invalid"),
+        (changed(4, lambda infos: {**infos, "a": [{}]}), "value_not_a_mapping"),
     ],
 )
 def test_what_is_no_step_of_a_batched_world_is_told(change: Callable[[Answer], Any], kind: str | None) -> None:
@@ -138,6 +139,61 @@ def test_what_is_no_step_of_a_batched_world_is_told(change: Callable[[Answer], A
         return play()
     with raises(EnvironmentFault, kind):
         play()
+
+
+class Numbered(Clocks):
+    """Observes one number, is called by numbers, and is told masks by `late`, from the first step on."""
+
+    possible_agents: Any = (0, 1)
+
+    def __init__(self, late: bool = False) -> None:
+        super().__init__(np.array)
+        self._late = late
+
+    def observation_space(self, agent: Any) -> gymnasium.Space:
+        return gymnasium.spaces.Discrete(10)
+
+    def action_space(self, agent: Any) -> gymnasium.Space:
+        return gymnasium.spaces.Discrete(3)
+
+    def reset(self, seed: int) -> Answer:
+        self._step[:] = 0
+        return dict.fromkeys(self.possible_agents, self._step.copy()), {}
+
+    def step(self, actions: Mapping[Any, Any]) -> Answer:
+        self._step += 1
+        info: dict[str, Any] = {"final_observation": self._step.copy(), "steps": self._step.copy()}
+        ended = self._step == 3
+        self._step[ended] = 0
+        if self._late:
+            info["action_mask"] = np.ones((E, 3), np.int64)
+        told: Answer = (self._step.copy(), np.ones(E), info)
+        seen, paid, infos = (dict.fromkeys(self.possible_agents, one) for one in told)
+        return seen, paid, np.zeros(E, np.bool_), ended, infos
+
+
+def test_agents_may_be_called_by_numbers_and_a_last_observation_is_no_measure() -> None:
+    environment = CheckedEnvironment(BatchedParallel("numbered", Numbered()))
+    assert [agent.name for agent in environment.world.agents] == ["0", "1"]
+    turn, generator = environment.reset(0), np.random.default_rng(0)
+    for _ in range(3):
+        turn = environment.step(drawn(turn, environment, generator))
+    assert environment.take_episodes() == {("info/steps", agent): (E, 3.0 * E) for agent in (0, 1)}
+
+
+def test_masks_that_no_episode_began_with_are_refused() -> None:
+    environment = BatchedParallel("numbered", Numbered(late=True))
+    turn = environment.reset(0)
+    with raises(EnvironmentFault, "action_mask_came_late"):
+        environment.step(drawn(turn, environment, np.random.default_rng(0)))
+
+
+@pytest.mark.parametrize(("names", "kind"), [((), "possible_agents_empty"), (("a", "a"), "agents_read_alike")])
+def test_agents_that_are_none_or_called_alike_are_refused(names: Any, kind: str) -> None:
+    batched = Numbered()
+    batched.possible_agents = names
+    with raises(ConfigurationError, kind):
+        BatchedParallel("numbered", batched)
 
 
 def clocks(copies: int) -> Clocks:
@@ -178,6 +234,10 @@ def needs(package: str) -> None:
         ("jaxmarl:MPE_simple_spread", {}, "jax_world_unknown", "environment.id"),
         ("vmas:balanced", {}, "vmas_scenario_unknown", "environment.id"),
         ("vmas:balance", {"wrapper": "gym"}, "setting_is_environment_key", "environment.settings.wrapper"),
+        ("vmas:balance", {"n_agnets": 5}, "environment_settings_refused", "environment.settings"),
+        ("vmas:balance", {"max_steps": 0}, "environment_settings_refused", "environment.settings"),
+        ("vmas:balance", {"continuous_actions": 3}, "environment_settings_refused", "environment.settings"),
+        ("gymnax:CartPole-v1", {"max_steps_in_episode": 2.5}, "environment_settings_refused", "environment.settings"),
     ],
 )
 def test_an_id_or_a_setting_that_is_unknown_there_is_refused(
@@ -278,6 +338,26 @@ def env_masks(env: Any, state: Any) -> Any:
     import jax
 
     return jax.vmap(env.get_avail_actions)(state)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("id", "settings"),
+    [
+        ("jaxmarl:overcooked", {"max_steps": 5}),  # observes another shape than it declares
+        ("jaxmarl:hanabi", {}),  # declares a number as shape
+        ("jaxmarl:HeuristicEnemySMAX", {"max_steps": 5}),  # counts steps in a state of its state, and makes one more
+        ("vmas:wheel", {"max_steps": 5}),  # pays in columns
+        ("vmas:goal", {"max_steps": 5}),  # has a space in its agent's name
+    ],
+)
+def test_a_world_that_is_unlike_the_others_of_its_library_is_played(id: str, settings: dict[str, Any]) -> None:
+    needs(id.partition(":")[0])
+    ends, most = [], None
+    for environment, turn, _ in played(id, 2, 6, 0, settings):
+        ends.append(all(one.truncated.all() for one in turn.present))
+        most = environment.world.episode_steps
+    assert ends.index(True) <= most if most else not any(ends)
 
 
 @pytest.mark.slow

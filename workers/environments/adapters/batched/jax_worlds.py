@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 from protocol.errors.packages import missing_module, not_installed
-from workers.environments.adapters.adapter_checks import settings_refused
+from workers.environments.adapters.adapter_checks import check_limit, settings_refused
 from workers.environments.adapters.batched.parallel import as_gymnasium
 from workers.environments.adapters.space_conversion import MASK
 from workers.environments.known_ids import is_meant, nearest
@@ -48,6 +48,8 @@ def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> JaxWorld:
         hint = is_meant([f"{package}:{one}" for one in nearest(name, {env: env for env in library.registered_envs})])
         raise ConfigurationError("jax_world_unknown", value=name, package=package, hint=hint, key="environment.id")
     try:
+        for limit in ("max_steps", "max_steps_in_episode"):
+            check_limit(limit, settings.get(limit))
         return (
             _gymnax(library, name, copies, settings)
             if package == "gymnax"
@@ -155,24 +157,26 @@ def _jaxmarl(library: Any, name: str, copies: int, settings: Mapping[str, Any]) 
 
     def begin(key: Any) -> Any:
         seen, state = env.reset(key)
-        return state, {name: seen[name] for name in env.agents}, masks(state)
+        return (state, 0), {name: seen[name] for name in env.agents}, masks(state)
 
     def step(key: Any, state: Any, actions: Any) -> Any:
         key, again = jax.random.split(key)  # as its own `step` does
+        state, steps = state
         last, after, rewards, done, told = env.step_env(key, state, actions)
         first, new = env.reset(again)
         over = done["__all__"]
         seen, state = jax.tree.map(lambda x, y: jax.lax.select(over, x, y), (first, new), (last, after))
-        truncated = over & (after.step >= limit) if limit else over & False
+        truncated = over & (steps + 1 >= limit) if limit else over & False
         legal = masks(state)
         infos = {
             name: {"final_observation": last[name], **({MASK: legal[name]} if masked else {}), **_scalars(told)}
             for name in env.agents
         }
-        return state, {name: seen[name] for name in env.agents}, rewards, over & ~truncated, truncated, infos
+        seen = {name: seen[name] for name in env.agents}
+        return (state, (steps + 1) * ~over), seen, rewards, over & ~truncated, truncated, infos
 
     spaces = {name: (env.observation_space(name), env.action_space(name)) for name in env.agents}
-    return JaxWorld(copies, spaces, limit, begin, step)
+    return JaxWorld(copies, spaces, limit + 1 if limit else None, begin, step)  # SMAX and MPE make one more
 
 
 def _scalars(told: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ without a copy where their library shares memory with NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,9 +19,11 @@ from workers.environments.adapters.adapter_checks import (
     copy_seeds,
     declared_space,
     malformed,
+    mapping_of,
     max_steps,
     step_before_reset,
 )
+from workers.environments.adapters.pettingzoo_copies import agent_names, possible_agents
 from workers.environments.adapters.space_conversion import BatchConverter, translate
 from workers.environments.base import AgentTimeStep, Environment, Turn
 from workers.environments.checks.closing import closed_on_failure
@@ -37,7 +39,7 @@ class BatchedWorld(Protocol):
     same step. A `max_episode_steps` and a `close` are optional."""
 
     num_envs: int
-    possible_agents: Sequence[str]
+    possible_agents: Sequence[Any]
 
     def observation_space(self, agent: str) -> Any:
         """A space of Gymnasium's."""
@@ -61,16 +63,15 @@ class BatchedParallel(Environment):
         self._batched, self._id, self.copies = batched, id, int(batched.num_envs)
         self._begun = False
         with closed_on_failure(id, self.close):
-            names = [*batched.possible_agents]
-            observed = {name: declared_space(id, batched, "observation_space", name) for name in names}
-            acted = {name: declared_space(id, batched, "action_space", name) for name in names}
+            keys = possible_agents(id, batched)
+            named = dict(zip(agent_names(id, keys), keys, strict=True))
+            observed = {name: declared_space(id, batched, "observation_space", key) for name, key in named.items()}
+            acted = {name: declared_space(id, batched, "action_space", key) for name, key in named.items()}
             check_reset(id, batched.reset, always_seeded=True)
             _, infos = self._told("reset", RESET, batched.reset(seed=0))
             limit = max_steps(getattr(batched, "max_episode_steps", None))
             self.world, agents = translate(id, observed, acted, infos, limit, observe)
-        self._agents = [
-            (agent.name, BatchConverter(one, self.copies)) for agent, one in zip(self.world.agents, agents, strict=True)
-        ]
+        self._agents = [(key, BatchConverter(one, self.copies)) for key, one in zip(keys, agents, strict=True)]
         self.has_state = hasattr(batched, "get_state")
 
     def reset(self, seed: int) -> Turn:
@@ -92,11 +93,12 @@ class BatchedParallel(Environment):
         present = self._present(seen, rewards, terminated, truncated, infos)
         finals, ended = np.flatnonzero(truncated), np.flatnonzero(terminated | truncated).tolist()
         for (name, agent), one in zip(self._agents, present, strict=True):
-            info = infos.get(name) or {}
+            info = self._info(infos, name)
             if len(finals):
                 last = self._of(info, "final_observation", name)
                 one.final_index, one.final_observation = finals, agent.write_observation(last)[finals]
-            own = [(key, value) for key, value in info.items() if getattr(value, "shape", None) == (self.copies,)]
+            told = [(key, value) for key, value in info.items() if getattr(value, "shape", None) == (self.copies,)]
+            own = [(key, value) for key, value in told if key != "final_observation"]
             for copy in ended if own else ():
                 self.tell(one.agent, {key: value[copy] for key, value in own})
         return Turn(tuple(present), env_steps=self.copies)
@@ -109,7 +111,7 @@ class BatchedParallel(Environment):
             observation = self._of(seen, name, name)
             reward = self._column(f"reward of {name}", self._of(rewards, name, name), "fiub")
             row = agent.write_observation(observation), reward.astype(np.float32, copy=False)
-            mask = agent.write_mask(observation, infos.get(name) or {})
+            mask = agent.write_mask(observation, self._info(infos, name))
             found.append(AgentTimeStep(number, *row, terminated.copy(), truncated.copy(), action_mask=mask))
         return found
 
@@ -121,7 +123,10 @@ class BatchedParallel(Environment):
             raise malformed(self._id, method, expected, told, _API)
         return *told[:-1], told[-1] or {}
 
-    def _of(self, told: Any, name: str, agent: str) -> Any:
+    def _info(self, infos: Any, agent: Hashable) -> Mapping[Any, Any]:
+        return mapping_of(f"{self._id}, agent {agent}", infos.get(agent))
+
+    def _of(self, told: Any, name: Hashable, agent: Hashable) -> Any:
         if not isinstance(told, Mapping) or name not in told:
             raise EnvironmentFault("dict_entry_missing", where=f"{self._id}, agent {agent}", field="step", entry=name)
         return told[name]
@@ -150,7 +155,7 @@ class BatchedParallel(Environment):
 
 def as_gymnasium(given: Any, like: Any = None) -> Any:
     """A space of a library that calls its spaces as Gymnasium does: gymnax, JaxMARL, Gym; any other as it is. `like`:
-    what is really seen, whose types of numbers count."""
+    what is really seen, whose shapes and types of numbers count."""
     from gymnasium import spaces
 
     match type(given).__name__:
@@ -159,11 +164,13 @@ def as_gymnasium(given: Any, like: Any = None) -> Any:
         case "MultiDiscrete":
             return spaces.MultiDiscrete(np.asarray(getattr(given, "nvec", getattr(given, "num_categories", None))))
         case "Box":
-            shape, dtype = tuple(given.shape), np.dtype((given if like is None else like).dtype)
+            seen = given if like is None else like
+            shape, dtype = tuple(seen.shape), np.dtype(seen.dtype)
             low, high = (np.broadcast_to(np.asarray(bound, dtype), shape) for bound in (given.low, given.high))
             return spaces.Box(low, high, shape, dtype.type)
-        case "Dict":
+        case "Dict" | "dict":
+            parts = getattr(given, "spaces", given)
             return spaces.Dict(
-                {name: as_gymnasium(part, None if like is None else like[name]) for name, part in given.spaces.items()}
+                {name: as_gymnasium(part, None if like is None else like[name]) for name, part in parts.items()}
             )
     return given

@@ -5,7 +5,9 @@ In flow: actions [E, ...] of NumPy. Out flow: what a step brought, as arrays of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 
 from protocol.errors import ConfigurationError
 from protocol.errors.packages import missing_module, not_installed
-from workers.environments.adapters.adapter_checks import settings_refused
+from workers.environments.adapters.adapter_checks import check_limit, settings_refused
 from workers.environments.adapters.batched.parallel import as_gymnasium
 from workers.environments.known_ids import is_meant, nearest
 
@@ -39,8 +41,11 @@ class VmasWorld:
             key = f"environment.settings.{taken[0]}"
             raise ConfigurationError("setting_is_environment_key", field=taken[0], key=key)
         try:
-            self._env = vmas.make_env(name, copies, **{"max_steps": _STEPS, **settings}, **ours)
-        except (TypeError, ValueError, AssertionError) as fault:
+            _check(settings, vmas.make_env)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", "Scenario kwargs", UserWarning)  # of settings that it does not know
+                self._env = vmas.make_env(name, copies, **{"max_steps": _STEPS, **settings}, **ours)
+        except (TypeError, ValueError, AssertionError, UserWarning) as fault:
             raise settings_refused(id, settings, fault) from fault
         self.num_envs, self.max_episode_steps = copies, self._env.max_steps
         self.possible_agents = [agent.name for agent in self._env.agents]
@@ -63,6 +68,7 @@ class VmasWorld:
 
         given = {name: torch.from_numpy(np.atleast_2d(action.T).T) for name, action in actions.items()}
         seen, rewards, terminated, truncated, told = self._env.step(given)
+        rewards = {name: reward.flatten() for name, reward in rewards.items()}  # those of `wheel` are columns
         ended = (terminated | truncated).nonzero().ravel().tolist()
         if ended:
             infos = {name: {**told[name], "final_observation": seen[name]} for name in self.possible_agents}
@@ -73,3 +79,11 @@ class VmasWorld:
             (seen,) = self._env.get_from_scenario(True, False, False, False)
             return seen, rewards, terminated, truncated, infos
         return seen, rewards, terminated, truncated, told
+
+
+def _check(settings: Mapping[str, Any], make_env: Callable[..., Any]) -> None:
+    """TypeError or ValueError for what VMAS would play otherwise than it is meant."""
+    for name, parameter in inspect.signature(make_env).parameters.items():
+        if isinstance(parameter.default, bool) and not isinstance(settings.get(name, False), bool):
+            raise TypeError(f"{name} should be true or false but is {settings[name]!r}")
+    check_limit("max_steps", settings.get("max_steps"))
