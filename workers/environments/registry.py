@@ -142,9 +142,11 @@ def _one(config: EnvironmentConfig) -> Environment:
         _refuse_observe(config)
         return openspiel_adapter.from_id(config.id, config.copies, config.settings)
     if config.id.startswith(("gymnax:", "jaxmarl:")):
-        return BatchedParallel(config.id, jax_world(config.id, config.copies, config.settings), config.observe)
+        world = jax_world(config.id, config.copies, config.settings)
+        return BatchedParallel(config.id, world, config.observe, config.turn_mode)
     if config.id.startswith("vmas:"):
-        return BatchedParallel(config.id, VmasWorld(config.id, config.copies, config.settings), config.observe)
+        scenario = VmasWorld(config.id, config.copies, config.settings)
+        return BatchedParallel(config.id, scenario, config.observe, config.turn_mode)
     if config.id.startswith("pettingzoo:"):
         states = config.central_state == "state"
         return pettingzoo_parallel.from_id(
@@ -257,8 +259,9 @@ def _speaks_pettingzoo(env: Any) -> bool:
 def _vectorised(config: EnvironmentConfig, made: Any, takes_mode: bool) -> Environment:
     """What plays all copies by itself."""
     if not isinstance(made, Environment):
-        kind = BatchedParallel if hasattr(made, "possible_agents") else GymnasiumVector
-        return kind(config.id, made, config.observe)
+        if hasattr(made, "possible_agents"):
+            return BatchedParallel(config.id, made, config.observe, config.turn_mode)
+        return GymnasiumVector(config.id, made, config.observe)
     _refuse_observe(config)
     if config.turn_mode is not None and not takes_mode and len(made.world.agents) > 1:
         close_logged(config.id, made.close)

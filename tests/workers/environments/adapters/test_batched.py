@@ -210,6 +210,8 @@ def test_a_function_may_return_a_batched_world_of_as_many_copies_as_asked() -> N
     assert (environment.copies, environment.reset(0).present[1].observation[5].tolist()) == (6, [5, 0])
     with raises(ConfigurationError, "environment_copies_ignored"):
         make(EnvironmentConfig(id=f"{module}:too_few", copies=6))
+    with raises(ConfigurationError, "turn_mode_not_supported", key="environment.turn_mode"):
+        make(EnvironmentConfig(id=f"{module}:clocks", copies=6, turn_mode="sequential"))
 
 
 @pytest.mark.parametrize("id", ["gymnax:CartPole-v1", "jaxmarl:MPE_simple_spread_v3", "vmas:balance"])

@@ -25,7 +25,7 @@ from workers.environments.adapters.adapter_checks import (
 )
 from workers.environments.adapters.pettingzoo_copies import agent_names, possible_agents
 from workers.environments.adapters.space_conversion import BatchConverter, translate
-from workers.environments.base import AgentTimeStep, Environment, Turn
+from workers.environments.base import AgentTimeStep, Environment, Turn, refuse_sequential
 from workers.environments.checks.closing import closed_on_failure
 from workers.runtime.state_capture import State
 
@@ -57,13 +57,17 @@ class BatchedWorld(Protocol):
 
 
 class BatchedParallel(Environment):
-    """Plays `batched`; ConfigurationError for spaces that cannot be taken."""
+    """Plays `batched`; ConfigurationError for spaces that cannot be taken, or agents that are to act in turn."""
 
-    def __init__(self, id: str, batched: Any, observe: ObservedParts | None = None) -> None:
+    def __init__(
+        self, id: str, batched: Any, observe: ObservedParts | None = None, turn_mode: str | None = None
+    ) -> None:
         self._batched, self._id, self.copies = batched, id, int(batched.num_envs)
         self._begun = False
         with closed_on_failure(id, self.close):
             keys = possible_agents(id, batched)
+            if len(keys) > 1:
+                refuse_sequential(id, turn_mode)
             named = dict(zip(agent_names(id, keys), keys, strict=True))
             observed = {name: declared_space(id, batched, "observation_space", key) for name, key in named.items()}
             acted = {name: declared_space(id, batched, "action_space", key) for name, key in named.items()}
