@@ -210,6 +210,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "import_too_large": "{file}: {value} bytes of weights are more than the {limit} that a run reads; take one part by --only, or write the weights alone where the file was made",
         "import_torch_too_old": "torch {value} is not safe to read files of others with; install torch {expected} or newer",
         "import_without_end": "{file} has more than {limit} entries, or names of more than {characters} characters; write the weights alone, by torch.save(model.state_dict(), FILE), where the file was made",
+        "jax_without_device": "JAX finds no device of JAX_PLATFORMS={value}; install JAX for it, or unset the variable, which is cpu then",
         "jax_world_unknown": "{package} has no environment {value!r}{hint}; choose one of {package}.registered_envs",
         "joint_state_of_one_agent": "environment.central_state is joint but {environment} has one agent, {agent!r}, and so nothing to add to what it sees; remove it",
         "joint_state_too_large": "environment.central_state is joint but {agent!r} of {environment} stands for up to {limit} agents, too many to be seen one by one; remove it, or let the world tell something evaluation-only itself",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -220,6 +221,16 @@ def test_a_library_that_is_not_installed_is_named(id: str, monkeypatch: pytest.M
         monkeypatch.setitem(__import__("sys").modules, module, None)
     with raises(ConfigurationError, "package_missing", key="environment.id"):
         make(EnvironmentConfig(id=id))
+
+
+def test_a_platform_that_jax_does_not_find_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def devices() -> None:
+        raise AssertionError  # as JAX has it where CUDA is missing
+
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda")
+    monkeypatch.setitem(__import__("sys").modules, "jax", SimpleNamespace(devices=devices))
+    with raises(ConfigurationError, "jax_without_device", key="JAX_PLATFORMS"):
+        make(EnvironmentConfig(id="gymnax:CartPole-v1"))
 
 
 def needs(package: str) -> None:

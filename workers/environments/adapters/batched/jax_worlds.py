@@ -38,6 +38,7 @@ def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> JaxWorld:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     package, _, name = id.partition(":")
     try:
+        _find_device()
         if package == "gymnax":
             import gymnax as library
         else:
@@ -57,6 +58,19 @@ def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> JaxWorld:
         )
     except (TypeError, ValueError, AttributeError) as fault:
         raise settings_refused(id, settings, fault) from fault
+
+
+def _find_device() -> None:
+    """ConfigurationError where JAX has none, of which it says little."""
+    try:
+        import jax
+
+        jax.devices()
+    except ImportError:
+        return  # is told of the library that needs it
+    except (RuntimeError, AssertionError) as fault:
+        value = os.environ["JAX_PLATFORMS"]
+        raise ConfigurationError("jax_without_device", value=value, key="JAX_PLATFORMS") from fault
 
 
 class JaxWorld:
