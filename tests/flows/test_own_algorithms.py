@@ -155,8 +155,12 @@ class Replay(Kept, rookery.ReplayAlgorithm):
         return Loss(total, self.off(self.own_columns(batch), now))
 """
 KEPT: dict[str, dict[str, Any]] = {
-    "rows of all segments": {"algorithm": {**runs.PPO, "entry": "keeping:Stream", "minibatches": 8}},
-    "memory": {"algorithm": {"name": "impala", "entry": "keeping:Stream", "frames": 2}, "network": {"core": "lstm"}},
+    "rows of all segments": {"algorithm": {**runs.PPO, "entry": "keeping:Stream", "epochs": 1, "minibatches": 8}},
+    "memory": {
+        "algorithm": {"name": "impala", "entry": "keeping:Stream", "frames": 2},
+        "network": {"core": "lstm"},
+        "segment_length": 10,
+    },
     "a whole network": {"algorithm": {**runs.PPO, "entry": "keeping:Stream"}, "network": {"entry": "whole:Whole"}},
     "replay": {"algorithm": {"name": "dqn", "entry": "keeping:Replay", "frames": 2, **REPLAY}},
 }

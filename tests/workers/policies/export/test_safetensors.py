@@ -99,6 +99,7 @@ COMBINED = {
     "bits",
     "whole numbers",
     "without bounds",
+    "choices in turn",
     "choices in turn of a central critic's actor",
 }
 """Those whose parts others have."""
