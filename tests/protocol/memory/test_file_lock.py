@@ -81,7 +81,7 @@ def test_G6_a_wait_for_one_that_is_stopped_is_one_sentence_and_counted(memory_di
         assert "\n" not in str(e.value)
         assert np.array_equal(ring.table, before)
         assert counters["lock_timeouts"] == 5
-        assert 5 * 0.2 <= counters["waits.lock"] <= sum(waits)
+        assert 4 * 0.2 <= counters["waits.lock"] <= sum(waits)  # what is before the first try is not counted
         if held == "writing":
             with raises(Timeout, "region_lock_timeout", purpose="reading"), ring.reading():
                 pass
