@@ -61,6 +61,7 @@ def test_on_a_core_alike_policies_share_a_learner_unless_it_is_said_otherwise_an
     assert min(runs.summary_of(tmp_path)["train_steps"].values()) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_core")
 def test_learners_that_wait_for_actors_that_wait_for_a_processor_are_told_so(tmp_path: Path) -> None:
     """More actors, as of old, would gain nothing."""

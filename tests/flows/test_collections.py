@@ -33,7 +33,8 @@ def agreed(summary: dict[str, Any], steps: int) -> dict[str, dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("processes", [pytest.param(0, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [0, 2])
 def test_a_run_in_a_curriculum_tells_returns_by_environment_I9(tmp_path: Path, processes: int) -> None:
     data = runs.paced(tmp_path, 4_000)
     slow = {"id": data["environment"]["id"], "settings": {"pause": 0.006}}  # who decides for all is heard in time

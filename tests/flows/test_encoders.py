@@ -39,7 +39,7 @@ def written(name: str, folder: Path) -> None:
     ("algorithm", "network"),
     [
         ({**runs.PPO, "normalize_observation": True}, {**OWN, "core": {"name": "lstm", "size": 4}}),
-        ({**runs.PPO, "frames": 2}, {"encoder": "cnn"}),
+        pytest.param({**runs.PPO, "frames": 2}, {"encoder": "cnn"}, marks=pytest.mark.slow),
         pytest.param(runs.PPO, {"core": {"entry": CORE, "rate": 0.25}, "hidden": [8]}, marks=pytest.mark.slow),
         pytest.param(runs.PPO, {"entry": "aim:Aim", "width": 8}, marks=pytest.mark.slow),
         pytest.param(

@@ -47,6 +47,7 @@ def logged(folder: Path, event: str, worker: str) -> list[str]:
     return [line for path in paths for line in path.read_text().splitlines() if f"event={event} " in line]
 
 
+@pytest.mark.slow
 def test_learners_and_actors_record_what_they_do_and_a_run_on_a_gpu_comes_to_its_end_E9_E11(tmp_path: Path) -> None:
     """One policy remembers and one replays, in one learner, side by side."""
     data = runs.config(

@@ -66,6 +66,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others_A9(
     assert runs.files(memory_dir) == []
 
 
+@pytest.mark.slow
 def test_returns_belong_to_the_steps_that_earned_them_however_fast_the_machine_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

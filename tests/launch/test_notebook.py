@@ -40,6 +40,7 @@ print(json.dumps([cell.outputs for cell in cells]))
 """Runs all cells in a kernel, and prints what each of them put out."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     find_spec("nbclient") is None or find_spec("ipykernel") is None, reason="ipykernel and nbclient are not installed"
 )
