@@ -143,7 +143,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "encoder_part_unknown": "{key} names {value!r}, which the observation does not have; name one of its parts: {choices}",
         "encoder_unknown": "{value!r} is no encoder; write one of {choices}, a section with one of these as `name` or with `entry`, or one for each part of the observation",
         "entry_not_callable": "{value} is neither a function nor a class; correct {key}",
-        "environment_copies_ignored": "{environment} takes 'copies' but did not return an Environment or VectorEnv of {count} copies; let it return one, or drop the argument to be called once for each copy",
+        "environment_copies_ignored": "{environment} takes 'copies' but did not return an Environment, VectorEnv or BatchedWorld of {count} copies; let it return one, or drop the argument to be called once for each copy",
         "environment_dependency_missing": "{environment} needs a package that is missing ({reason}); install it",
         "environment_function_refused_settings": "{environment} cannot be made with the settings {value} ({reason}{at}); correct environment.settings, or the function",
         "environment_function_result": "{environment} returned {value}; let it return an Environment, a gymnasium.Env, a PettingZoo environment, a dm_env.Environment, ML-Agents' BaseEnv, or a gridworld with world and agents",

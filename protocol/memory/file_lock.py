@@ -38,12 +38,8 @@ class RegionLock:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """As long as this lasts nobody writes; others may read."""
-        end = time.monotonic() + self._timeout
-        self._lock(_GATE, fcntl.F_RDLCK, end)
-        try:
-            self._lock(_DATA, fcntl.F_RDLCK, end)
-        finally:
-            self._unlock(_GATE)
+        self._lock(fcntl.F_RDLCK)
+        self._unlock(_GATE)
         try:
             yield
         finally:
@@ -52,29 +48,29 @@ class RegionLock:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """As long as this lasts nobody else reads or writes."""
-        end = time.monotonic() + self._timeout
-        self._lock(_GATE, fcntl.F_WRLCK, end)
+        self._lock(fcntl.F_WRLCK)
         try:
-            self._lock(_DATA, fcntl.F_WRLCK, end)
-            try:
-                yield
-            finally:
-                self._unlock(_DATA)
+            yield
         finally:
+            self._unlock(_DATA)
             self._unlock(_GATE)
 
-    def _lock(self, byte: int, kind: int, end: float) -> None:
-        if self._try(byte, kind):
-            return
-        start, pause = time.monotonic(), _SHORTEST
+    def _lock(self, kind: int) -> None:
+        """The gate, then the data. Who has to wait has waited since it asked."""
+        start, pause, waited = time.monotonic(), _SHORTEST, False
         try:
-            while not self._try(byte, kind):
-                if time.monotonic() >= end:
-                    self._give_up(kind)
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST)
+            for byte in (_GATE, _DATA):
+                while not self._try(byte, kind):
+                    waited = True
+                    if time.monotonic() >= start + self._timeout:
+                        self._give_up(kind)
+                    time.sleep(pause)
+                    pause = min(2 * pause, _LONGEST)
+        except BaseException:
+            self._unlock(_GATE)
+            raise
         finally:
-            if self._counters is not None:
+            if waited and self._counters is not None:
                 self._counters.add("waits.lock", time.monotonic() - start)
 
     def _give_up(self, kind: int) -> None:

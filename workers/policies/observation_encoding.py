@@ -182,10 +182,9 @@ def is_image(space: LeafSpace) -> bool:
     floats those of three that go from 0 to 1, as JAX's worlds show bits and colours."""
     if not isinstance(space, Box) or len(space.shape) not in (2, 3):
         return False
-    if space.dtype not in ("uint8", "bool") and (len(space.shape) != 3 or (space.low, space.high) != (0, 1)):
-        return False
+    unit = space.dtype.startswith("float") and len(space.shape) == 3 and (space.low, space.high) == (0, 1)
     sides = space.shape[1:] if channels_first(space.shape) else space.shape[:2]
-    return min(sides) >= _SMALLEST
+    return (unit or space.dtype in ("uint8", "bool")) and min(sides) >= _SMALLEST
 
 
 def channels_first(shape: tuple[int, ...]) -> bool:

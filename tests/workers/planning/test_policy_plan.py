@@ -55,6 +55,7 @@ def test_gamma_looks_no_further_than_episodes_last_unless_it_is_given(
         ({"name": "bc"}, "float32", True),
         ({"name": "ppo"}, "uint8", False),
         ({"name": "impala"}, "float32", None),
+        ({"name": "ppo"}, "image", False),
         ({"name": "ppo", "normalize_observation": False}, "float32", False),
         ({"name": "ppo", "normalize_observation": True}, "uint8", True),
     ],
@@ -62,7 +63,11 @@ def test_gamma_looks_no_further_than_episodes_last_unless_it_is_given(
 def test_observations_of_floats_are_normalized_with_ppo_and_what_it_may_start_from(
     algorithm: dict[str, Any], dtype: Any, normalized: bool | None
 ) -> None:
-    box = Box(shape=(2,), dtype=dtype, low=0, high=1)
+    box = (
+        Box(shape=(3, 3, 3), dtype="float32", low=0, high=1)
+        if dtype == "image"
+        else Box(shape=(2,), dtype=dtype, low=0, high=1)
+    )
     world = World(id="w", agents=(Agent(name="a", observation=box, action=Discrete(n=2)),))
     data: dict[str, Any] = (
         {"actors": 0, "policy": {"dataset": {"path": "x"}}} if algorithm["name"] == "bc" else {"policy": {}}

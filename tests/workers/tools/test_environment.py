@@ -66,6 +66,20 @@ def walked(id: str, **settings: Any) -> Walk:
     return Walk(make(config)).go(0.0, least=200)
 
 
+def test_a_first_step_in_which_a_world_is_compiled_counts_for_nothing() -> None:
+    environment = make(EnvironmentConfig(id="matrix_game", copies=1))
+    step, slow = environment.step, [1.0]
+
+    def late(actions: Any) -> Any:
+        time.sleep(slow.pop() if slow else 0.0)
+        return step(actions)
+
+    environment.step = late  # type: ignore[method-assign]
+    walk = Walk(environment).go(0.0, least=20)
+    assert (walk.turns, walk.env_steps) == (20, 19)
+    assert walk.seconds < 1.0
+
+
 @pytest.mark.parametrize("flaw", ["", *SAID])
 def test_each_flaw_is_said_alone_and_of_a_sound_world_nothing(flaw: str) -> None:
     said = [*walked(f"{HERE}:Odd", flaw=flaw).suspicious()]

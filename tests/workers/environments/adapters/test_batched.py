@@ -3,6 +3,8 @@ own loop, step by step."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -135,6 +137,7 @@ def test_what_is_no_step_of_a_batched_world_is_told(change: Callable[[Answer], A
         nonlocal turn
         for _ in range(4):
             turn = environment.step(drawn(turn, environment, generator))
+            assert not any((one.terminated & one.truncated).any() for one in turn.present)
 
     if kind is None:  # all of them are cut, whose last observations are there
         return play()
@@ -218,7 +221,7 @@ def test_a_function_may_return_a_batched_world_of_as_many_copies_as_asked() -> N
 @pytest.mark.parametrize("id", ["gymnax:CartPole-v1", "jaxmarl:MPE_simple_spread_v3", "vmas:balance"])
 def test_a_library_that_is_not_installed_is_named(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("gymnax", "jaxmarl", "vmas"):
-        monkeypatch.setitem(__import__("sys").modules, module, None)
+        monkeypatch.setitem(sys.modules, module, None)
     with raises(ConfigurationError, "package_missing", key="environment.id"):
         make(EnvironmentConfig(id=id))
 
@@ -228,9 +231,19 @@ def test_a_platform_that_jax_does_not_find_is_named(monkeypatch: pytest.MonkeyPa
         raise AssertionError  # as JAX has it where CUDA is missing
 
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
-    monkeypatch.setitem(__import__("sys").modules, "jax", SimpleNamespace(devices=devices))
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(devices=devices))
     with raises(ConfigurationError, "jax_without_device", key="JAX_PLATFORMS"):
         make(EnvironmentConfig(id="gymnax:CartPole-v1"))
+
+
+@pytest.mark.parametrize("given", ["--xla_cpu_multi_thread_eigen=true", ""])
+def test_flags_of_jax_that_are_given_stand(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnax", None)
+    monkeypatch.setenv("XLA_FLAGS", given)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    with raises(ConfigurationError, "package_missing", key="environment.id"):
+        make(EnvironmentConfig(id="gymnax:CartPole-v1"))
+    assert os.environ["XLA_FLAGS"] == (given or "--xla_cpu_multi_thread_eigen=false")
 
 
 def needs(package: str) -> None:

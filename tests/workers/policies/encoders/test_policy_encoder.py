@@ -20,6 +20,7 @@ from workers.policies.encoders.policy_encoder import PolicyEncoder
 from workers.policies.encoders.row_splitter import RowSplitter
 from workers.policies.interface import Interface
 from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.observation_encoding import is_image
 from workers.policies.tensors.flat_weights import flatten_
 
 IMAGE = Box(shape=(10, 12, 3), dtype="uint8")
@@ -122,10 +123,20 @@ def test_floats_from_0_to_1_of_three_dimensions_are_an_image_as_they_are() -> No
     found.load_state_dict(known.state_dict())
     image = torch.rand(3, 9, 8, 2) > 0.5
     assert torch.equal(found(image.float()), known(image))
-    assert (
-        Interface.of(Agent(name="a", observation=Box(shape=(9, 8), low=0.0, high=1.0), action=Discrete(n=2))).encoder
-        is None
-    )
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        Box(shape=(9, 8), low=0.0, high=1.0),
+        Box(shape=(9, 8, 2), low=-1.0, high=1.0),
+        Box(shape=(9, 8, 2)),
+        Box(shape=(9, 8, 2), dtype="int32", low=0, high=1),
+    ],
+)
+def test_other_numbers_are_no_image(numbers: Box) -> None:
+    assert not is_image(numbers)
+    assert Interface.of(Agent(name="a", observation=numbers, action=Discrete(n=2))).encoder is None
 
 
 @pytest.mark.parametrize("name", ["cnn", "impala"])

@@ -25,16 +25,14 @@ from workers.runtime.state_capture import State
 _AGENT = "agent"
 _NOT_OWN = ("terminated", "truncated", "discount")
 """What infos of gymnax hold besides what a world tells."""
-_THREADS = "--xla_cpu_multi_thread_eigen=false"
-"""One thread a computation: the other cores are the learner's, and other actors'."""
-Stepped = tuple[Any, Any, dict[str, Any], dict[str, Any], Any, Any, dict[str, Any]]
-"""(state, key, observations, rewards, terminated, truncated, infos)."""
+_THREADS = "--xla_cpu_multi_thread_eigen"
+"""False: one thread a computation. The other cores are the learner's, and other actors'."""
 
 
 def from_id(id: str, copies: int, settings: Mapping[str, Any]) -> JaxWorld:
     """`gymnax:ID` or `jaxmarl:ID`, with what it is made of, and the fields of gymnax' parameters, as settings."""
     if _THREADS not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_THREADS}".strip()
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_THREADS}=false".strip()
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     package, _, name = id.partition(":")
     try:
@@ -74,9 +72,9 @@ def _find_device() -> None:
 
 
 class JaxWorld:
-    """E copies of a world of `spaces` (agent -> observation, action). `begin` (keys) returns observations, masks and
-    states of new episodes, and `step` (keys, states, actions) a `Stepped` without the key, whose last observations
-    stand in its infos."""
+    """E copies of a world of `spaces` (agent -> observation, action). Of one copy `begin` (key) returns (state,
+    observations, masks) of a new episode, and `step` (key, state, actions) the next state and what a `BatchedWorld`
+    returns."""
 
     def __init__(
         self, copies: int, spaces: Mapping[str, tuple[Any, Any]], limit: int | None, begin: Callable, step: Callable

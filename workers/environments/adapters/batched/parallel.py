@@ -36,7 +36,8 @@ _API = "a batched parallel world"
 class BatchedWorld(Protocol):
     """PettingZoo's parallel interface with a first dimension of copies, `E` = `num_envs`. Mappings are by agent; spaces
     are those of one copy. An episode begins, and ends, for all agents of a copy at once, and the next begins in the
-    same step. A `max_episode_steps` and a `close` are optional."""
+    same step. A `max_episode_steps` and a `close` are optional, as are `get_state` and `set_state` (plain arrays by
+    name), without which lock-step is refused."""
 
     num_envs: int
     possible_agents: Sequence[Any]
@@ -99,7 +100,7 @@ class BatchedParallel(Environment):
         for (name, agent), one in zip(self._agents, present, strict=True):
             info = self._info(infos, name)
             if len(finals):
-                last = self._of(info, "final_observation", name)
+                last = self._of("info", info, "final_observation", name)
                 one.final_index, one.final_observation = finals, agent.write_observation(last)[finals]
             told = [(key, value) for key, value in info.items() if getattr(value, "shape", None) == (self.copies,)]
             own = [(key, value) for key, value in told if key != "final_observation"]
@@ -112,8 +113,8 @@ class BatchedParallel(Environment):
     ) -> list[AgentTimeStep]:
         found = []
         for number, (name, agent) in enumerate(self._agents):
-            observation = self._of(seen, name, name)
-            reward = self._column(f"reward of {name}", self._of(rewards, name, name), "fiub")
+            observation = self._of("observations", seen, name, name)
+            reward = self._column(f"reward of {name}", self._of("rewards", rewards, name, name), "fiub")
             row = agent.write_observation(observation), reward.astype(np.float32, copy=False)
             mask = agent.write_mask(observation, self._info(infos, name))
             found.append(AgentTimeStep(number, *row, terminated.copy(), truncated.copy(), action_mask=mask))
@@ -121,18 +122,17 @@ class BatchedParallel(Environment):
 
     def _told(self, method: str, expected: str, told: Any) -> Any:
         """What a call returned, with an empty mapping where it has no infos."""
-        if not isinstance(told, tuple | list) or len(told) != expected.count(",") + 1:
-            raise malformed(self._id, method, expected, told, _API)
-        if not isinstance(told[-1], Mapping | None):
+        whole = isinstance(told, tuple | list) and len(told) == expected.count(",") + 1
+        if not whole or not isinstance(told[-1], Mapping | None):
             raise malformed(self._id, method, expected, told, _API)
         return *told[:-1], told[-1] or {}
 
     def _info(self, infos: Any, agent: Hashable) -> Mapping[Any, Any]:
         return mapping_of(f"{self._id}, agent {agent}", infos.get(agent))
 
-    def _of(self, told: Any, name: Hashable, agent: Hashable) -> Any:
+    def _of(self, field: str, told: Any, name: Hashable, agent: Hashable) -> Any:
         if not isinstance(told, Mapping) or name not in told:
-            raise EnvironmentFault("dict_entry_missing", where=f"{self._id}, agent {agent}", field="step", entry=name)
+            raise EnvironmentFault("dict_entry_missing", where=f"{self._id}, agent {agent}", field=field, entry=name)
         return told[name]
 
     def _column(self, field: str, told: Any, kinds: str) -> NDArray[Any]:
