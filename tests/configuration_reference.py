@@ -48,6 +48,7 @@ from protocol.config.on_policy import IMPALA, PPO, Curiosity
 from protocol.config.run import EvaluationConfig, PolicyConfig, Run
 from protocol.config.source_names import Multiprocessing
 from protocol.config.trainable import Freeze, Start
+from tests.network_pictures import PICTURES, picture
 from tests.tools import ROOT
 
 __all__ = ["PATH", "SECTIONS", "keys", "main", "reference"]
@@ -95,6 +96,9 @@ _HEAD = """# All configuration keys
 Made from the types in [protocol/](../protocol/config/run.py) by `python -m tests.configuration_reference`. What a
 configuration is, and which keys are used most, stands in [README.md](README.md#configuration). `policies.NAME` takes
 the keys of `policy`. A range says what numbers are allowed; `[` and `]` belong to it, `(` and `)` do not.
+
+A picture shows what the network above it is made of: what it sees, each layer with the shape of its weights and what it
+gives of one row, and what comes out. `rookery model RUN.yaml --picture` draws the networks of a run.
 """
 _SIGNS = {"ge": "[", "gt": "(", "le": "]", "lt": ")"}
 
@@ -109,6 +113,7 @@ def reference() -> str:
         ]
         heading = f"`{name}`" if name else "At the top"
         parts.append("\n".join((f"## {heading}\n", "| key | values | default | meaning |", "|---|---|---|---|", *rows)))
+        parts += map(picture, PICTURES.get(name, ()))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 

@@ -3,7 +3,7 @@
 python -m workers.tools.model config.yaml
 
 In flow: a configuration. Out flow: for each policy its leaves with where they go, its layers with shapes and
-parameters, and operations and microseconds a row. It is built and tried as in a run.
+parameters, and operations and microseconds a row; or a picture. It is built and tried as in a run.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from workers.policies.observation_encoding import EncodedField
 from workers.rollout.acting_policy import ActingPolicy
 from workers.runtime import torch_setup
 from workers.runtime.entry_points import add_cwd_to_path
+from workers.tools.picture import chart
 
 _ROWS, _SECONDS = 64, 0.2
 """Of one forward pass that is timed, and how long passes are timed."""
@@ -129,13 +130,18 @@ def _text(told: dict[str, Any]) -> Iterator[str]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def main(config: Path, as_json: bool) -> None:
+@click.option("--picture", is_flag=True, help="Draw it, as Mermaid.")
+def main(config: Path, as_json: bool, picture: bool) -> None:
     """Says what the networks of the policies in CONFIG are made of."""
     with one_sentence():
         add_cwd_to_path()
         torch_setup.configure_torch()
         run = read_run(config)
-        found = [described(plan) for plan in plan_policies(run, describe(run.environment)).values()]
+        plans = plan_policies(run, describe(run.environment)).values()
+        if picture:
+            click.echo("\n".join(f"%% {plan.name}\n{chart(plan)}" for plan in plans))
+            return
+        found = [described(plan) for plan in plans]
     click.echo(json.dumps(found, indent=2) if as_json else "\n".join(line for one in found for line in _text(one)))
 
 

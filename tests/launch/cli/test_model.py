@@ -44,6 +44,23 @@ def test_it_says_which_leaf_is_read_by_what() -> None:
     assert kernels == [[16, 1, 3, 3], [32, 16, 3, 3]]
 
 
+def test_a_picture_shows_what_each_layer_reads_and_gives() -> None:
+    result = model("--env", "tests.flows.dots:make", "--set", "policy.network.hidden=[8]", "--picture")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "%% agent",
+        "flowchart LR",
+        '  n0["observation.picture<br/>8x8 uint8"] --> n1["Conv2d 16x3x3<br/>gives 16x8x8"]',
+        '  n1 --> n2["Conv2d 32x16x3x3<br/>gives 32x6x6"]',
+        '  n2 --> n3["Linear 128x1152<br/>gives 128"]',
+        '  n3 & n4["observation.before<br/>2 float32"] --> n5["layer_0 130x16<br/>gives 16"]',
+        '  n5 --> n6["policy 8x2<br/>gives 2"]',
+        '  n5 --> n7["value 8<br/>gives 1"]',
+        '  n6 --> n8["action"]',
+        '  n7 --> n9["value"]',
+    ]
+
+
 def test_a_module_that_cannot_be_built_is_told_in_one_sentence() -> None:
     result = model("--env", "tests.flows.dots:make", "--set", "policy.network.encoder={entry: 'tests.flows.dots:make'}")
     assert (result.returncode, kinds_in(result.stderr)) == (2, ["network_not_built"])
