@@ -23,8 +23,8 @@ class EnvironmentConfig(ConfigModel):
     """Which world, and how many copies of it each actor steps at once."""
 
     id: str = "treasure_hunt"
-    """`treasure_hunt`, `gymnasium:ID`, `gymnasium_multi:ID`, `pettingzoo:MODULE`, `openspiel:GAME` or the user's own
-    `module:function`; with `members`, which have ids of their own, it is `collection`."""
+    """`treasure_hunt`, `atari:GAME`, `gymnasium:ID`, `gymnasium_multi:ID`, `pettingzoo:MODULE`, `openspiel:GAME` or the
+    user's own `module:function`; with `members`, which have ids of their own, it is `collection`."""
     copies: int = Field(default=64, ge=1, le=1_000_000)
     """Copies that each actor steps at once."""
     turn_mode: Literal["sequential", "simultaneous"] | None = None

@@ -22,6 +22,7 @@ DISTRIBUTION_OF: Mapping[str, str] = {
     "cairo": "pycairo",
     "cffi": "cffi",
     "chess": "chess",
+    "chex": "chex",
     "cv2": "opencv-python",
     "dateutil": "python-dateutil",
     "dm_control": "dm-control",

@@ -22,6 +22,7 @@ from workers.environments.adapters import (
     openspiel_adapter,
     pettingzoo_parallel,
 )
+from workers.environments.adapters.batched.atari import AtariVector
 from workers.environments.adapters.batched.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.batched.jax_worlds import from_id as jax_world
 from workers.environments.adapters.batched.parallel import BatchedParallel
@@ -72,7 +73,7 @@ BUILT_IN: Mapping[str, Callable[..., Environment]] = {
 }
 """The worlds that need no package, each called with copies, turn mode and its settings."""
 _FORMS = (
-    f"{', '.join(BUILT_IN)}, {EXTERNAL}, gymnasium:ID, gymnasium_multi:ID, gymnax:ID, jaxmarl:ID, "
+    f"{', '.join(BUILT_IN)}, {EXTERNAL}, atari:GAME, gymnasium:ID, gymnasium_multi:ID, gymnax:ID, jaxmarl:ID, "
     "openspiel:GAME, pettingzoo:MODULE, vmas:SCENARIO or module:function of your own"
 )
 
@@ -134,6 +135,8 @@ def _one(config: EnvironmentConfig) -> Environment:
     if config.id in BUILT_IN:
         _refuse_observe(config)
         return BUILT_IN[config.id](config.copies, config.turn_mode, **config.settings)
+    if config.id.startswith("atari:"):
+        return GymnasiumVector(config.id, AtariVector(config.id, config.copies, config.settings), config.observe)
     if config.id.startswith("gymnasium:"):
         return gymnasium_adapter.from_id(config.id, config.copies, config.settings, config.observe)
     if config.id.startswith("gymnasium_multi:"):

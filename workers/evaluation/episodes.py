@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from protocol.config.environment import STRUCTURES, CollectionMember
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
+from workers.environments.adapters.batched.atari import WHOLE
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn
 from workers.environments.registry import BUILT_IN
 from workers.environments.simulators import EXTERNAL
@@ -160,5 +161,8 @@ def evaluation_config(config: EnvironmentConfig, copies: int) -> EnvironmentConf
 
 
 def _whole(one: EnvironmentConfig | CollectionMember) -> dict[str, Any]:
-    """Its settings, without shortened first episodes, which serve training only."""
+    """Its settings, without shortened first episodes and other ends and rewards than a game's own, which serve training
+    only."""
+    if one.id.startswith("atari:"):
+        return {**one.settings, **WHOLE}
     return {key: value for key, value in one.settings.items() if one.id not in BUILT_IN or key != "desynchronize"}

@@ -32,6 +32,7 @@ from workers.environments.checks.bounds_check import BoundsCheck, Excess
 from workers.environments.registry import make
 from workers.metrics.hooks.episodes import WatchedEnvironment
 from workers.metrics.hooks.hook import EpisodeEvent
+from workers.policies.observation_encoding import is_image
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.tools.film import check_film, half_block_text, made_to_be_seen, write_film
 
@@ -194,7 +195,9 @@ def _beginning(config: EnvironmentConfig, world: World, step: float, many: int) 
         environment["processes"] = min(config.copies, os.cpu_count() or 1)
     if step > _VERY_DEAR and not together and len(chosen) == 1:
         algorithm = "sac" if isinstance(chosen[0], Box) else "dqn"
-    return {"environment": environment, "policy": {"algorithm": {"name": algorithm}}}
+    flat = any(is_image(leaf.space) and len(leaf.space.shape) == 2 for place in world.places for leaf in place.leaves)
+    frames = {"frames": 4} if flat and algorithm != "sac" else {}  # read by convolutions, as channels of one image
+    return {"environment": environment, "policy": {"algorithm": {"name": algorithm, **frames}}}
 
 
 def _text(told: dict[str, Any]) -> Iterator[str]:

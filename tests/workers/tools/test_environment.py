@@ -135,6 +135,23 @@ def test_what_is_stepped_together_has_many_copies_and_no_processes(monkeypatch: 
     assert (run.environment.copies, run.environment.processes, run.policy.algorithm.name) == (256, 0, "ppo")
 
 
+class Flat(Odd):
+    """Shows an image without channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Box(0, 255, (12, 12), np.uint8)
+
+    def _seen(self) -> Any:
+        return self.np_random.integers(256, size=(12, 12), dtype=np.uint8)
+
+
+def test_an_image_without_channels_is_stacked() -> None:
+    config = EnvironmentConfig(id=f"{HERE}:Flat")
+    run = parse_run(examined(config, walked(config.id), 0.05)["begin_with"])
+    assert getattr(run.policy.algorithm, "frames", 1) == 4
+
+
 def test_a_film_is_of_one_episode() -> None:
     world = make(EnvironmentConfig(id="treasure_hunt", copies=1, settings={"turns": 20}))
     walk = Walk(world).go(0.0, film=True)
