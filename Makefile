@@ -138,7 +138,7 @@ $(TESTABLE): $(INSTALLED)
 	@touch $@
 
 # Without what they ask for: what only draws, and older releases of what we have.
-$(GAMES): $(TESTABLE)
+$(GAMES): Makefile $(TESTABLE)
 	$(PIP) ale-py==0.12.1 Box2D==2.3.10 chess==1.11.2 chex==0.1.92 flax==0.12.8 gym==0.26.2 jax==0.10.2 \
 		jaxtyping==0.3.11 mujoco==3.3.7 opencv-python-headless==5.0.0.93 pymunk==7.3.1 seaborn==0.13.2
 	$(PIP) --no-deps gymnax==1.0.1 jaxmarl==0.2.0 MinAtar==1.0.15 minigrid==3.2.0 pygame-ce rlcard==1.2.0 rware==2.0.0 \
