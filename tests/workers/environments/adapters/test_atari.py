@@ -24,7 +24,8 @@ E = 3
 
 
 class Games:
-    """Every step brings 7 in copy 0, -7 in 1 and 2 in 2; a game has three lives of two steps each."""
+    """Every step brings 7 in copy 0, -7 in 1 and 2 in 2; a game has three lives of two steps each, of
+    which copy c has lost c at first."""
 
     single_action_space = gymnasium.spaces.Discrete(4)
 
@@ -40,14 +41,17 @@ class Games:
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         assert options or (seed is not None and 0 <= seed < 2**31 - len(self._step))
-        self._step[options["reset_mask"] if options else slice(None)] = 0
+        if options:
+            self._step[options["reset_mask"]] = 0
+        else:
+            self._step[:] = 2 * np.arange(len(self._step))
         return self._seen(), {"lives": self._lives()}
 
     def step(self, actions: Any) -> Any:
         self._step += 1
         over = self._step == 6
         self._step[over] = 0
-        return self._seen(), np.array([7, -7, 2], np.int32), over, over & False, {"lives": self._lives()}
+        return self._seen(), np.array([7, -7, 2], np.int32)[: len(over)], over, over & False, {"lives": self._lives()}
 
     def close(self) -> None: ...
 
@@ -82,8 +86,8 @@ def test_a_lost_life_terminates_while_the_game_goes_on_and_its_score_is_told_at_
     for number, (reward, terminated, seen) in enumerate(turns, start=1):
         assert (reward, seen) == ([1, -1, 1], number % 6)
         assert terminated == [number % 2 == 0] * E
-    assert environment.take_episodes() == {("info/score", 0): (2 * E, 24.0)}
-    assert environment.render_rgb(1).tolist()[0][0] == [0, 0, 0]
+    assert environment.take_episodes() == {("info/score", 0): (6, 12 * 7 - 10 * 7 + 8 * 2)}
+    assert environment.render_rgb(1).tolist()[0][0] == [2, 2, 2]
 
 
 @pytest.mark.usefixtures("pacman")
@@ -96,14 +100,14 @@ def test_an_evaluation_plays_whole_games_for_what_they_pay() -> None:
 
 @pytest.mark.usefixtures("pacman")
 def test_a_game_that_is_cut_is_truncated_with_what_was_seen_last() -> None:
-    config = EnvironmentConfig(id="atari:MsPacman", copies=E, settings={"max_num_frames_per_episode": 20})
+    config = EnvironmentConfig(id="atari:MsPacman", copies=1, settings={"max_num_frames_per_episode": 20})
     environment = CheckedEnvironment(make(config))
     environment.reset(0)
     for number in range(1, 11):
-        (one,) = environment.step([np.zeros(E, np.int64)]).present
-        assert one.truncated.tolist() == [number % 5 == 0] * E
+        (one,) = environment.step([np.zeros(1, np.int64)]).present
+        assert one.truncated.tolist() == [number % 5 == 0]
         if number % 5 == 0:
-            assert one.final_index.tolist() == [0, 1, 2]
+            assert one.final_index.tolist() == [0]
             assert (one.final_observation == 5).all()
             assert (one.observation == 0).all()
 
