@@ -58,7 +58,7 @@ class Games:
 
 @pytest.fixture
 def pacman(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = {
+    parts: dict[str, dict[str, Any]] = {
         "": {},
         ".roms": {"get_all_rom_ids": lambda: ["ms_pacman", "pong"]},
         ".registration": {"rom_id_to_name": lambda rom: rom.title().replace("_", "")},
@@ -87,7 +87,9 @@ def test_a_lost_life_terminates_while_the_game_goes_on_and_its_score_is_told_at_
         assert (reward, seen) == ([1, -1, 1], number % 6)
         assert terminated == [number % 2 == 0] * E
     assert environment.take_episodes() == {("info/score", 0): (6, 12 * 7 - 10 * 7 + 8 * 2)}
-    assert environment.render_rgb(1).tolist()[0][0] == [2, 2, 2]
+    picture = environment.render_rgb(1)
+    assert picture is not None
+    assert picture.tolist()[0][0] == [2, 2, 2]
 
 
 @pytest.mark.usefixtures("pacman")
