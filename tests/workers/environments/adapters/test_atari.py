@@ -110,6 +110,7 @@ def test_a_game_that_is_cut_is_truncated_with_what_was_seen_last() -> None:
         assert one.truncated.tolist() == [number % 5 == 0]
         if number % 5 == 0:
             assert one.final_index.tolist() == [0]
+            assert one.final_observation is not None
             assert (one.final_observation == 5).all()
             assert (one.observation == 0).all()
 
@@ -202,6 +203,7 @@ def test_a_game_is_played_frame_by_frame_as_by_gymnasiums_preprocessing(
             for name, happened in (("lost", lost and not over), ("over", over), ("cut", cut and not over)):
                 ends[name] += bool(happened)
             if ended[2]:
+                assert one.final_observation is not None
                 row = one.final_index.tolist().index(copy)
                 np.testing.assert_array_equal(one.final_observation[row], seen)
             if over or cut:
