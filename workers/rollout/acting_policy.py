@@ -34,7 +34,7 @@ class ActingPolicy:
         self._modules = [build(interface, config, seed).eval() for _ in range(2)]
         self._flat = [published_weights(module) for module in self._modules]
         self._hosts = [numpy_actor(module) for module in self._modules]
-        """The same without torch, where that can be."""
+        """The same without torch, but for encoders, where that can be."""
         first = self._modules[0]
         elsewhere = device is not None and isinstance(first, ActorCritic) and first.declared is None
         self._elsewhere = CudaActor(first, device) if elsewhere else None  # type: ignore[arg-type] # as is asked
@@ -59,7 +59,7 @@ class ActingPolicy:
 
     @property
     def numpy_backend(self) -> bool:
-        """Whether it acts without torch."""
+        """Whether it acts without torch, but for its encoder."""
         return self._hosts[0] is not None
 
     @property

@@ -1,6 +1,7 @@
 """A policy with a value that acts in host memory by numpy alone: the bits of `ActorCritic.act` (of a recurrent one to
 within the order of sums), at a quarter of its price where rows are few, because what a small batch costs is calls, and
-torch's cost more than numpy's.
+torch's cost more than numpy's. What an encoder reads, or a whole network of the user's own, torch computes; all behind
+it is numpy's.
 
 In flow: observations, and states where the policy is recurrent. Out flows: actions with their log-probabilities,
 values, and states after them.
@@ -16,11 +17,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from workers.policies.distributions import Legal, Noise, Remembered
-from workers.policies.networks.actor_critic import ActorCritic
+from workers.policies.networks.actor_critic import ActorCritic, OwnActorCritic
 from workers.policies.networks.normalization import CLIP, STD_FLOOR
 from workers.policies.networks.recurrent import RecurrentCore
 from workers.policies.tensors.kernels import gru_cell_, lstm_cell_
@@ -32,11 +34,13 @@ _ROOMS = 256
 
 
 def numpy_actor(module: nn.Module) -> NumpyActor | None:
-    """What acts in the place of `module`, if that is an `ActorCritic` in host memory without parts
+    """What acts in the place of `module`, if that is an `ActorCritic` in host memory without parts behind its encoder
     that torch alone computes."""
-    if not isinstance(module, ActorCritic) or module.modular or module.value_weight.device.type != "cpu":
+    if not isinstance(module, ActorCritic) or module.value_weight.device.type != "cpu":
         return None
-    return NumpyActor(module)
+    if module.declared is not None or not isinstance(module.core, RecurrentCore | None):
+        return None
+    return OwnNumpyActor(module) if isinstance(module, OwnActorCritic) else NumpyActor(module)
 
 
 class _Buffers(NamedTuple):
@@ -58,13 +62,13 @@ class NumpyActor:
     """`module`, whose weights it sees as they are: they must stay where they lie (`flatten_`)."""
 
     def __init__(self, module: ActorCritic) -> None:
-        self._heads, self._relu = module.heads, module.activation == "relu"
+        self._heads, self._relu, self._encoder = module.heads, module.activation == "relu", module.encoder
         self._features, self._towers = module.features, 1 if module.share_layers else 2
         self._core = NumpyRecurrentCore(module.core) if isinstance(module.core, RecurrentCore) else None
-        arrays = [tensor.detach().numpy() for tensor in module.tower_parameters()]
-        self._first, deeper = arrays[:-4][:2], arrays[:-4][2:]
+        *arrays, self._value, self._value_bias = [tensor.detach().numpy() for tensor in module.tower_parameters()]
+        self._first, deeper, last = arrays[:-2][:2], arrays[:-2][2:], arrays[-2:]
         self._deeper = list(zip(deeper[::2], deeper[1::2], strict=True))
-        policy, policy_bias, self._value, self._value_bias = arrays[-4:]
+        policy, policy_bias = last or (self._value[:, :0], self._value_bias[:0])  # who is whole has none
         self._policy, self._policy_bias = policy.T, policy_bias[:, None]
         self._log_std = None if module.log_std is None else module.log_std.detach().numpy()
         self._moments = None
@@ -84,17 +88,12 @@ class NumpyActor:
         """As `ActorCritic.act`, of and with arrays."""
         rows, after = len(observation), {}
         room = self._rooms.get(rows) or self._make_room(rows)
-        x = self._inputs(observation.reshape(-1, self._features), room)
+        x = self._inputs(observation, room)
         if self._core is not None:
             assert state is not None
             after = {"state": self._core.step(x, state, room.inputs[:, self._features :])}
             x = room.inputs
-        below, beside = self._hidden(x, room)
-        logits = np.empty((len(self._policy), rows), np.float32)
-        np.matmul(self._policy, below, out=logits)
-        logits += self._policy_bias
-        values = np.matmul(beside, self._value)
-        values += self._value_bias
+        logits, values = self._outputs(x, room)
         mean, variance = self._returns[0].item(), self._returns[1].item()
         floor, least = self._least
         values *= max(math.sqrt(variance), floor * abs(mean), least)
@@ -102,8 +101,23 @@ class NumpyActor:
         drawn = self._heads.sample(logits, self._log_std, None if greedy else noise, legal)
         return {**drawn, "value": values[:, 0], **after}
 
-    def _inputs(self, rows: NDArray, room: _Buffers) -> Array:
+    def _outputs(self, x: Array, room: _Buffers) -> tuple[Array, Array]:
+        """[A, B], and normalised values [B, 1]."""
+        below, beside = self._hidden(x, room)
+        logits = np.empty((len(self._policy), len(x)), np.float32)
+        np.matmul(self._policy, below, out=logits)
+        logits += self._policy_bias
+        values = np.matmul(beside, self._value)
+        values += self._value_bias
+        return logits, values
+
+    def _inputs(self, observation: NDArray, room: _Buffers) -> Array:
         """[B, F] float32, normalised where the policy does that; where features are put beside them, in their place."""
+        if self._encoder is None:
+            rows = observation.reshape(-1, self._features)
+        else:
+            with torch.inference_mode():
+                rows = self._encoder(torch.from_numpy(observation)).numpy()
         if self._moments is None and rows.dtype == np.float32 and self._core is None:
             return rows
         x = room.inputs[:, : self._features]
@@ -156,6 +170,13 @@ class NumpyActor:
         layers += [memory.reshape(many, rows, width // many) for memory, width in zip(cut[2:], widths[2:], strict=True)]
         room = self._rooms[rows] = _Buffers(cut[0].reshape(rows, inputs), both, layers, layers[-1][0].T, layers[-1][-1])
         return room
+
+
+class OwnNumpyActor(NumpyActor):
+    """The same of a whole network of the user's own, whose rows begin with outputs and end with a value."""
+
+    def _outputs(self, x: Array, room: _Buffers) -> tuple[Array, Array]:
+        return x[:, : self._heads.outputs].T, x[:, -1:] * self._value + self._value_bias
 
 
 _AT_ONCE = 256

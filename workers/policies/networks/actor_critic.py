@@ -72,7 +72,7 @@ class ActorCritic(PopArtValue):
         self.observations = RunningMoments(self.features) if normalize_observation and encoder is None else None
         self.encoder = encoder
         self.modular = encoder is not None or not (core is None or isinstance(core, RecurrentCore))
-        """Whether it has parts that torch alone computes: it is not stacked then, nor acts without torch."""
+        """Whether it has parts that torch alone computes: it is not stacked then."""
         self.declared: DeclaredOutputs | None = None
         """What it says besides, by an algorithm of the user's own."""
         self.returns = return_moments()
@@ -189,7 +189,7 @@ class OwnActorCritic(ActorCritic):
 
     def towers(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[N, A + W + 1], with what is said besides in the middle -> outputs [A, N] and normalised values [N]."""
-        return x[:, : self.heads.outputs].T, (x[:, -1:] @ self.value_weight + self.value_bias)[:, 0]
+        return x[:, : self.heads.outputs].T, x[:, -1] * self.value_weight[0] + self.value_bias
 
     def infer(self, x: Tensor, scratch: ScratchBuffers) -> tuple[Tensor, Tensor]:
         """The same."""

@@ -66,11 +66,12 @@ class RunningMoments(nn.Module):
     @property
     def std(self) -> Tensor:
         """Standard deviation, float64, at least `least` and `floor * |mean|`: a constant cannot divide by zero."""
-        return torch.maximum(self.variance.sqrt(), self.mean.abs() * self.floor).clamp_(min=self.least)
+        std = self.variance.sqrt()
+        return (torch.maximum(std, self.mean.abs() * self.floor) if self.floor else std).clamp_(min=self.least)
 
     def standard(self, rows: Tensor) -> Tensor:
         """Rows [N, *features] in units of the standard deviation around the mean, cut, float32."""
-        return ((rows.double() - self.mean) / self.std).float().clamp(-CLIP, CLIP)
+        return ((rows - self.mean) / self.std).clamp(-CLIP, CLIP).float()
 
     def scalars(self) -> tuple[float, float]:
         """Mean and standard deviation as numbers, where there is one feature."""

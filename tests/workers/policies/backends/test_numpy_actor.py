@@ -108,10 +108,51 @@ def test_numpy_remembers_as_torch_does(kind: Any, dtype: Any, action: Any, more:
             states = [expected["state"], found["state"]]
 
 
+OWN = "tests.workers.policies.encoders.test_own_network"
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"encoder": {"name": "mlp", "hidden": [9]}, "hidden": [8, 8]},
+        {"encoder": {"name": "mlp", "hidden": [9]}, "hidden": []},
+        {"encoder": {"name": "mlp", "hidden": [9]}, "core": "gru"},
+        {"entry": f"{OWN}:Towers"},
+    ],
+    ids=["encoder", "nothing behind it", "memory behind it", "whole network"],
+)
+def test_numpy_goes_on_behind_what_torch_reads(network: dict[str, Any]) -> None:
+    """To the bit where nothing is remembered; after new weights came, with masks and greedily."""
+    config = PolicyConfig.model_validate({"network": network, "algorithm": {"name": "ppo"}})
+    seen = Interface.of(Agent(name="one", observation=Box(shape=(7,)), action=Discrete(n=5)), config)
+    module = build(seen, config, 3).eval()
+    assert isinstance(module, ActorCritic)
+    assert module.encoder is not None
+    host, rng = numpy_actor(module), np.random.default_rng(0)
+    assert host is not None
+    size = 0 if module.core is None else module.core.state_size
+    for rows, greedy in product((1, 7, 33), (False, True)):
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.add_(0.01)
+            module.returns.update(torch.randn(rows + 1) * 7 + 4)
+        module.observe(torch.randn(9, 7) * 3 + 2)
+        x, mask = rng.normal(size=(rows, 7)).astype(np.float32), np.tile(np.arange(5) != 1, (rows, 1))
+        state = rng.normal(size=(rows, size)).astype(np.float32) if size else None
+        expected = module.act(torch.from_numpy(x), np.random.default_rng(1), greedy, mask, state)
+        found = host.act(x, np.random.default_rng(1), greedy, mask, state)
+        assert found.keys() == expected.keys()
+        for name, array in expected.items():
+            assert found[name].dtype == array.dtype
+            np.testing.assert_allclose(found[name], array, rtol=1e-4 if size else 0, atol=1e-5 if size else 0)
+
+
 def test_what_numpy_cannot_is_left_to_torch() -> None:
-    """Policies that do what they value most, and those whose value only learners know."""
+    """Policies that do what they value most, those whose value only learners know, and those with another memory."""
     for algorithm in (IQN(), PPO(central_critic=True)):
         assert numpy_actor(build(interface(), PolicyConfig(algorithm=algorithm), 0)) is None
+    attention = PolicyConfig.model_validate({"network": {"core": "attention"}})
+    assert numpy_actor(build(interface(), attention, 0)) is None
 
 
 @pytest.mark.parametrize("kind", [None, "lstm", "gru"])
