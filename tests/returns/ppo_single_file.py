@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 T, E, EPOCHS, MINIBATCHES = 64, 64, 4, 16
-LEARNING_RATE, GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, MAX_NORM = 2.5e-4, 0.99, 0.95, 0.2, 0.01, 0.5, 1.0
+LEARNING_RATE, GAMMA, LAMBDA, CLIP, ENTROPY, VALUE, MAX_NORM = 5e-4, 0.99, 0.95, 0.2, 0.01, 0.5, 1.0
 LAST, EPISODES, EPISODE_SEED = 0.05, 100, 20_000
 
 

@@ -73,7 +73,8 @@ def _row(pair: Pair, form: str, lines: Mapping[tuple[str, str], Mapping[str, Any
     if not known:
         return ""
     chance = lines[pair.task.random, pair.task.digest]["exploitability" if pair.by == "exploitability" else "return"]
-    gone = way([line[pair.by] for line in known], chance, pair.reference)
+    reference, named = _reference(pair, form, lines)
+    gone = way([line[pair.by] for line in known], chance, reference)
     sure = interval(np.array(gone))
     high = float(sure.high) if len(gone) > 1 else gone[0]
     columns = [
@@ -85,7 +86,7 @@ def _row(pair: Pair, form: str, lines: Mapping[tuple[str, str], Mapping[str, Any
         _each(known, "last"),
         _each(known, "exploitability" if pair.by == "exploitability" else "greedy"),
         shown(chance),
-        f"[{shown(pair.reference)}]({pair.source}) {pair.by}",
+        f"{named} {pair.by}",
         f"{sure.value:.2f}",
         f"{sure.low:.2f} to {sure.high:.2f}" if len(gone) > 1 else "–",
         "yes" if min(gone) >= LEARNS else "no",
@@ -94,6 +95,16 @@ def _row(pair: Pair, form: str, lines: Mapping[tuple[str, str], Mapping[str, Any
         f"{np.mean([line['seconds'] for line in known]):.0f}",
     ]
     return f"| {' | '.join(columns)} |\n"
+
+
+def _reference(pair: Pair, form: str, lines: Mapping[tuple[str, str], Mapping[str, Any]]) -> tuple[float, str]:
+    """What our form is compared with: the reference in a single file, which had as many steps, where it was run."""
+    cells = [(cell.name, cell.digest) for cell in pair.cells() if cell.form == "single-file"]
+    beside = [lines[name][pair.by] for name in cells if name in lines]
+    if form == "single-file" or not beside:
+        return pair.reference, f"[{shown(pair.reference)}]({pair.source})"
+    reference = float(np.mean(beside))
+    return reference, f"{shown(reference)} in a single file"
 
 
 def _each(lines: Iterable[Mapping[str, Any]], key: str) -> str:

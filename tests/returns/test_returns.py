@@ -151,5 +151,25 @@ def test_what_was_measured_is_shown_beside_random_and_reference(
     assert cells[9:13] == ["1.00", "1.00 to 1.00", "yes", "yes"]
 
 
+def test_a_form_is_compared_with_the_single_file_that_had_as_many_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "RESULTS", tmp_path / "returns.jsonl")
+    pair = next(pair for pair in pairs() if pair.single_file and pair.by == "last")
+    line = {"steps": 1, "seconds": 1.0, "findings": [], "greedy": 0.0}
+    earned = {"bare": 8.0, "single-file": 10.0}
+    lines = [
+        {**line, "name": cell.name, "digest": cell.digest, "last": earned[cell.form]}
+        for cell in pair.cells()
+        if cell.form in earned
+    ]
+    lines.append({"name": pair.task.random, "digest": pair.task.digest, "return": 2.0})
+    tables.RESULTS.write_text("".join(f"{tables.json.dumps(one)}\n" for one in lines))
+    rows = [
+        [cell.strip() for cell in row.strip("|").split("|")] for row in tables.table().splitlines() if "| ppo |" in row
+    ]
+    assert {row[2]: row[9] for row in rows} == {"bare": "0.75", "single-file": f"{8 / (pair.reference - 2):.2f}"}
+
+
 def test_the_table_is_made_of_what_was_measured() -> None:
     assert (tables.HERE / "TABLE.md").read_text() == tables.table()
