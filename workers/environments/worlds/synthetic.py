@@ -1,7 +1,8 @@
 """A world that costs nothing: numbers made in advance, which an agent should answer; for measuring what lies around it.
 
 In flow: actions. Out flow: views of one table. An agent sees its last action, how far its episode is and random
-numbers; right is the action whose number is the largest of the first that there are.
+numbers, or all of these as bytes of a picture; right is the action whose number is the largest of the first that there
+are.
 
 Legend: `E` copies, `A` agents of a copy, `R = A * E` rows, `D` numbers of an observation, `N` actions, `P` numbers of
 steps until the table is shown again.
@@ -10,7 +11,8 @@ steps until the table is shown again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from math import prod
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +44,8 @@ class SyntheticSettings(WorldSettings):
     """One template that stands for so many agents, which share a policy, instead of `agents` named ones."""
     observation: int = Field(default=64, ge=4, le=1_000_000)
     """Numbers that an agent sees."""
+    image: list[Annotated[int, Field(ge=1, le=1_000)]] | None = Field(default=None, min_length=3, max_length=3)
+    """Height, width and channels of a picture of bytes, which an agent sees instead of `observation` numbers."""
     actions: int = Field(default=8, ge=2, le=10_000)
     episode_steps: int = Field(default=1_000, ge=1, le=1_000_000)
     """Steps of an episode, which then ends as truncated."""
@@ -52,22 +56,35 @@ class SyntheticSettings(WorldSettings):
 
     @model_validator(mode="after")
     def _room(self) -> Self:
-        if self.actions > self.observation - SHOWN:
+        if self.actions > self.numbers - SHOWN:
             raise ConfigurationError(
                 "observation_too_small_for_actions",
                 count=self.actions,
                 expected=self.actions + SHOWN,
                 spare=SHOWN,
-                value=self.observation,
+                value=self.numbers,
             )
         return self
+
+    @property
+    def numbers(self) -> int:
+        """D"""
+        return prod(self.image or [self.observation])
+
+    @property
+    def box(self) -> Box:
+        """What an agent sees."""
+        if self.image:
+            return Box(shape=tuple(self.image), dtype="uint8", low=0, high=255)
+        return Box(shape=(self.observation,), dtype="float32", low=0, high=max(1, self.actions - 1))
 
 
 class Synthetic(Environment):
     """`copies` copies; ConfigurationError for settings that cannot work, or if agents are to act one after another.
 
     Step t (since `reset`) shows row r of all `R` row `t % P + r` of `table` [P + R, D], numbers uniform in [0, 1), and
-    writes the row's last action and the step of its episode over `episode_steps` into its first two. The action
+    writes the row's last action and the step of its episode over `episode_steps` into its first two; a picture's bytes
+    are uniform in 0..255, the last action modulo 256, and 255 at an episode's end. The action
     `argmax(observation[2 : 2 + N])` earns 1, every other 0. Rows are `agent * E + copy` of named agents, and
     `copy * A + place` of a template.
     """
@@ -80,7 +97,9 @@ class Synthetic(Environment):
         self.world, self.copies = _world(s), copies
         self._agents = s.many or s.agents
         self._rows = rows = self._agents * copies
-        self.table = np.empty((PERIOD + rows, s.observation), np.float32)
+        self.table = np.empty((PERIOD + rows, s.numbers), s.box.dtype)
+        self._end_shown = 255 if s.image else 1
+        """What an observation's second number is at the end of an episode."""
         self._right: NDArray[np.int64] = np.zeros(PERIOD + rows, np.int64)
         self._per_copy = np.arange(rows).reshape(copies, -1) if s.many else np.arange(rows).reshape(-1, copies).T
         self._copy = np.empty(rows, np.int64)
@@ -100,7 +119,10 @@ class Synthetic(Environment):
     def reset(self, seed: int) -> Turn:
         """Draws the table from `seed`; all agents are present."""
         s, generator = self.settings, np.random.default_rng(seed)
-        generator.random(out=self.table, dtype=np.float32)
+        if s.image:
+            self.table[:] = generator.integers(256, size=self.table.shape, dtype=np.uint8)
+        else:
+            generator.random(out=self.table, dtype=np.float32)
         self._right[:] = self.table[:, SHOWN : SHOWN + s.actions].argmax(axis=1)
         self._end.fill(s.episode_steps)
         if s.desynchronize:
@@ -122,7 +144,7 @@ class Synthetic(Environment):
         self._steps += 1
         shown = self._table()
         shown[:, 0] = done
-        np.multiply(self._steps, np.float32(1 / s.episode_steps), out=shown[:, 1])
+        np.multiply(self._steps, np.float32(self._end_shown / s.episode_steps), out=shown[:, 1], casting="unsafe")
         self._now += 1
         if self._now == self._next_end:
             return Turn(self._finish(shown), env_steps=self.copies)
@@ -134,7 +156,8 @@ class Synthetic(Environment):
         actions = self.settings.actions
 
         def choose(present: AgentTimeStep) -> NDArray[np.int64]:
-            return present.observation[:, SHOWN : SHOWN + actions].argmax(axis=1)
+            seen = present.observation.reshape(len(present.observation), -1)
+            return seen[:, SHOWN : SHOWN + actions].argmax(axis=1)
 
         return choose
 
@@ -144,17 +167,21 @@ class Synthetic(Environment):
         right, earned = self._right[self._at + rows].tolist(), self._reward[rows].tolist()
         return f"step {self.settings.episode_steps - int(self._end[copy]) + self._now}: right {right}, earned {earned}"
 
-    def _table(self) -> NDArray[np.float32]:
+    def _table(self) -> NDArray[Any]:
         """[R, D]: what is shown in this turn."""
         return self.table[self._at : self._at + self._rows]
 
-    def _present(self, shown: NDArray[np.float32]) -> tuple[AgentTimeStep, ...]:
+    def _present(self, shown: NDArray[Any]) -> tuple[AgentTimeStep, ...]:
         return tuple(
-            AgentTimeStep(agent, shown[rows], reward, never, done)
+            AgentTimeStep(agent, self._seen(shown[rows]), reward, never, done)
             for agent, (rows, reward, never, done) in enumerate(self._told)
         )
 
-    def _finish(self, shown: NDArray[np.float32]) -> tuple[AgentTimeStep, ...]:
+    def _seen(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """[rows, D] -> [rows, *shape], without a copy."""
+        return rows.reshape(len(rows), *self.settings.box.shape)
+
+    def _finish(self, shown: NDArray[Any]) -> tuple[AgentTimeStep, ...]:
         """Ends the episodes that have no step left, and begins new ones there."""
         over = self._end == self._now
         self._end[over] += self.settings.episode_steps
@@ -166,19 +193,18 @@ class Synthetic(Environment):
         turn, told = self._present(shown), 0
         for present in turn:
             present.final_index = np.flatnonzero(present.truncated)
-            present.final_observation = last[told : told + len(present.final_index)]
+            present.final_observation = self._seen(last[told : told + len(present.final_index)])
             told += len(present.final_index)
         return turn
 
 
 def _world(s: SyntheticSettings) -> World:
-    box = Box(shape=(s.observation,), dtype="float32", low=0, high=max(1, s.actions - 1))
     payoff: Payoff = "cooperative" if s.cooperative else "general"
     population: ArrayPopulation | DictPopulation
     if s.many:
-        template = Agent(name="agent", observation=box, action=Discrete(n=s.actions))
+        template = Agent(name="agent", observation=s.box, action=Discrete(n=s.actions))
         population = ArrayPopulation(template=template, capacity=s.many, payoff=payoff)
     else:
-        members = [Agent(name=f"agent_{i}", observation=box, action=Discrete(n=s.actions)) for i in range(s.agents)]
+        members = [Agent(name=f"agent_{i}", observation=s.box, action=Discrete(n=s.actions)) for i in range(s.agents)]
         population = DictPopulation(agents=tuple(members), payoff=payoff)
     return World(id="synthetic", population=population, episode_steps=s.episode_steps, action_period=1)

@@ -50,6 +50,24 @@ def test_every_row_shows_the_next_row_of_the_table_and_is_paid_for_what_is_right
             assert (last[:, 1] == 1).all()
 
 
+def test_a_picture_shows_the_table_as_bytes_and_has_the_same_right_answers() -> None:
+    env = Synthetic(4, agents=2, image=[6, 5, 3], actions=4, episode_steps=10)
+    checked, player = CheckedEnvironment(env), env.scripted()
+    turn = checked.reset(2)
+    for t in range(1, 25):
+        chosen = [player(present) for present in turn.present]
+        turn = checked.step(chosen)
+        seen = together(turn, "observation")
+        assert (seen.shape, seen.dtype) == ((8, 6, 5, 3), np.uint8)
+        assert np.array_equal(seen.reshape(8, -1)[:, SHOWN:], env.table[t : t + 8, SHOWN:])
+        assert (seen[:, 0, 0, 1] == 255 * (t % 10) // 10).all()
+        assert (together(turn, "reward") == 1).all()
+        if t % 10 == 0:
+            last = together(turn, "final_observation")
+            assert (last[:, 0, 0, 1] == 255).all()
+            assert (last[:, 0, 0, 0] == np.concatenate(chosen)).all()
+
+
 def test_rows_of_a_template_are_copy_by_copy_and_all_of_a_copy_end_together_K3() -> None:
     env = Synthetic(50, many=3, desynchronize=True, **SMALL)
     turn = env.reset(0)
@@ -106,6 +124,7 @@ def test_random_and_scripted_players_earn_what_they_must() -> None:
     ("settings", "kind", "facts"),
     [
         ({"actions": 9, "observation": 10}, "observation_too_small_for_actions", {"count": 9, "expected": 11}),
+        ({"actions": 3, "image": [2, 2, 1]}, "observation_too_small_for_actions", {"count": 3, "value": 4}),
         ({"speed": 1}, "unknown_environment_setting", {"key": "environment.settings.speed"}),
     ],
 )

@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from protocol.config.on_policy import PPO
 from protocol.memory.shared_file import Counters
 from tests.forge import Forge
 from tests.tools import PYTHON_PATH
 from tests.waiting import until
+from workers.environments.registry import describe
+from workers.planning.policy_plan import plan_policies
 from workers.runtime import torch_setup
 from workers.tools.bench.__main__ import main
 from workers.tools.bench.pipeline import pipeline as module
@@ -25,6 +28,7 @@ from workers.tools.bench.pipeline import run_under_test
 from workers.tools.bench.pipeline.cpu_bound import Parts
 from workers.tools.bench.pipeline.pipeline import _beside, _rates
 from workers.tools.bench.pipeline.run_under_test import Look, ProcessTree, RunUnderTest
+from workers.tools.bench.pipeline.workloads import workload
 
 PROMISED = {
     "env_steps_per_second",
@@ -68,6 +72,19 @@ def test_a_short_run_prints_every_figure_with_the_bound_beside_it(monkeypatch: p
     spent = sum(told[f"bare.{part}_us"] for part in ("environment", "forward", "update"))
     assert 0.99 < told["two_core_bound"] * spent / 2e6 < 5  # the mean of inverses is no less than the inverse of a mean
     assert 0 < told["peak_pss_gib"] < 16
+
+
+@pytest.mark.parametrize(
+    ("name", "streams", "epochs"), [("W1", 256, 1), ("W2", 256, 1), ("W3", 128, 1), ("W5-84", 32, 2), ("W5-10", 128, 2)]
+)
+def test_a_workload_trains_on_a_segment_of_each_copy_in_four_parts_whatever_defaults_are(
+    name: str, streams: int, epochs: int
+) -> None:
+    _, run = workload(name, {})
+    for plan in plan_policies(run, describe(run.environment)).values():
+        algorithm = plan.config.algorithm
+        assert isinstance(algorithm, PPO)
+        assert (plan.batch_segments, plan.minibatches, algorithm.epochs) == (streams, 4, epochs)
 
 
 @pytest.fixture
