@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+import resource
+
 import pytest
 import torch
 
@@ -26,6 +29,20 @@ def test_what_is_float32_is_not_rounded_by_cudnn_either(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
     configure_torch()
     assert torch.backends.cudnn.allow_tf32 is False
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory in its own way")
+def test_memory_of_a_large_tensor_is_used_again_without_the_kernel() -> None:
+    configure_torch()
+
+    def faults() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(8):
+            torch.ones(2**24)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    faults()  # the heap grows as far as it has to
+    assert faults() < 8 * 2**24 * 4 / 2**21  # a page of 2 MiB each, where there are such
 
 
 def test_lockstep_knows_one_precision() -> None:

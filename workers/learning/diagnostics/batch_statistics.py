@@ -15,8 +15,9 @@ from torch import Tensor
 from workers.algorithms.common.batches import Learnable, ObservationBatch, TransitionBatch
 from workers.policies.interface import Interface
 
-_MOST_ROWS = 4_096
-"""Rows that are looked at; of a larger batch, as many at equal distances."""
+_MOST_ROWS, _MOST_NUMBERS = 4_096, 2**24
+"""Rows that are looked at, and numbers of their observations, of four bytes each; of a larger batch as many rows at
+equal distances."""
 _MOST_SHARES = 64
 """Choices of a head up to which the share of each is told."""
 _SCALARS = ("reward", "log_probability", "value", "discount", "weight")
@@ -50,8 +51,9 @@ class Sample:
 
 
 def sample(batch: Learnable, interface: Interface) -> Sample:
-    """Real rows of `batch`, at most 4,096."""
-    total, keep = _real(batch)
+    """Real rows of `batch`, at most 4,096, and of wide observations fewer."""
+    width = sum(math.prod(leaf.space.shape) for leaf in interface.place.observed.leaves)
+    keep, real = _real(batch, min(_MOST_ROWS, max(2, _MOST_NUMBERS // max(1, width))))
     count = len(keep)
 
     def rows(column: Tensor) -> Tensor:
@@ -64,9 +66,7 @@ def sample(batch: Learnable, interface: Interface) -> Sample:
 
     if isinstance(batch, ObservationBatch):
         nothing, free = torch.empty(count, 0), torch.zeros(count, dtype=torch.bool)
-        return Sample(
-            seen(rows(batch.observation)), nothing.long(), nothing, nothing, free, {}, {}, _share(count, total)
-        )
+        return Sample(seen(rows(batch.observation)), nothing.long(), nothing, nothing, free, {}, {}, real)
 
     present = {name: getattr(batch, name, None) for name in (*_SCALARS, "terminated", "truncated")}
     columns = {name: rows(column) for name, column in present.items() if column is not None}
@@ -83,16 +83,12 @@ def sample(batch: Learnable, interface: Interface) -> Sample:
         known if legal is None else rows(legal).sum(1) > heads,
         {name: column.float() for name, column in columns.items() if name in _SCALARS},
         {name: column for name, column in columns.items() if name not in _SCALARS},
-        _share(count, total),
+        real,
     )
 
 
-def _share(count: int, total: int) -> float:
-    return count / max(1, total) if total <= _MOST_ROWS else float("nan")
-
-
-def _real(batch: Learnable) -> tuple[int, Tensor]:
-    """How many rows the batch has, and the places of the real ones to look at."""
+def _real(batch: Learnable, most: int) -> tuple[Tensor, float]:
+    """The places of at most so many real rows to look at, and the share of the batch's rows that are real."""
     if not isinstance(batch, TransitionBatch):
         segments, length = batch.observation.shape[0], batch.observation.shape[1] - 1
         row = torch.arange(length, device=batch.valid.device)
@@ -101,7 +97,7 @@ def _real(batch: Learnable) -> tuple[int, Tensor]:
     else:
         total = len(batch.action)
         places = torch.arange(total, device=batch.action.device)
-    return total, places[:: max(1, math.ceil(len(places) / _MOST_ROWS))]
+    return places[:: max(1, math.ceil(len(places) / most))], len(places) / max(1, total)
 
 
 def statistics(seen: Sample, interface: Interface) -> dict[str, float]:

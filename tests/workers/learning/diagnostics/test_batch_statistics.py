@@ -14,6 +14,7 @@ from protocol.spaces import Agent, Box, DictPopulation, Discrete, MultiDiscrete,
 from protocol.weights.manifest import Version
 from tests.workers.learning.test_policy_learner import REPLAY, STREAM, Bench, run_of
 from workers.algorithms.common.batches import SegmentBatch, TransitionBatch
+from workers.learning.diagnostics import batch_statistics
 from workers.learning.diagnostics.batch_statistics import sample, statistics
 from workers.policies.interface import Interface
 
@@ -61,6 +62,15 @@ def test_only_real_rows_of_segments_are_measured_H2() -> None:
     assert found["terminated_share"] == 0.25
     assert found["real_share"] == pytest.approx(4 / 6)
     assert found["log_probability_min"] == -3
+
+
+def test_of_wide_observations_fewer_rows_are_looked_at_and_the_share_of_real_ones_is_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch_statistics, "_MOST_NUMBERS", 4)
+    seen = sample(segments(), interface())
+    assert seen.observation.tolist() == [[0, 7], [2, 7]]
+    assert seen.real == pytest.approx(4 / 6)
 
 
 def test_transitions_with_several_heads_are_measured_H2() -> None:
