@@ -58,7 +58,8 @@ def test_a_picture_shows_the_table_as_bytes_and_has_the_same_right_answers() -> 
         chosen = [player(present) for present in turn.present]
         turn = checked.step(chosen)
         seen = together(turn, "observation")
-        assert (seen.shape, seen.dtype) == ((8, 6, 5, 3), np.uint8)
+        assert seen.shape == (8, 6, 5, 3)
+        assert seen.dtype == np.uint8
         assert np.array_equal(seen.reshape(8, -1)[:, SHOWN:], env.table[t : t + 8, SHOWN:])
         assert (seen[:, 0, 0, 1] == 255 * (t % 10) // 10).all()
         assert (together(turn, "reward") == 1).all()
