@@ -52,10 +52,17 @@ def nearest_modules(name: str) -> list[str]:
     packages = dict.fromkeys((*_ZOOS, name.partition(".")[0]))
     known: dict[str, str] = {}
     for package in packages:
-        for folder in _folders(package):
-            for file in sorted(folder.rglob("*_v*.py")):
-                known[".".join((package, *file.relative_to(folder).with_suffix("").parts))] = file.stem
+        known |= {module: module.rpartition(".")[2] for module in modules_of(package)}
     return nearest(name.rpartition(".")[2], known)
+
+
+def modules_of(package: str) -> list[str]:
+    """Those in an installed package that are called as worlds of PettingZoo are."""
+    return [
+        ".".join((package, *file.relative_to(folder).with_suffix("").parts))
+        for folder in _folders(package)
+        for file in sorted(folder.rglob("*_v*.py"))
+    ]
 
 
 def nearest(wanted: str, known: Mapping[str, str]) -> list[str]:

@@ -271,8 +271,9 @@ def _maker(id: str, function: Callable[..., Any], settings: Mapping[str, Any]) -
 
 
 def _without_canvas(env: Any) -> Any:
-    """`env`, whose pygame surface is given back if nobody will see it: each copy of MPE's worlds makes one of 2 MiB."""
+    """`env`, whose pygame surface is given back if nobody will see it and it is one of MPE's worlds: each copy of them
+    makes one of 2 MiB. Others look at theirs."""
     inner = getattr(env, "unwrapped", env)
-    if getattr(inner, "render_mode", None) is None and type(getattr(inner, "screen", None)).__name__ == "Surface":
+    if type(inner).__module__.partition(".")[0] == "mpe2" and inner.render_mode is None:
         inner.screen = None
     return env

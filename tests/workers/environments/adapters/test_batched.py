@@ -328,24 +328,27 @@ def test_gymnax_plays_as_by_its_own_step(id: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("id", ["MPE_simple_spread_v3", "SMAX"])
-def test_jaxmarl_plays_as_by_its_own_step(id: str) -> None:
+@pytest.mark.parametrize(
+    ("id", "settings"),
+    [("MPE_simple_spread_v3", {}), ("SMAX", {}), ("overcooked", {"max_steps": 50}), ("hanabi", {})],
+)
+def test_jaxmarl_plays_as_by_its_own_step(id: str, settings: dict[str, Any]) -> None:
     """3,500 steps in five copies."""
     needs("jaxmarl")
     import jax
     import jaxmarl
 
-    env = jaxmarl.make(id)
+    env = jaxmarl.make(id, **settings)
     begin, step = jax.jit(jax.vmap(env.reset)), jax.jit(jax.vmap(env.step))
     key, here = jax.random.split(jax.random.PRNGKey(SEED))
     seen, state = begin(jax.random.split(here, 5))
     ends, told = 0, dict[str, Any]()
     names = env.agents
-    for _, turn, actions in played(f"jaxmarl:{id}", 5, 700, 5, {}):
+    for _, turn, actions in played(f"jaxmarl:{id}", 5, 700, 5, settings):
         for one in turn.present:
             name = names[one.agent]
             np.testing.assert_array_equal(one.observation, np.asarray(seen[name]))
-            if id == "SMAX":
+            if id in ("SMAX", "hanabi"):
                 np.testing.assert_array_equal(one.action_mask, np.asarray(env_masks(env, state)[name]) != 0)
             if told:
                 np.testing.assert_array_equal(one.reward, np.asarray(told["rewards"][name], np.float32))
@@ -363,7 +366,7 @@ def test_jaxmarl_plays_as_by_its_own_step(id: str) -> None:
 def env_masks(env: Any, state: Any) -> Any:
     import jax
 
-    return jax.vmap(env.get_avail_actions)(state)
+    return jax.vmap(getattr(env, "get_legal_moves", env.get_avail_actions))(state)
 
 
 @pytest.mark.slow

@@ -160,12 +160,13 @@ def _jaxmarl(library: Any, name: str, copies: int, settings: Mapping[str, Any]) 
     env = library.make(name, **settings)
     limit = getattr(env, "max_steps", None)
     base = library.environments.multi_agent_env.MultiAgentEnv
-    masked = type(env).get_avail_actions is not base.get_avail_actions
+    told = type(env).get_avail_actions is not base.get_avail_actions
+    legal_actions = env.get_avail_actions if told else getattr(env, "get_legal_moves", None)  # the second is Hanabi's
 
     def masks(state: Any) -> Any:
-        return (
-            {name: mask for name, mask in env.get_avail_actions(state).items() if name in env.agents} if masked else {}
-        )
+        if legal_actions is None:
+            return {}
+        return {name: mask != 0 for name, mask in legal_actions(state).items() if name in env.agents}
 
     def begin(key: Any) -> Any:
         seen, state = env.reset(key)
@@ -174,14 +175,14 @@ def _jaxmarl(library: Any, name: str, copies: int, settings: Mapping[str, Any]) 
     def step(key: Any, state: Any, actions: Any) -> Any:
         key, again = jax.random.split(key)  # as its own `step` does
         state, steps = state
-        last, after, rewards, done, told = env.step_env(key, state, actions)
+        last, after, rewards, done, info = env.step_env(key, state, actions)
         first, new = env.reset(again)
         over = done["__all__"]
         seen, state = jax.tree.map(lambda x, y: jax.lax.select(over, x, y), (first, new), (last, after))
         truncated = over & (steps + 1 >= limit) if limit else over & False
         legal = masks(state)
         infos = {
-            name: {"final_observation": last[name], **({MASK: legal[name]} if masked else {}), **_scalars(told)}
+            name: {"final_observation": last[name], **({MASK: legal[name]} if legal else {}), **_scalars(info)}
             for name in env.agents
         }
         seen = {name: seen[name] for name in env.agents}
