@@ -9,7 +9,6 @@ in that.
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,7 +22,7 @@ from tests.tools import ROOT
 from workers.environments.adapters.adapter_checks import copy_seeds
 from workers.environments.adapters.gymnasium_multi_agent import TupleMultiAgent
 from workers.environments.adapters.space_conversion import MASK
-from workers.environments.base import Turn
+from workers.environments.base import AgentOutcome, AgentTimeStep, Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.known_ids import modules_of
 from workers.environments.registry import make
@@ -111,7 +110,8 @@ def _at_once(environment: CheckedEnvironment, plain: Any, steps: int) -> None:
         chosen = {keys[name]: action[0] for name, action in zip(there, actions, strict=True)}
         turn = environment.step(actions)
         seen, rewards, *_ = plain.step(chosen)
-        told = {names[one.agent]: one.reward[0] for one in (*turn.outcomes, *turn.present)}
+        news: tuple[AgentOutcome | AgentTimeStep, ...] = (*turn.outcomes, *turn.present)
+        told = {names[one.agent]: one.reward[0] for one in news}
         for name in there:
             assert told[name] == np.float32(rewards[keys[name]])
         if not plain.agents:
@@ -179,4 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
