@@ -6,6 +6,7 @@ rows: what a learner must find, whatever lies between.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +31,10 @@ class Row:
 class Books:
     """Of every agent: its rows, the last of which may be open, and rewards that came before its first action."""
 
-    def __init__(self) -> None:
-        self.rows: dict[str, list[Row]] = {name: [] for name in NAMES}
-        self.open: dict[str, Row | None] = dict.fromkeys(NAMES)
-        self.early = dict.fromkeys(NAMES, 0.0)
+    def __init__(self, names: Sequence[str] = NAMES) -> None:
+        self.rows: dict[str, list[Row]] = {name: [] for name in names}
+        self.open: dict[str, Row | None] = dict.fromkeys(names)
+        self.early = dict.fromkeys(names, 0.0)
         self.before: list[dict[str, list[Row]]] = []
         """The rows when each episode began."""
 
@@ -68,7 +69,7 @@ class Books:
 
 
 class _Spaces:
-    possible_agents = NAMES
+    possible_agents: list[str] = NAMES
     metadata: dict[str, Any] = {}  # noqa: RUF012
     render_mode = None
     seen_space, done_space = Box(-np.inf, np.inf, (2,), np.float32), Discrete(5)
@@ -130,15 +131,16 @@ class InTurns(_Spaces, AECEnv):
 class Together(_Spaces, ParallelEnv):
     """Who dies, who comes (also again) and who earns: all drawn."""
 
-    def __init__(self, seed: int, busy: float = 0.8, joins: float = 0.2) -> None:
+    def __init__(self, seed: int, busy: float = 0.8, joins: float = 0.2, agents: int = len(NAMES)) -> None:
         self.chance = np.random.default_rng(seed)
-        self.books = Books()
+        self.possible_agents = [*NAMES, *(f"ant_{number}" for number in range(len(NAMES), agents))][:agents]
+        self.books = Books(self.possible_agents)
         self.time, self.busy, self.joins = 0.0, busy, joins
 
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self.time += 1
         self.books.begin()
-        self.agents = [name for name in NAMES if self.chance.random() < self.busy] or NAMES[:1]
+        self.agents = [name for name in self.possible_agents if self.chance.random() < self.busy] or NAMES[:1]
         return {name: self.observe() for name in self.agents}, {}
 
     def observe(self) -> Any:
@@ -157,7 +159,7 @@ class Together(_Spaces, ParallelEnv):
             ends[name] = self.chance.choice(["", "terminated", "truncated"], p=[0.8, 0.1, 0.1])
             if ends[name]:
                 self.books.end(name, ends[name] == "truncated", self.time)
-        new = [name for name in NAMES if name not in acted and self.chance.random() < self.joins]
+        new = [name for name in self.possible_agents if name not in acted and self.chance.random() < self.joins]
         self.agents = [name for name in acted if not ends[name]] + new
         return (
             {name: self.observe() for name in {*acted, *self.agents}},

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.workers.environments.adapters.random_games import NAMES, InTurns, Together
+from tests.workers.environments.adapters.random_games import InTurns, Together
 from tests.workers.environments.worlds.table import Table
 from workers.environments.adapters.pettingzoo_aec import PettingZooAEC
 from workers.environments.adapters.pettingzoo_parallel import PettingZooEnvironment
@@ -21,7 +21,7 @@ COPIES = 3
 def check(table: Table, games: list[Any]) -> None:
     """Every closed row of the books is in the segments once and in order, but for those of the last block; the returns
     of all episodes are those of the books."""
-    for k, name in enumerate(NAMES):
+    for k, name in enumerate(games[0].possible_agents):
         missing = 0
         for copy, (found, game) in enumerate(zip(table.found(k), games, strict=True)):
             books = list(game.books.rows[name])
@@ -67,3 +67,9 @@ def test_random_games_in_turns_count_every_reward_once_in_the_right_row(seed, tu
 def test_random_parallel_games_count_every_reward_once_in_the_right_row(seed, turns, busy):
     """K5 I5: agents die, come, come back and are absent for whole episodes."""
     assert played(PettingZooEnvironment, lambda one: Together(one, busy), seed, turns) == COPIES * turns
+
+
+@pytest.mark.parametrize("agents", [1, 500])
+def test_one_agent_or_a_crowd_comes_and_goes_within_an_episode(agents: int) -> None:
+    """K5: a tenth to all of them are there, of whom a fifth leave and as many come in each step."""
+    assert played(PettingZooEnvironment, lambda one: Together(one, 0.1, 0.1, agents), 5, 8) == COPIES * 8
