@@ -164,9 +164,8 @@ def _jaxmarl(library: Any, name: str, copies: int, settings: Mapping[str, Any]) 
     legal_actions = env.get_avail_actions if told else getattr(env, "get_legal_moves", None)  # the second is Hanabi's
 
     def masks(state: Any) -> Any:
-        if legal_actions is None:
-            return {}
-        return {name: mask != 0 for name, mask in legal_actions(state).items() if name in env.agents}
+        legal = {} if legal_actions is None else legal_actions(state)
+        return {name: mask != 0 for name, mask in legal.items() if name in env.agents}
 
     def begin(key: Any) -> Any:
         seen, state = env.reset(key)
