@@ -27,6 +27,7 @@ REASONS: dict[str, Reason] = {
     "connections are not seen": Reason("systems other than Linux"),
     "there is no /dev/full": Reason("systems other than Linux"),
     "futexes are missing": Reason("systems other than Linux"),
+    "the C library is not glibc": Reason("systems other than Linux, and Alpine"),
     "pidfds are missing": Reason("systems other than Linux, and sandboxes"),
     "needs a CUDA device": Reason("machines without an NVIDIA GPU", in_ci=False),
     "no later Python": Reason("machines with one Python only", in_ci=False),

@@ -31,7 +31,7 @@ def test_what_is_float32_is_not_rounded_by_cudnn_either(monkeypatch: pytest.Monk
     assert torch.backends.cudnn.allow_tf32 is False
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library keeps memory in its own way")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 def test_memory_of_a_large_tensor_is_used_again_without_the_kernel() -> None:
     configure_torch()
 
