@@ -39,7 +39,7 @@ OTHERS = (
 )
 STEPS, FEWER = 1_000, 200
 """Turns of one copy; the fewer where a turn takes long."""
-DEAR = ("cooperative_pong", "knights_archers_zombies", "pistonball", "pursuit", "multiwalker", "chess")
+SLOW = ("cooperative_pong", "knights_archers_zombies", "pistonball", "pursuit", "multiwalker", "chess")
 UNREPEATED = ("hanabi",)
 """Whose later episodes have generators of their own, which no seed repeats: the first is compared."""
 BEGIN, END = "<!-- table: python -m tests.libraries -->\n", "<!-- end of the table -->\n"
@@ -63,7 +63,7 @@ def _row(id: str) -> str:
         return f"| `{id}` | | | | {fault} |"
     agents = environment.world.agents
     plain = _plain(id)
-    in_turn, steps = hasattr(plain, "agent_iter"), FEWER if _among(DEAR, id) else STEPS
+    in_turn, steps = hasattr(plain, "agent_iter"), FEWER if _among(SLOW, id) else STEPS
     try:
         if in_turn:
             _in_turn(environment, plain, steps, _among(UNREPEATED, id))

@@ -37,7 +37,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "algorithm_part_lost": "{key} {value} has {field} of its own, which {reason}; step an optimiser of yours in update, and have state and load_state keep both",
         "argument_not_a_path": "{key} is {value}, which is neither a name nor a path; give a text, as runs/mine",
         "async_factor_without_processes": "async_factor {value} needs processes that step one group while another one's actions are chosen; set processes to 1 or more, or async_factor to 1",
-        "atari_game_unknown": "ale-py has no game {value!r}{hint}; choose one of ale_py.registration.get_all_rom_ids(), written as in MsPacman",
+        "atari_game_unknown": "ale-py has no game {value!r}{hint}; choose one of ale_py.roms.get_all_rom_ids(), and write ms_pacman as MsPacman",
         "autoreset_mode_missing": "{environment} does not say when its episodes restart; set metadata['autoreset_mode'] of the vector environment to one of gymnasium.vector.AutoresetMode",
         "autoregressive_refused": "{algorithm} does not draw several choices at a time; leave {key} out, or use ppo, impala or bc",
         "autoregressive_unfit": "{key} is {value}, and an action has {choices} as choices, and {count} numbers; name each choice once, or leave it out where nothing could see another",

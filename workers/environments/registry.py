@@ -22,7 +22,7 @@ from workers.environments.adapters import (
     openspiel_adapter,
     pettingzoo_parallel,
 )
-from workers.environments.adapters.batched.atari import AtariVector
+from workers.environments.adapters.batched.atari import WHOLE, AtariVector
 from workers.environments.adapters.batched.gymnasium_vector import GymnasiumVector
 from workers.environments.adapters.batched.jax_worlds import from_id as jax_world
 from workers.environments.adapters.batched.parallel import BatchedParallel
@@ -128,6 +128,14 @@ def _made(config: EnvironmentConfig, outside: SimulatorEndpoint | None) -> Envir
         close_logged(config.id, environment.close)
         raise ConfigurationError("state_needs_pettingzoo", environment=config.id, key="environment.central_state")
     return environment
+
+
+def settings_for_evaluation(id: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`settings` without what serves training only: shortened first episodes, and other ends and rewards than a game's
+    own."""
+    if id.startswith("atari:"):
+        return {**settings, **WHOLE}
+    return {key: value for key, value in settings.items() if id not in BUILT_IN or key != "desynchronize"}
 
 
 def _one(config: EnvironmentConfig) -> Environment:

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.config.environment import STRUCTURES, CollectionMember
+from protocol.config.environment import STRUCTURES
 from protocol.config.run import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
-from workers.environments.adapters.batched.atari import WHOLE
 from workers.environments.base import AgentOutcome, AgentTimeStep, Environment, Player, Turn
-from workers.environments.registry import BUILT_IN
+from workers.environments.registry import BUILT_IN, settings_for_evaluation
 from workers.environments.simulators import EXTERNAL
 
 _LIMIT = 1_000_000
@@ -145,24 +144,19 @@ def evaluation_config(config: EnvironmentConfig, copies: int) -> EnvironmentConf
     """`config` as it is measured: at most `copies` at once, episodes whole from the first on. What is not ours and is
     stepped by processes is stepped by one here as well, as it may end the process that it is in."""
     members = config.members or {}
-    settled = {name: one.model_copy(update={"settings": _whole(one)}) for name, one in members.items()}
+    settled = {
+        name: one.model_copy(update={"settings": settings_for_evaluation(one.id, one.settings)})
+        for name, one in members.items()
+    }
     apart = int(config.processes > 0 and config.id not in BUILT_IN)
     copies = max(1, min(config.copies, copies))
     return config.model_copy(
         update={
             "copies": copies,
-            "settings": _whole(config),
+            "settings": settings_for_evaluation(config.id, config.settings),
             "members": settled or None,
             "processes": apart,
             "async_factor": 1,
             "restarts": 0,
         }
     )
-
-
-def _whole(one: EnvironmentConfig | CollectionMember) -> dict[str, Any]:
-    """Its settings, without shortened first episodes and other ends and rewards than a game's own, which serve training
-    only."""
-    if one.id.startswith("atari:"):
-        return {**one.settings, **WHOLE}
-    return {key: value for key, value in one.settings.items() if one.id not in BUILT_IN or key != "desynchronize"}

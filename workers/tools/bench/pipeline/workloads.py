@@ -29,14 +29,9 @@ _SYNTHETIC = {
 def _ppo(
     environment: dict[str, Any], segment_length: int, *, gamma: float = 0.99, epochs: int = 1, **network: Any
 ) -> dict[str, Any]:
+    algorithm = {"name": "ppo", "epochs": epochs, "minibatches": 4, "gamma": gamma, "normalize_observation": False}
     policy = {
-        "algorithm": {
-            "name": "ppo",
-            "epochs": epochs,
-            "minibatches": 4,
-            "gamma": gamma,
-            "normalize_observation": False,
-        },
+        "algorithm": algorithm,
         "network": network,
         "segment_length": segment_length,
         "learning_rate": 0.001,
