@@ -14,6 +14,7 @@
 # make bench    what this machine can do
 # make bench-peers  other systems on the same workloads, each in an environment of its own beside our torch
 # make lint-k8s the manifests by checkov, in an environment of its own (400 MB)
+# make docs     the site of the documents, in build/docs, without a network once its generator is installed
 # make clean    removes what these made; runs/ stays
 #
 # PY chooses the interpreter, PIP_FLAGS goes to every pip command (another package index, say).
@@ -31,13 +32,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check -c .ci/constraints.txt $(PIP_FLAGS)
 INSTALLED := $(VENV)/.installed
 TESTABLE := $(VENV)/.installed-test
+DOCUMENTED := $(VENV)/.installed-docs
 GAMES := $(VENV)/.installed-games
 COMPILED := build/.compiled
 
 # Otherwise each process of the tests would compile again all that it imports of ours.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: train test portable test-cluster check nightly returns fuzz chaos hostile pairs soak bench bench-peers lint-k8s clean
+.PHONY: train test portable test-cluster check nightly returns fuzz chaos hostile pairs soak bench bench-peers lint-k8s docs clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -134,7 +136,11 @@ $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/python
 	@touch $@
 
 $(TESTABLE): $(INSTALLED)
-	$(PIP) -e '.[test]'
+	$(PIP) -e '.[docs,test]'
+	@touch $@
+
+$(DOCUMENTED): $(INSTALLED)
+	$(PIP) -e '.[docs]'
 	@touch $@
 
 # Without what they ask for: what only draws, and older releases of what we have.
@@ -156,6 +162,11 @@ lint-k8s: $(INSTALLED)
 		kubectl kustomize "$$overlay" > build/k8s.yaml; \
 		build/checkov/bin/checkov -f build/k8s.yaml --framework kubernetes --compact --quiet --skip-download \
 			--skip-check CKV_K8S_11,CKV_K8S_15,CKV_K8S_43; done
+
+# a warning, as of a link that leads nowhere, is an error
+docs: $(DOCUMENTED)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html launch/docs build/docs $(ARGS)
+	@echo "the site: build/docs/index.html"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,7 @@
 """The reference of all configuration keys, made from the types: `python -m tests.configuration_reference` writes it.
 
 In flow: the sections in protocol/, their fields, defaults, bounds and the docstrings behind them. Out flow:
-launch/configuration.md; a test says when it is not what the types say.
+launch/docs/reference/configuration.md; a test says when it is not what the types say.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from tests.tools import ROOT
 
 __all__ = ["PATH", "SECTIONS", "keys", "main", "reference"]
 
-PATH = ROOT / "launch" / "configuration.md"
+PATH = ROOT / "launch" / "docs" / "reference" / "configuration.md"
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("", Run),
     ("environment", EnvironmentConfig),
@@ -93,9 +93,9 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 )
 _HEAD = """# All configuration keys
 
-Made from the types in [protocol/](../protocol/config/run.py) by `python -m tests.configuration_reference`. What a
-configuration is, and which keys are used most, stands in [README.md](README.md#configuration). `policies.NAME` takes
-the keys of `policy`. A range says what numbers are allowed; `[` and `]` belong to it, `(` and `)` do not.
+Made from the types in [protocol/](../../../protocol/config/run.py) by `python -m tests.configuration_reference`.
+[Configuration](../../README.md#configuration) explains what a configuration is. `policies.NAME` takes the keys of
+`policy`. A range says what numbers are allowed; `[` and `]` belong to it, `(` and `)` do not.
 
 A picture shows what the network above it is made of: what it sees, each layer with the shape of its weights and what it
 gives of one row, and what comes out. `rookery model RUN.yaml --picture` draws the networks of a run.

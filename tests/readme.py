@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.tools import ROOT
 
-__all__ = ["DEADLINE", "Block", "blocks", "clone", "environment"]
+__all__ = ["DEADLINE", "Block", "blocks", "clone", "environment", "guide"]
 
 DEADLINE = 300.0
 """Seconds a block may take unless it says otherwise."""
@@ -50,6 +50,13 @@ class Block:
     test_as: str | None = None
     skipped_because: str | None = None
     deadline: float = DEADLINE
+
+
+def guide() -> list[str]:
+    """The pages of the site in the order in which they are read: what the first ones made is there for the others."""
+    folder = ROOT / "launch" / "docs"
+    pages = sorted(folder.rglob("*.md"), key=lambda path: (path.parent.name != "start", path))
+    return [path.relative_to(ROOT).as_posix() for path in pages]
 
 
 def blocks(document: str) -> list[Block]:

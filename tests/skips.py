@@ -78,6 +78,7 @@ REASONS: dict[str, Reason] = {
     "onnxscript is not installed": Reason(_TEST_EXTRA),
     "rookery is not installed": Reason("environments without this package, which `make test` installs"),
     "ruff is not installed": Reason(_TEST_EXTRA),
+    "Sphinx is not installed": Reason("environments without the extra `docs`, which `make test` installs"),
     "wandb is not installed": Reason("environments without the extra `wandb`", in_ci=False),
 }
 """A skip says one of these, or one with ": " and a detail behind it."""

@@ -13,19 +13,18 @@ from pathlib import Path
 import pytest
 
 from tests.forge import Forge, forging, program
-from tests.readme import Block, blocks, clone, environment
+from tests.readme import Block, blocks, clone, environment, guide
 from tests.tools import ROOT
 from tests.waiting import until
 
-DOCUMENTS = ("README.md", "launch/README.md", "workers/README.md", "protocol/README.md")
+SITE = "launch/docs"
+DOCUMENTS = ("README.md", "launch/README.md", "workers/README.md", "protocol/README.md", *guide())
 
 
 def runnable() -> list[object]:
-    """One parameter for each block of each document that exists; a faulty document gives its fault instead."""
+    """One parameter for each block of each document; a faulty document gives its fault instead."""
     parameters: list[object] = []
     for document in DOCUMENTS:
-        if not (ROOT / document).exists():
-            continue
         try:
             found = blocks((ROOT / document).read_text(encoding="utf-8"))
         except ValueError as fault:
@@ -58,12 +57,13 @@ def home(forge: Forge | None, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """document -> the copy of the repository in which its blocks run one after another."""
+    """document -> the copy of the repository in which its blocks run one after another; the site's pages share one."""
     folder = tmp_path_factory.mktemp("readme")
-    copies = {document: folder / document.replace("/", "-") for document in DOCUMENTS if (ROOT / document).exists()}
+    places = {document: SITE if document.startswith(SITE) else document for document in DOCUMENTS}
+    copies = {place: folder / place.replace("/", "-") for place in dict.fromkeys(places.values())}
     for copy in copies.values():
         clone(copy)
-    return copies
+    return {document: copies[place] for document, place in places.items()}
 
 
 @pytest.mark.parametrize(("document", "block"), runnable())
