@@ -46,6 +46,7 @@ from workers.coordination.departures import Departures
 from workers.coordination.lifecycle import RunLifecycle, StallDetector
 from workers.coordination.member_store import WorkerRecord
 from workers.coordination.membership import Membership
+from workers.coordination.roster import Roster
 from workers.coordination.worker_counters import WorkerCounters
 from workers.evaluation.baseline_process import BaselineProcess
 from workers.evaluation.description import described
@@ -108,14 +109,14 @@ class Coordinator:
         self._run, self._world, self._folder, self._server = run, world, folder, server
         self._baselines, self._resident = baselines, resident
         plans = plan_policies(run, world, fields)
-        auxiliaries = list(plan_auxiliaries(run, plans))
+        auxiliaries = plan_auxiliaries(run, plans)
         self._parts = {name: run.end * plan.fraction_of_steps(world) for name, plan in plans.items()}
         """Rows that each policy is trained on where there are no actors."""
         self._facts = [policy_spec(plan, world) for plan in plans.values() if not plan.static]
         fixed = plan_fixed(run, world)
         credits = {name: plan.credit_blocks * plan.block for name, plan in plans.items()}
         judge = RunFindings.of(plans, run, world)
-        self._books = RunMetrics(run, list(plans), folder, auxiliaries, fixed, credits, judge, ProcessorUse())
+        self._books = RunMetrics(run, list(plans), folder, list(auxiliaries), fixed, credits, judge, ProcessorUse())
         kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
         kinds = kinds_of(plans)
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds, server.refusals)
@@ -131,7 +132,7 @@ class Coordinator:
         """Whether what a run ends by may have changed since that was looked at."""
         self._ending, self._hooked = 0.0, hooked
         """What hooks have asked for: DONE, FAILED, or nothing; and as whom those joined that may ask."""
-        self._told: tuple[str, bool, int] = ("running", False, 0)
+        self._told: tuple[str, bool, int, int] = ("running", False, 0, 0)
         """What members' orders follow from, when all were told theirs last."""
         self._playing: dict[str, Any] = {}
         """What actors are told of the league and the curriculum."""
@@ -140,7 +141,8 @@ class Coordinator:
         league = plan_league(run, world)
         self._standing = None if league is None else LeagueState(league, folder)
         self._curriculum = curriculum_of(run, world, [*plans, *fixed], folder, disk)
-        self.controls = Controls(self._asked_to_stop)
+        roster = Roster(run, {**plans, **auxiliaries}, folder, disk, lambda: (self._goes_on, self._books.steps_done))
+        self.controls = Controls(self._asked_to_stop, roster)
         self.vitals = Health(Identity(self._members.run_id, "coordinator", "coordinator", 1), refusals=server.refusals)
         self.vitals.bind(lambda: "serving" if self.vitals.ticked_at else self._stages.now, None)
         self._departures = Departures(self._members.run_id, server.refusals)
@@ -158,6 +160,7 @@ class Coordinator:
         if self._run.end <= made and (key := next((one.key for one in changes if one.key in _ENDS), "")):
             raise ConfigurationError("steps_already_made", value=self._run.end, count=made, key=key)
         self._members.deal_anew(steps)
+        self.controls.roster.change(one.key for one in changes)
         return made
 
     def serve(self) -> bool:
@@ -202,6 +205,7 @@ class Coordinator:
             "stage": self._stages.now,
             "paused": self.controls.paused,
             "checkpoints": self.controls.checkpoints,
+            "roster": self.controls.roster.state,
             "complete": self._members.complete,
             "stalled": self._stillness.message,
         }
@@ -262,6 +266,7 @@ class Coordinator:
         summary["disk_full"], summary["stalls"] = self._books.disk.missed, self._stillness.stalls
         summary["errors"] = self._departures.errors
         summary["evaluations"] = newest(self._folder)
+        summary["roster"] = self.controls.roster.state
         summary["starts"] = told_starts(self._folder, self._learned)
         if self._standing is not None:
             self._standing.update(self._tally.actors(), math.inf)
@@ -274,6 +279,10 @@ class Coordinator:
     def history(self) -> History:
         """The run's curves so far."""
         return self._books.history
+
+    @property
+    def _goes_on(self) -> bool:
+        return self._stages.now == "running" and not self._asked_to_stop.is_set()
 
     @property
     def left(self) -> bool:
@@ -388,7 +397,8 @@ class Coordinator:
         if member.role == "supervisor":
             view = self._view()
         elif member.role == "learner":
-            view = {"evaluations": self._books.mean_evaluations(member.policies), **self._end()}
+            evaluations = self._books.mean_evaluations(member.policies)
+            view = {"evaluations": evaluations, "roster": self.controls.roster.state, **self._end()}
         elif member.role == "evaluator":
             view = {"made": self._books.steps_done, "complete": self._members.complete}
         member.told, routes = self._orders(member), self._members.routes(member)
@@ -430,7 +440,8 @@ class Coordinator:
     def _tell_news(self) -> None:
         """Whoever is to do something else than before is told at once, and not with its next heartbeat. One that has
         not been answered yet is about to ask."""
-        now = self._stages.now, self.controls.paused, self.controls.checkpoints
+        orders = self.controls
+        now = self._stages.now, orders.paused, orders.checkpoints, len(orders.roster.commands)
         if now == self._told:
             return
         self._told = now

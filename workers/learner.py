@@ -143,6 +143,7 @@ class Learner:
     def run(self) -> None:
         """Resumes, then learns until the actors are done and everything they finished is used, or told to stop."""
         self._begin()
+        self._await_orders()
         arrived, learned = False, False
         drain: _Drain | None = None
         while drain is None or not drain.over(arrived or learned):
@@ -195,6 +196,14 @@ class Learner:
         for way, names in self._cohort.stacks:
             log.info("event=%s policies=%s cohort=%s", way, ",".join(names), self._run.cohort)
 
+    def _await_orders(self) -> None:
+        """Learns nothing before it has heard what the run's roster says of its members."""
+        client = self._life.client
+        while client is not None and self._status is None and not self._told_to_stop:
+            client.changed.wait(_DRAIN_QUIET)
+            client.changed.clear()
+            self._follow_status()
+
     def _measure(self, member: PolicyLearner) -> None:
         """Reports what the last update of `member` said of itself; of several ranks the first does."""
         if not self._rank:
@@ -207,7 +216,7 @@ class Learner:
         poll(self._receiver.sockets, 1 if together else max(1, int(self._run.starvation_sleep * 1000)))
         waited = time.monotonic() - started
         for member in self._members:
-            if member.done:
+            if member.done or member.frozen:
                 continue
             self._counters.add(f"waits.{member.waits_for}.{member.name}", waited / len(self._members))
 
@@ -230,6 +239,7 @@ class Learner:
                 member.attended = any(self._owns_actor(name) for name, _ in living)
                 member.check_peers(status.routes)
             member.hurries = self._size == 1 and status.view.get("cut_short", False)
+            member.obey(status.view.get("roster", {}))
             member.heard(status.returns.get(member.name), status.view.get("evaluations", {}).get(member.name))
             if asked:
                 member.save()

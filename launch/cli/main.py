@@ -22,6 +22,7 @@ from launch.cli.k8s import k8s
 from launch.cli.new import new
 from launch.cli.options import Configured, Count, Preset, presets_and_files
 from launch.cli.plot import plot
+from launch.cli.roster import roster
 from launch.cli.status import status
 from launch.cli.sweep import pbt
 from launch.cli.sweep import sweep as sweep_command
@@ -38,6 +39,7 @@ from protocol.transport.sockets import is_loopback
 _SECTIONS = {
     "Train": ("train", "presets", "new", "env", "model", "import", "sweep", "pbt"),
     "Look at a run": ("status", "page", "plot", "evaluate", "watch", "doctor"),
+    "Change a run": ("roster",),
     "Take from a run": ("export", "dataset"),
     "Several machines": ("hosts", "k8s", "keys"),
     "One worker of a run": ("coordinator", "learner", "actor", "relay", "evaluator", "hooks", "simulate", "bridge"),
@@ -334,6 +336,7 @@ main.add_command(model)
 main.add_command(import_weights)
 main.add_command(plot)
 main.add_command(status)
+main.add_command(roster)
 main.add_command(hosts)
 main.add_command(sweep_command)
 main.add_command(pbt)

@@ -82,7 +82,7 @@ def look(place: CoordinatorAddress) -> dict[str, Any]:
             elif place.folder is None or view["id"] == (place.folder / "run_id").read_text().strip():
                 return view  # or else another run has come to live at that port
     except urllib.error.HTTPError as fault:
-        refused = _refusal(fault)
+        refused = refusal(fault)
     except http.client.HTTPException:
         refused = "what is no HTTP (the page of a coordinator at tcp://HOST:PORT is http://HOST:PORT+9)"
     except (OSError, ValueError):
@@ -105,21 +105,22 @@ def stop(place: CoordinatorAddress) -> None:
     try:
         ask(place, "stop", "POST")
     except urllib.error.HTTPError as fault:
-        raise Refused("coordinator_answer_unusable", peer=place.url, reason=_refusal(fault)) from None
+        raise Refused("coordinator_answer_unusable", peer=place.url, reason=refusal(fault)) from None
     except (OSError, ValueError):
         raise Timeout("coordinator_silent", peer=place.url or place.folder) from None
 
 
-def ask(place: CoordinatorAddress, what: str, method: str = "GET") -> bytes:
+def ask(place: CoordinatorAddress, what: str, method: str = "GET", body: bytes | None = None) -> bytes:
     """What the coordinator answers; OSError where none does, urllib.error.HTTPError where it refuses, ValueError where
     nobody coordinates the run."""
     headers = {"Authorization": f"Bearer {place.token}"} if place.token else {}
-    request = urllib.request.Request(f"{place.url}/api/{what}", headers=headers, method=method)
+    request = urllib.request.Request(f"{place.url}/api/{what}", headers=headers, method=method, data=body)
     with _DIRECT.open(request, timeout=_SECONDS) as answer:
         return bytes(answer.read())
 
 
-def _refusal(fault: urllib.error.HTTPError) -> str:
+def refusal(fault: urllib.error.HTTPError) -> str:
+    """What the coordinator answers instead."""
     with fault:
         return f"{fault.code}: {fault.read().decode(errors='replace').strip()}"
 

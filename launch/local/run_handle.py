@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 
 from launch.cli.display import Silent, display
+from launch.cli.roster import command, told
 from launch.cli.status import find, look, stop
 from launch.local.process import python
 from launch.local.signals import Interrupt
@@ -116,6 +117,15 @@ class RunHandle:
         import rookery
 
         return rookery.EpisodePlayer(self.folder, name, checkpoint, seed)
+
+    def roster(self, *words: str) -> dict[str, Any]:
+        """What it was told of its policies so far, as `rookery roster --json` says it, with `words` that it is told
+        now, as in `run.roster("freeze", "agent_0")`. ConfigurationError or Refused in one sentence, and nothing has
+        changed; Timeout where nobody coordinates it."""
+        place = find(str(self.folder))
+        if words:
+            command(place, words)
+        return told(place)
 
     def stop(self) -> None:
         """Has it end in order, as Ctrl-C does: what it has trained is kept. Waits for the end of a run that this

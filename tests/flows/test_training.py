@@ -66,7 +66,7 @@ def test_ppo_trains_through_separate_processes_A1_A3_A6_H3_H4(tmp_path: Path, me
     result = runs.train(data, tmp_path)
     summary = check(tmp_path, memory_dir, result, {"agent_0": "ppo", "agent_1": "ppo"}, 4_000)
     assert len(pids(tmp_path)) == 3
-    causes = ("overwritten", "no_credit", "recycled", "stale", "actor_lost", "undelivered")
+    causes = ("overwritten", "no_credit", "recycled", "stale", "frozen", "actor_lost", "undelivered")
     assert summary["segments"]["dropped"] == dict.fromkeys(causes, 0)
     assert summary["segments"]["trained"] >= 0.9 * summary["segments"]["produced"]
     logs = {path.stem: path.read_text().splitlines() for path in (tmp_path / "run" / "logs").glob("*.log")}

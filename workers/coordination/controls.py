@@ -6,6 +6,8 @@ import logging
 import threading
 from dataclasses import dataclass, field
 
+from workers.coordination.roster import Roster
+
 log = logging.getLogger(__name__)
 
 
@@ -14,6 +16,7 @@ class Controls:
     """`stopping`: set once the run is to end early, in order."""
 
     stopping: threading.Event
+    roster: Roster
     paused: bool = False
     """Actors make no steps; learners use what they have."""
     checkpoints: int = 0

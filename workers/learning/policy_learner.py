@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -91,6 +91,10 @@ class PolicyLearner:
     """Whether replay takes in everything at once, without the updates that are owed for it: the run is stopped."""
     repeated = False
     """Whether its updates are made again by another process, to the bit: in lock-step, and from a record."""
+    frozen = False
+    """Whether it learns nothing: actors go on with its weights, and what they send is settled unread."""
+    _rate: float | None = None
+    """The learning rate that the run's roster has for it; None: none."""
     second_try = True
     """Whether it may go back to what it was and learn on, where others share its process."""
 
@@ -283,7 +287,9 @@ class PolicyLearner:
 
     def take(self) -> bool:
         """Takes in what has arrived; whether there is a batch for an update now."""
-        if self.done:
+        if self.frozen:
+            self._settle_unread()
+        if self.done or self.frozen:
             return False
         started = time.monotonic()
         self._health.arrived(self._source.arrivals(self.name))
@@ -299,6 +305,18 @@ class PolicyLearner:
         self._clock.begin()
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
+
+    def _settle_unread(self) -> None:
+        arrivals = self._source.arrivals(self.name)
+        for arrival in arrivals:
+            records = arrival.records
+            if arrival.owned:
+                self._source.release(self.name, records["slot"])
+            self._counters.add(f"dropped.frozen.{self.name}", len(records))
+            self._source.acknowledge(self.name, arrival, int(records["number"][-1]), len(records))
+        if arrivals:
+            arrivals.clear()
+            self._source.flush_acks()
 
     def _ordered(self, source: SegmentSource, context: LearnerContext) -> SegmentSource:
         """Where the buffer finds what it is to take in next."""
@@ -407,7 +425,7 @@ class PolicyLearner:
 
     def finish(self) -> bool:
         """The last publication and checkpoint of the run; True when that is done."""
-        if self._replay is not None:
+        if self._replay is not None and not self.frozen:
             self._replay.fill(self.version, everything=True)
         else:
             while self.step():  # whole batches are trained, the rest is held
@@ -440,6 +458,21 @@ class PolicyLearner:
         update.config = update.config.model_copy(update={"learning_rate": rate})
         if hasattr(update, "algorithm"):
             update.algorithm = update.algorithm.model_copy(update={"anneal_learning_rate": False})
+
+    def obey(self, roster: Mapping[str, Any]) -> None:
+        """What the run's roster says: its learning rate, where that is another one than it said before, and whether it
+        learns. Where it ceases to, actors are given what it has learned, and a checkpoint keeps that."""
+        rate, frozen = roster.get("rates", {}).get(self.name), self.name in roster.get("frozen", ())
+        if rate is not None and rate != self._rate:
+            self.set_learning_rate(rate)
+        self._rate = rate
+        if frozen and not self.frozen:
+            if self.update.train_steps > self._published_step:
+                self.publish()
+            self.save()
+        if frozen != self.frozen:
+            log.info("event=%s policy=%s", "frozen" if frozen else "thawed", self.name)
+        self.frozen = frozen
 
     def _refuse(self, batch: Learnable, fault: TrainingFault) -> None:
         self._counters.add(f"rejected.{self.name}", self._segments)

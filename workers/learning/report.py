@@ -42,6 +42,7 @@ class LearnerReport:
                     "rate_limited",
                     "dropped.recycled",
                     "dropped.stale",
+                    "dropped.frozen",
                     "train_steps",
                     "steps_made",
                     "version",

@@ -96,7 +96,7 @@ def segment_balance(
         ),
         0,
     )
-    dropped = {"overwritten": 0, "no_credit": 0, "recycled": 0, "stale": 0, "actor_lost": 0, "undelivered": 0}
+    dropped = dict.fromkeys(("overwritten", "no_credit", *_UNREAD, "actor_lost", "undelivered"), 0)
     for policy in policies:
         settled = ledgers.get(policy)
         forgotten = None if settled is None else settled.get(FORGOTTEN)
@@ -165,7 +165,7 @@ def _enter_learner(books: dict[str, int], dropped: dict[str, int], page: Page, p
     books["produced"] += read
     books["in_flight"] += max(0, read - parts["received"])  # killed before it had taken all of it
     gone = 0
-    for cause in ("recycled", "stale"):
+    for cause in _UNREAD:
         count = int(page.get(f"dropped.{cause}.{policy}", 0))
         dropped[cause] += count
         gone += count
@@ -177,4 +177,6 @@ def _enter_learner(books: dict[str, int], dropped: dict[str, int], page: Page, p
     return parts["received"] - parts["duplicates"] + gone
 
 
+_UNREAD = ("recycled", "stale", "frozen")
+"""What learners count of those that they settle and do not receive."""
 _PARTS = ("received", "duplicates", "trained", "rejected", "held", "torn")

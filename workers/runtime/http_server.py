@@ -60,6 +60,8 @@ class HttpRequest:
     body: bytes
     ending: threading.Event
     """Set when the server closes: an answer that goes on has to end."""
+    peer: str = ""
+    """The address that it comes from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +236,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = self.rfile.read(int(length))
             headers = {name.lower(): value for name, value in self.headers.items()}
             try:
-                response = function(HttpRequest(parts.path, parse_qs(parts.query), headers, body, self.server.ending))
+                query, ending, peer = parse_qs(parts.query), self.server.ending, self.client_address[0]
+                response = function(HttpRequest(parts.path, query, headers, body, ending, peer))
             except Exception as fault:  # of one answer: the worker goes on
                 if self.server.refusals.tell("http_failed", type(fault).__name__, str(fault), path=parts.path):
                     log.exception("event=http_traceback path=%s", parts.path)

@@ -15,12 +15,13 @@ import zmq
 from protocol.config.run import Run
 from protocol.errors import SharedMemoryError
 from protocol.memory.shared_file import PREFIX
-from protocol.messages.core import Welcome
+from protocol.messages.core import Status, Welcome
 from protocol.weights.shared_snapshot import SharedSnapshot
 from tests.faults import raises
 from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import STREAM, run_of
 from workers.learner import Learner
+from workers.learning.policy_learner import PolicyLearner
 from workers.planning.policy_plan import plan_policies
 from workers.runtime.health import Health
 from workers.runtime.metric_names import Identity
@@ -110,3 +111,33 @@ def test_told_to_end_in_a_run_that_goes_on_it_does_not_wait_for_actors_to_cease_
     learner.close()
     context.destroy(linger=0)
     assert took > 0.9 if waits else took < 60, took
+
+
+def test_a_learner_learns_nothing_before_it_has_heard_what_holds_for_its_policies(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, context = _learner(run_of(STREAM))
+    client: Any = learner._life.client
+    stopping = learner._life.stopping
+    client.status, client.changed, client.command = None, threading.Event(), "go"
+    looks: list[bool] = []
+
+    def take(member: PolicyLearner) -> bool:
+        looks.append(member.frozen)
+        stopping.set()
+        return False
+
+    def tell() -> None:
+        client.status = Status(command="go", view={"roster": {"rates": {}, "frozen": ["one"]}})
+        client.changed.set()
+
+    monkeypatch.setattr(PolicyLearner, "take", take)
+    monkeypatch.setattr("workers.learner._LAST_SECONDS", 0.0)
+    later = threading.Timer(0.3, tell)
+    later.start()
+    learner.run()
+    later.join()
+    learner.close()
+    context.destroy(linger=0)
+    assert looks
+    assert all(looks)

@@ -116,6 +116,42 @@ def test_a_learner_of_a_run_that_is_stopped_takes_in_at_once_what_was_made_and_o
     assert bench.member.update.train_steps == updates
 
 
+@pytest.mark.parametrize("algorithm", [STREAM, REPLAY], ids=["stream", "replay"])
+def test_who_is_frozen_settles_what_comes_unread_and_learns_on_where_it_stood(algorithm: PPO | IQN) -> None:
+    bench = Bench(run_of(algorithm, publish_interval=100))
+    member = bench.member
+    member.resume(None, Version(0, 0))
+    bench.feed(8)
+    for _ in range(2):
+        assert member.step()
+    settled = bench.counters["received.one"]
+    member.obey({"frozen": ["one"]})
+    stood, progress, weights = member.update.train_steps, member.progress, member.published.source()
+    kept = weights() if callable(weights) else weights
+    assert np.array_equal(bench.published[-1][1], kept), "actors have what it had learned"
+    bench.feed(8)
+    assert not member.step()
+    assert member.finish()
+    assert not bench.source.queue
+    assert settled + bench.counters["dropped.frozen.one"] == 16 * COPIES
+    assert (member.update.train_steps, member.progress, bench.counters["received.one"]) == (stood, progress, settled)
+    member.obey({"frozen": []})
+    bench.feed(8)
+    while member.progress == progress:
+        assert member.step()
+
+
+def test_a_rate_is_followed_when_the_roster_has_another_and_not_each_time_it_is_told() -> None:
+    bench = Bench(run_of(STREAM))
+    bench.member.obey({"rates": {"one": 0.5}})
+    bench.member.set_learning_rate(0.25)  # as a hook does
+    bench.member.obey({"rates": {"one": 0.5, "other": 0.1}})
+    bench.member.resume(None, Version(0, 0))
+    bench.feed(1)
+    assert bench.member.step()
+    assert bench.member.measured["learning_rate"] == 0.25
+
+
 def test_weights_are_published_before_training_and_every_so_many_train_steps_C3_C13() -> None:
     bench = Bench(run_of(STREAM, publish_interval=4))
     bench.member.resume(None, Version(0, 0))

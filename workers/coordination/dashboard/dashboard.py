@@ -27,9 +27,10 @@ from typing import Any
 import yaml
 
 from protocol.config.run import Run
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, RookeryError
 from protocol.errors.distribution import install
 from workers.coordination.controls import Controls
+from workers.coordination.roster import Roster
 from workers.metrics.history import History
 from workers.runtime.http_server import HttpRequest, Response, Routes
 
@@ -83,6 +84,7 @@ class Dashboard:
                 f"/api/{order.__name__}": order
                 for order in (orders.checkpoint, orders.pause, orders.resume, orders.stop)
             }
+            reading["/api/roster"] = lambda _: _json(orders.roster.told)
         files = {"/": "index.html", "/dashboard.css": "dashboard.css"}
         files |= {f"/{name}": name for name in ("dashboard.js", "data_flow.js", "league.js", "curves.js")}
         return {
@@ -91,6 +93,7 @@ class Dashboard:
             ("POST", "/api/session"): self._session,
             **{("GET", path): self._guarded(function) for path, function in reading.items()},
             **{("POST", path): self._guarded(_order(function)) for path, function in acting.items()},
+            **({} if orders is None else {("POST", "/api/roster"): self._guarded(_command(orders.roster))}),
         }
 
     def _guarded(self, function: Callable[[HttpRequest], Response]) -> Callable[[HttpRequest], Response]:
@@ -199,6 +202,30 @@ def _order(function: Callable[[], None]) -> Callable[[HttpRequest], Response]:
         return _json({"ok": True})
 
     return answer
+
+
+def _command(roster: Roster) -> Callable[[HttpRequest], Response]:
+    """Its number, or in one sentence why there is none."""
+
+    def answer(request: HttpRequest) -> Response:
+        try:
+            return _json({"number": roster.command(*_words_in(request.body), request.peer)})
+        except RookeryError as fault:
+            return _refused(400 if isinstance(fault, ConfigurationError) else 409, fault.coded)
+
+    return answer
+
+
+def _words_in(body: bytes) -> tuple[list[str], str]:
+    """The words of a command, and who says them."""
+    try:
+        told = json.loads(body)
+        words, by = told["words"], told["by"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        words, by = None, None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in [*words, by]):
+        raise ConfigurationError("roster_request_malformed")
+    return words, str(by)
 
 
 def _file(path: Path) -> Callable[[HttpRequest], Response]:

@@ -131,10 +131,11 @@ class FindingEvent:
 
 @dataclass(frozen=True, slots=True)
 class CommandEvent:
-    """Somebody has told the run something; with `set`, which `key` has which `value` from now on."""
+    """Somebody has told the run something; with `set`, which `key` has which `value` from now on, with `freeze` and
+    `thaw` in `key` of which policy."""
 
     number: int
-    command: Literal["pause", "resume", "checkpoint", "stop", "set"]
+    command: Literal["pause", "resume", "checkpoint", "stop", "set", "freeze", "thaw"]
     key: str = ""
     value: Any = None
 

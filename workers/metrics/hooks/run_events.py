@@ -43,7 +43,7 @@ class RunEvents:
             measured = [line[name] for name in ("policy", "environment", "agent_steps", "version", "mean")]
             yield "evaluation", EvaluationEvent(self._next(), *measured, told=line)  # type: ignore[misc] # there are five
         for line in self.changes.new():
-            yield "command", CommandEvent(self._next(), "set", line["key"], line["new"])
+            yield "command", CommandEvent(self._next(), line.get("command", "set"), line["key"], line["new"])
 
     def end(self) -> Iterator[Told]:
         """The run has ended, if it has: it has a summary then."""

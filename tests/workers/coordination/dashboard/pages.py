@@ -13,6 +13,7 @@ from protocol.config.run import Run
 from tests.workers.coordination.dashboard.asking import serving
 from workers.coordination.controls import Controls
 from workers.coordination.dashboard.dashboard import Dashboard
+from workers.coordination.roster import Roster
 from workers.metrics.run_metrics import RunMetrics
 
 __all__ = ["Shown", "shown"]
@@ -27,7 +28,8 @@ class Shown:
         credits = dict.fromkeys(self.policies, 16)
         self.books = RunMetrics(Run(steps=1_000_000), self.policies, folder, credits=credits)
         self.books._began -= 100.0
-        self.controls = Controls(threading.Event())
+        roster = Roster(Run(), {}, folder, self.books.disk, lambda: (self.stage == "running", self.made))
+        self.controls = Controls(threading.Event(), roster)
         self.stage, self.stalled = "running", ""
         self.league: dict[str, Any] = {}
         self._workers = [self._worker(i) for i in range(workers)]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from protocol.errors import ConfigurationError
-from tests.faults import raises
+from tests.faults import kinds_in, raises
 from tests.workers.coordination.dashboard.asking import ask
 from tests.workers.coordination.dashboard.pages import shown
 from tests.workers.tools.test_page import left
@@ -82,6 +82,30 @@ def test_who_acts_has_the_token(run_dir: Path) -> None:
         assert run.controls.paused
         assert ask(f"{url}/api/stop", b"", Authorization=f"Bearer {token}").status == 200
         assert run.controls.stopping.is_set()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b'{"words": "freeze", "by": ""}', b'{"words": [1], "by": ""}', b'{"words": []}', b"[" * 60_000],
+)
+def test_a_command_that_is_no_json_of_words_is_refused(run_dir: Path, body: bytes) -> None:
+    with shown(run_dir) as (run, url):
+        answer = ask(f"{url}/api/roster", body, Authorization=run.right)
+        assert (answer.status, kinds_in(answer.text)) == (400, ["roster_request_malformed"])
+
+
+def test_a_command_is_for_who_has_the_token_and_while_the_run_goes_on(run_dir: Path) -> None:
+    with shown(run_dir) as (run, url):
+        body = json.dumps({"words": ["freeze", "nobody"], "by": "me"}).encode()
+        assert ask(f"{url}/api/roster", body).status == 401
+        assert ask(f"{url}/api/roster", body, Origin="http://elsewhere", Cookie="rookery=1").status == 403
+        assert ask(f"{url}/api/roster", b" " * 65_537, Authorization=run.right).status == 413
+        assert kinds_in(ask(f"{url}/api/roster", body, Authorization=run.right).text) == ["roster_policy_unknown"]
+        run.stage = "actors_draining"
+        answer = ask(f"{url}/api/roster", body, Authorization=run.right)
+        assert (answer.status, kinds_in(answer.text)) == (409, ["roster_run_is_ending"])
+        told = ask(f"{url}/api/roster", Authorization=run.right).json
+        assert told == {"commands": [], "rates": {}, "frozen": []}
 
 
 def test_nothing_is_told_without_the_token_on_loopback_either(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,95 @@
+"""`rookery roster`: what a run is told of its policies while it goes on, and what it was told so far.
+
+In flow: where a run can be asked, and the words of a command. Out flow: the number of the command, once it is written
+in the run's history, which the run then follows; or the history.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import platform
+import urllib.error
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from launch.cli.status import CoordinatorAddress, ask, find, refusal
+from protocol.config.yaml_file import read_summary
+from protocol.errors import ConfigurationError, Refused, Timeout
+
+
+def command(place: CoordinatorAddress, words: Sequence[str]) -> int:
+    """Its number. ConfigurationError or Refused in one sentence, and nothing has changed; Timeout where nobody
+    answers, and the history says whether the command is in it."""
+    by = f"{os.environ.get('USER') or os.getuid()}@{platform.node()}"
+    return int(_answered(place, {"words": [*words], "by": by})["number"])
+
+
+def told(place: CoordinatorAddress) -> dict[str, Any]:
+    """All `commands` that the run was given, and what they come to: learning `rates` that were set, and which policies
+    are `frozen`."""
+    return _answered(place, None)
+
+
+def _answered(place: CoordinatorAddress, asked: dict[str, Any] | None) -> dict[str, Any]:
+    method, body = ("GET", None) if asked is None else ("POST", json.dumps(asked).encode())
+    try:
+        return dict(json.loads(ask(place, "roster", method, body)))
+    except urllib.error.HTTPError as fault:
+        code, _, said = refusal(fault).partition(": ")
+        if code == "400":
+            raise ConfigurationError.heard(said) from None
+        if code == "409":
+            raise Refused.heard(said) from None
+        raise Refused("coordinator_answer_unusable", peer=place.url, reason=f"{code}: {said}") from None
+    except (OSError, ValueError, http.client.HTTPException):
+        summary = None if place.folder is None else read_summary(place.folder)
+    if summary is not None and asked is not None:
+        raise Refused("roster_run_is_ending")
+    if summary is not None and place.folder is not None:
+        return {"commands": _history(place.folder), "rates": {}, "frozen": [], **summary.get("roster", {})}
+    if asked is not None and place.url:
+        raise Timeout("roster_command_unanswered", peer=place.url)
+    raise Timeout("coordinator_silent", peer=place.url or place.folder)
+
+
+def _history(folder: Path) -> list[dict[str, Any]]:
+    """The commands in the history of a run that is over."""
+    path = folder / "history.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [line for line in lines if "number" in line]
+
+
+@click.command()
+@click.argument("source", metavar="RUN-FOLDER|URL")
+@click.argument("words", nargs=-1, metavar="[COMMAND]")
+@click.option("--json", "as_json", is_flag=True, help="Print the history and what it comes to as JSON.")
+def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
+    """Tells a run that goes on something of its policies; without a command, what it was told so far.
+
+    \b
+    rookery roster runs/first                                     the history, and what holds now
+    rookery roster runs/first set agent_0 learning_rate=0.0001    until it is set again
+    rookery roster runs/first freeze agent_0                      it acts on, and learns nothing
+    rookery roster runs/first thaw agent_0                        it learns again
+
+    Nothing is started again, and nobody waits. A command that cannot be followed is refused in one sentence.
+    """
+    place = find(source)
+    if words:
+        click.echo(f"command {command(place, words)}: {' '.join(words)}")
+        return
+    now = told(place)
+    if as_json:
+        click.echo(json.dumps(now))
+        return
+    for one in now["commands"]:
+        new = "" if one["command"] in ("freeze", "thaw") else f" = {one['new']}"
+        said = f"{one['number']:4} {one['time']} at step {one['agent_steps']:,} {one['command']} {one['key']}{new}"
+        click.echo(f"{said}   by {one['by']} ({one['peer']})")
+    rates = ", ".join(f"{name} {rate:g}" for name, rate in now["rates"].items())
+    click.echo(f"learning rates set: {rates or 'none'}; frozen: {', '.join(now['frozen']) or 'none'}")

@@ -1,0 +1,133 @@
+"""What real runs are told of their policies while they go on: it holds through the deaths of who follows it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.local.run_handle import RunHandle
+from protocol.errors import Timeout
+from protocol.memory.shared_file import read_counters
+from tests.faults import raises
+from tests.flows import runs
+
+DIES = """
+import os, sys
+
+if 'workers.coordinator' in sys.orig_argv:
+    before = os.fsync
+
+    def fsync(file):
+        before(file)
+        marker = os.path.join(os.getcwd(), 'die')
+        if os.path.exists(marker):
+            os.remove(marker)
+            os.kill(os.getpid(), 9)
+
+    os.fsync = fsync
+"""
+"""A coordinator that is killed when the next thing is on the disk, and nobody has been told of it, where a file is."""
+
+
+def roster(folder: Path, *words: str) -> dict[str, Any]:
+    """What the run was told so far, `words` included."""
+    return RunHandle(folder / "run").roster(*words)
+
+
+def told(folder: Path) -> dict[str, Any]:
+    """The same; {} while nobody answers."""
+    try:
+        return roster(folder)
+    except Timeout:
+        return {}
+
+
+def counted(folder: Path, name: str, of: str) -> float:
+    """The counter called so, summed over the lives of a worker."""
+    return sum(read_counters(page).get(name, 0.0) for page in (folder / "run" / "counters").glob(f"{of}.*"))
+
+
+def newest(folder: Path, policy: str, measure: str) -> float | None:
+    """As it was measured last."""
+    path = folder / "run" / "metrics.jsonl"
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return json.loads(lines[-1]).get(policy, {}).get(measure) if lines else None
+
+
+def test_a_command_holds_whose_coordinator_is_killed_before_it_tells_anybody(
+    tmp_path: Path, memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(DIES)
+    data = runs.paced(tmp_path, 10**8, pause=0.002, num_learner_processes=1)
+    command = ["coordinator", "--open", str(runs.write(data, tmp_path)), "--run-dir", str(tmp_path / "run"), "--bind"]
+    with ExitStack() as stack:
+        with monkeypatch.context() as mortal:
+            mortal.setattr(runs, "EXTRA_PATH", str(tmp_path / "site"))
+            first = stack.enter_context(runs.started([*command, "127.0.0.1:0"], tmp_path, "first"))
+        runs.until((tmp_path / "run" / "coordinator.json").exists, what="the coordinator is up")
+        address = json.loads((tmp_path / "run" / "coordinator.json").read_text())["address"]
+        for role in ("learner", "actor"):
+            stack.enter_context(runs.started([role, "--coordinator", address], tmp_path, role))
+        runs.until(lambda: newest(tmp_path, "agent_0", "learning_rate"), what="it learns")
+        before = runs.workers_of(tmp_path)
+        (tmp_path / "die").touch()
+        with raises(Timeout, "roster_command_unanswered"):
+            roster(tmp_path, "set", "agent_0", "learning_rate=0.125")
+        assert first.wait() == -signal.SIGKILL
+        assert newest(tmp_path, "agent_0", "learning_rate") != 0.125
+        second = stack.enter_context(runs.started([*command, address.removeprefix("tcp://")], tmp_path, "second"))
+        now = runs.until(lambda: told(tmp_path), what="another coordinator")
+        assert now["rates"] == {"agent_0": 0.125}
+        assert [one["number"] for one in now["commands"]] == [1]
+        runs.until(lambda: newest(tmp_path, "agent_0", "learning_rate") == 0.125, what="the rate")
+        assert newest(tmp_path, "agent_1", "learning_rate") != 0.125
+        after = runs.workers_of(tmp_path)
+        assert after.pop("coordinator") != before.pop("coordinator")
+        assert after == before
+        runs.kill(second.popen.pid, signal.SIGINT)
+        assert second.wait() == 9
+    assert runs.balanced(runs.summary_of(tmp_path)["segments"])
+    assert runs.files(memory_dir) == []
+
+
+def test_a_frozen_policy_acts_on_with_its_weights_also_when_its_learner_is_killed(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    def made(policy: str) -> float:
+        return counted(tmp_path, f"steps_made.{policy}", f"learner-{policy}")
+
+    def unread() -> float:
+        return counted(tmp_path, "dropped.frozen.agent_0", "learner-agent_0")
+
+    with runs.training(runs.paced(tmp_path, 10**8, pause=0.001), tmp_path) as worker:
+        runs.until(lambda: made("agent_0") and made("agent_1"), what="both learn")
+        roster(tmp_path, "set", "agent_0", "learning_rate=0.125")
+        assert roster(tmp_path, "freeze", "agent_0")["frozen"] == ["agent_0"]
+        runs.until(unread, what="it is frozen")
+        stood, other, settled = made("agent_0"), made("agent_1"), unread()
+        runs.until(lambda: unread() > settled + 100 and made("agent_1") > other + 10, what="the run goes on")
+        assert made("agent_0") == stood
+        assert max(int(path.name) for path in (tmp_path / "run/checkpoints/agent_0").glob("[0-9]*")) == stood
+
+        runs.kill(runs.workers_of(tmp_path)["learner-agent_0"])
+        settled = unread()
+        runs.until(lambda: unread() > settled + 100, what="its next learner does the same")
+        assert made("agent_0") == stood
+
+        assert roster(tmp_path, "thaw", "agent_0")["frozen"] == []
+        runs.until(lambda: made("agent_0") > stood, what="it learns on")
+        runs.until(lambda: newest(tmp_path, "agent_0", "learning_rate") == 0.125, what="as it was told before")
+        runs.kill(worker.popen.pid, signal.SIGINT)
+        assert worker.wait() == 1
+    segments = runs.summary_of(tmp_path)["segments"]
+    assert segments["dropped"]["frozen"] >= settled
+    assert segments["unexplained"] == 0
+    assert runs.balanced(segments)
+    assert [one["command"] for one in roster(tmp_path)["commands"]] == ["set", "freeze", "thaw"]
+    assert runs.files(memory_dir) == []

@@ -1,0 +1,133 @@
+"""What a run is told of its policies: what is written is done, what is refused changes nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.config.run import parse_run
+from protocol.errors import ConfigurationError, DiskFault, Refused
+from tests.faults import raises
+from workers.coordination import roster as product
+from workers.coordination.roster import NOTHING, Roster
+from workers.environments.registry import describe
+from workers.planning.auxiliary_plan import plan_learners
+from workers.runtime.files import SafeWriter
+
+
+def roster_of(folder: Path, goes_on: bool = True, **keys: Any) -> Roster:
+    """Of a run of agent_0 and agent_1."""
+    run = parse_run({"environment": {"copies": 16}, "steps": 10_000, **keys})
+    plans = plan_learners(run, describe(run.environment))
+    return Roster(run, plans, folder, SafeWriter(), lambda: (goes_on, 500))
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+
+
+def test_commands_are_numbered_lines_that_say_who_gave_them(tmp_path: Path) -> None:
+    made = roster_of(tmp_path)
+    assert made.command(["set", "agent_0", "learning_rate=1e-3"], "me@here", "127.0.0.1") == 1
+    assert made.command(["freeze", "agent_1"], "you\nthere", "10.0.0.2") == 2
+    told = [{key: line[key] for key in line if key != "time"} for line in lines(tmp_path)]
+    by = {"agent_steps": 500, "number": 1, "by": "me@here", "peer": "127.0.0.1"}
+    key, old = "policies.agent_0.learning_rate", parse_run({}).policy.learning_rate
+    assert told[0] == {**by, "command": "set", "key": key, "old": old, "new": 0.001}
+    assert (told[1]["by"], told[1]["peer"], told[1]["key"]) == ("you there", "10.0.0.2", "agent_1")
+
+
+def test_a_coordinator_that_returns_knows_all_that_is_written_and_goes_on_counting(tmp_path: Path) -> None:
+    made = roster_of(tmp_path)
+    for words in ("set agent_0 learning_rate=0.5", "freeze agent_0", "freeze agent_1", "thaw agent_0"):
+        made.command(words.split(), "", "")
+    again = roster_of(tmp_path)
+    assert again.state == made.state == {"rates": {"agent_0": 0.5}, "frozen": ["agent_1"]}
+    assert again.command(["thaw", "agent_1"], "", "") == 5
+
+
+def test_half_a_line_was_never_a_command(tmp_path: Path) -> None:
+    roster_of(tmp_path).command(["freeze", "agent_0"], "", "")
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"number": 2, "command": "free')
+    again = roster_of(tmp_path)
+    assert again.state["frozen"] == ["agent_0"]
+    assert again.command(["freeze", "agent_1"], "", "") == 2
+    assert [line["key"] for line in lines(tmp_path)] == ["agent_0", "agent_1"]
+
+
+def test_a_line_that_cannot_be_kept_is_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = roster_of(tmp_path)
+    made.command(["freeze", "agent_0"], "", "")
+
+    def full(_path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(product, "sync", full)
+    with raises(DiskFault, "disk_full"):
+        made.command(["freeze", "agent_1"], "", "")
+    assert made.state["frozen"] == ["agent_0"]
+    assert len(lines(tmp_path)) == len(made.commands) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "left"),
+    [
+        ("policies.agent_0.learning_rate", {"agent_1": 0.5}),
+        ("policy.learning_rate", {}),
+        ("policies.agent_0.sync_interval", {"agent_0": 0.5, "agent_1": 0.5}),
+    ],
+)
+def test_a_rate_that_the_run_goes_on_with_replaces_what_was_set(
+    tmp_path: Path, key: str, left: dict[str, float]
+) -> None:
+    made = roster_of(tmp_path)
+    for name in ("agent_0", "agent_1"):
+        made.command(["set", name, "learning_rate=0.5"], "", "")
+    with (tmp_path / "history.jsonl").open("a") as history:
+        history.write(json.dumps({"time": "", "agent_steps": 0, "key": key, "old": 1, "new": 2}) + "\n")
+    made.change([key])
+    assert made.state["rates"] == roster_of(tmp_path).state["rates"] == left
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "keys"),
+    [
+        ("", "roster_command_unknown", {}),
+        ("melt agent_0", "roster_command_unknown", {}),
+        ("freeze", "roster_words_miscounted", {}),
+        ("set agent_0 learning_rate=1 now", "roster_words_miscounted", {}),
+        ("freeze nobody", "roster_policy_unknown", {}),
+        ("thaw agent_0", "roster_changes_nothing", {}),
+        ("set agent_0 gamma=0.5", "roster_setting_unknown", {}),
+        ("set agent_0 learning_rate=fast", "roster_rate_invalid", {}),
+        ("set agent_0 learning_rate=-1", "roster_rate_invalid", {}),
+        ("set agent_0 learning_rate=inf", "roster_rate_invalid", {}),
+        ("freeze agent_0", "roster_run_is_repeated", {"schedule": "lockstep"}),
+        ("set agent_0 learning_rate=1", "roster_run_is_repeated", {"policy": {"record": True}}),
+        ("freeze agent_0", "roster_policy_of_ranks", {"policies": {"agent_0": {"ranks": 2}}, "actors": 2}),
+        ("freeze agent_0", "roster_policy_in_league", {"league": {"snapshot_every": 900}}),
+        (
+            "freeze agent_0",
+            "roster_policy_without_actors",
+            {"actors": 0, "policy": {"algorithm": {"name": "bc"}, "dataset": {"path": "x"}}},
+        ),
+    ],
+)
+def test_a_bad_command_changes_nothing(tmp_path: Path, words: str, kind: str, keys: dict[str, Any]) -> None:
+    made = roster_of(tmp_path, **keys)
+    with raises(ConfigurationError, kind):
+        made.command(words.split(), "", "")
+    assert (made.state, made.commands) == (NOTHING, [])
+    assert not (tmp_path / "history.jsonl").exists()
+
+
+def test_a_run_that_is_ending_takes_no_commands(tmp_path: Path) -> None:
+    with raises(Refused, "roster_run_is_ending"):
+        roster_of(tmp_path, goes_on=False).command(["freeze", "agent_0"], "", "")
+    assert not (tmp_path / "history.jsonl").exists()

@@ -1,0 +1,177 @@
+"""What people have told a run of its policies while it goes on: numbered commands in its history.
+
+In flow: the words of a command, and who says them, from threads of the page. Out flows: a line of `history.jsonl`, on
+the disk before anybody is told of it; what learners are told with each status. A coordinator that returns reads the
+lines again: what was written is done, and what was not never happened.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import math
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from protocol.config.run import Run
+from protocol.errors import ConfigurationError, Refused, disk_fault
+from protocol.refusal_log import one_line
+from workers.planning.policy_plan import TrainingPlan
+from workers.runtime.files import AppendFile, SafeWriter, sync
+
+log = logging.getLogger(__name__)
+
+USAGE = {"set": "set POLICY learning_rate=NUMBER", "freeze": "freeze POLICY", "thaw": "thaw POLICY"}
+"""Command -> its words."""
+_RATE = re.compile(r"(policy|(?:policies|auxiliaries)\.(.+))\.learning_rate")
+_SAID = 128
+"""Characters of who says a command that are kept."""
+State = Mapping[str, Any]
+"""`rates`: learner's name -> learning rate that was set; `frozen`: names of those that do not learn."""
+NOTHING: State = {"rates": {}, "frozen": []}
+
+
+def after(state: State, line: Mapping[str, Any]) -> State:
+    """What `state` becomes by a line of the history: a command, or a key with which the run went on."""
+    rates, frozen = dict(state["rates"]), set(state["frozen"])
+    if (key := _RATE.fullmatch(line["key"])) is not None:
+        if line.get("command") == "set":
+            rates[key[2]] = line["new"]
+        elif key[2]:
+            rates.pop(key[2], None)
+        else:
+            rates.clear()
+    elif line.get("command") == "freeze":
+        frozen.add(line["key"])
+    elif line.get("command") == "thaw":
+        frozen.discard(line["key"])
+    return {"rates": rates, "frozen": sorted(frozen)}
+
+
+class Roster:
+    """Of the run in `folder`, which learns by `plans`. `standing`: whether it goes on, and the agent steps made."""
+
+    def __init__(
+        self,
+        run: Run,
+        plans: Mapping[str, TrainingPlan],
+        folder: Path,
+        disk: SafeWriter,
+        standing: Callable[[], tuple[bool, int]],
+    ) -> None:
+        self._run, self._plans, self._standing, self._disk = run, plans, standing, disk
+        self._path, self._lock = folder / "history.jsonl", threading.Lock()
+        self.state = NOTHING
+        """What learners are to do now; another one after each command."""
+        self.commands: list[dict[str, Any]] = []
+        """All that there were, each with its number."""
+        for line in self._whole_lines() if self._path.exists() else ():
+            self.state = after(self.state, line)
+            if "number" in line:
+                self.commands.append(line)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The commands so far and what they come to, for people."""
+        return {"commands": list(self.commands), **self.state}
+
+    def change(self, keys: Iterable[str]) -> None:
+        """The run goes on with other values of these keys of its configuration, of which its history tells next."""
+        for key in keys:
+            self.state = after(self.state, {"key": key})
+
+    def command(self, words: Sequence[str], by: str, peer: str) -> int:
+        """Writes down what `words` say, whereupon everybody follows it; the number of the command. `by` is who its
+        sender says that it is, `peer` its address. ConfigurationError, Refused or DiskFault, and nothing has changed,
+        where that is not possible."""
+        with self._lock:
+            goes_on, made = self._standing()
+            if not goes_on:
+                raise Refused("roster_run_is_ending")
+            name, key, old, new = self._understood(words)
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            who = {"number": len(self.commands) + 1, "by": one_line(by[:_SAID]), "peer": peer}
+            line = {"time": now, "agent_steps": made, **who, "command": name, "key": key, "old": old, "new": new}
+            self._write(json.dumps(line).encode() + b"\n")
+            self.state = after(self.state, line)
+            self.commands.append(line)
+        log.info("event=roster number=%d by=%s command=%r", who["number"], who["by"], " ".join(words))
+        return len(self.commands)
+
+    def _understood(self, words: Sequence[str]) -> tuple[str, str, Any, Any]:
+        """(command, key, old value, new value)."""
+        name, *rest = words or [""]
+        if name not in USAGE:
+            raise ConfigurationError("roster_command_unknown", value=name[:_SAID], choices=[*USAGE])
+        if len(words) != len(USAGE[name].split()):
+            raise ConfigurationError("roster_words_miscounted", value=name, expected=USAGE[name])
+        plan = self._plan(rest[0])
+        if name == "set":
+            key, rate = self._rate(plan, rest[1])
+            return name, key, self.state["rates"].get(plan.name, plan.config.learning_rate), rate
+        if (plan.name in self.state["frozen"]) == (name == "freeze"):
+            raise ConfigurationError("roster_changes_nothing", policy=plan.name, value=USAGE[name].split()[0])
+        if plan.of_copies:
+            raise ConfigurationError("roster_policy_in_league", policy=plan.name, key="league")
+        if plan.static:
+            raise ConfigurationError("roster_policy_without_actors", policy=plan.name, key="dataset")
+        return name, plan.name, name == "thaw", name == "freeze"
+
+    def _plan(self, name: str) -> TrainingPlan:
+        """That of the policy of this name, of which something may be changed while it learns."""
+        plan = self._plans.get(name)
+        if plan is None:
+            raise ConfigurationError("roster_policy_unknown", policy=name[:_SAID], choices=[*self._plans])
+        if self._run.lockstep or plan.recorded:
+            key = "schedule" if self._run.lockstep else "policy.record"
+            raise ConfigurationError("roster_run_is_repeated", policy=name, key=key)
+        if plan.ranks > 1:
+            raise ConfigurationError("roster_policy_of_ranks", policy=name, key="ranks")
+        return plan
+
+    def _rate(self, plan: TrainingPlan, setting: str) -> tuple[str, float]:
+        """The key and the learning rate that it is to have."""
+        key, _, text = setting.partition("=")
+        if key != "learning_rate":
+            raise ConfigurationError("roster_setting_unknown", value=key[:_SAID])
+        try:
+            rate = float(text)
+        except ValueError:
+            rate = math.nan
+        if not 0 <= rate < math.inf:
+            raise ConfigurationError("roster_rate_invalid", policy=plan.name, value=text[:_SAID])
+        section = "auxiliaries" if plan.name in self._run.auxiliaries else "policies"
+        return f"{section}.{plan.name}.learning_rate", rate
+
+    def _whole_lines(self) -> list[dict[str, Any]]:
+        """All lines; what a coordinator that died had begun to write was never told anybody, and goes."""
+        text = self._path.read_bytes()
+        whole = text.rpartition(b"\n")[0]
+        if not text.endswith(b"\n"):
+            file = AppendFile(self._path, self._disk)
+            file.shorten(len(whole) + bool(whole))
+            file.close()
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def _write(self, line: bytes) -> None:
+        """Returns when the line outlasts the machine; DiskFault, and nothing of it is there, where it cannot."""
+        new = not self._path.exists()
+        file = AppendFile(self._path, self._disk)
+        before = file.size
+        try:
+            if not file.append(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+            sync(self._path)
+            if new:
+                sync(self._path.parent)
+        except OSError as fault:
+            file.shorten(before)
+            raise disk_fault(fault, "the command once more") or fault from None
+        finally:
+            file.close()
