@@ -94,7 +94,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 _HEAD = """# All configuration keys
 
 Made from the types in [protocol/](../../../protocol/config/run.py) by `python -m tests.configuration_reference`.
-[Configuration](../../README.md#configuration) explains what a configuration is. `policies.NAME` takes the keys of
+[Change the configuration](../start/configure.md) explains what a configuration is. `policies.NAME` takes the keys of
 `policy`. A range says what numbers are allowed; `[` and `]` belong to it, `(` and `)` do not.
 
 A picture shows what the network above it is made of: what it sees, each layer with the shape of its weights and what it

@@ -245,7 +245,7 @@ class EvaluationConfig(ConfigModel):
 
 
 class HookConfig(ConfigModel):
-    """A class of the user's own that is told what happens (launch/README.md, Hooks)."""
+    """A class of the user's own that is told what happens (launch/docs/guides/hooks.md)."""
 
     hook: str
     """`module:Class`, which alone may stand in place of the section."""

@@ -155,7 +155,7 @@ class Change:
 
 
 def may_change(key: str, run: Run) -> bool:
-    """Whether `run` may go on with another value of `key`, which is one of the table in launch/README.md. In lock-step,
+    """Whether `run` may go on with another value of `key`, which is one of launch/docs/guides/resume.md. In lock-step,
     where what came after the last cut is made again, nothing may change what that was; the cut holds how many act."""
     if run.lockstep and (key == "actors" or key.startswith(WORLD) or _LEARNERS_OWN.match(key)):
         return False

@@ -1,4 +1,4 @@
-"""What a verdict on a run means and what helps, for all who show it; launch/README.md says more."""
+"""What a verdict on a run means and what helps, for all who show it; launch/docs/guides/performance.md says more."""
 
 from __future__ import annotations
 

@@ -27,22 +27,22 @@ DOCUMENTS = sorted(
     if "node_modules" not in path.parts
 )
 PLACES = {
-    "interface": ("launch/README.md", "From Python"),
-    "every key": ("launch/README.md", "Configuration"),
+    "interface": ("launch/docs/guides/python.md", "What a run offers"),
+    "every key": ("launch/docs/start/configure.md", "Change the configuration"),
     "the wire": ("protocol/README.md", "Messages"),
     "examples": ("README.md", "Train something else"),
     "an environment": ("workers/README.md", "Train your own environment"),
     "an algorithm": ("workers/README.md", "Add an algorithm"),
     "a simulator": ("workers/README.md", "Simulators"),
-    "troubleshooting": ("launch/README.md", "Troubleshooting"),
-    "no learning": ("launch/README.md", "What is wrong"),
-    "tuning": ("launch/README.md", "Tune throughput and lag"),
-    "many machines": ("launch/README.md", "On several machines"),
-    "resuming": ("launch/README.md", "Resume"),
-    "export": ("launch/README.md", "Policies as files"),
-    "from RLlib": ("launch/README.md", "From RLlib"),
-    "from Sample Factory": ("launch/README.md", "From Sample Factory"),
-    "from Stable-Baselines3": ("launch/README.md", "From Stable-Baselines3"),
+    "troubleshooting": ("launch/docs/guides/troubleshooting.md", "Troubleshooting"),
+    "no learning": ("launch/docs/guides/diagnose.md", "Why does my run not learn?"),
+    "tuning": ("launch/docs/guides/performance.md", "Keep the lag low"),
+    "many machines": ("launch/docs/machines/hosts.md", "Keys of hosts.yaml"),
+    "resuming": ("launch/docs/guides/resume.md", "Change keys on the way"),
+    "export": ("launch/docs/guides/export.md", "Inputs and outputs"),
+    "from RLlib": ("launch/docs/moving/rllib.md", "From RLlib"),
+    "from Sample Factory": ("launch/docs/moving/sample-factory.md", "From Sample Factory"),
+    "from Stable-Baselines3": ("launch/docs/moving/stable-baselines3.md", "From Stable-Baselines3"),
 }
 
 
@@ -75,9 +75,9 @@ def test_every_key_says_what_it_means_L5() -> None:
 
 
 def configuration(library: str) -> dict[str, Any]:
-    """The configuration that stands under "From LIBRARY"."""
-    section = text("launch/README.md").partition(f"### From {library}\n")[2]
-    return dict(yaml.safe_load(section.partition("```yaml\n")[2].partition("```")[0]))
+    """The configuration on the page "From LIBRARY"."""
+    page = text(f"launch/docs/moving/{library.lower().replace(' ', '-')}.md")
+    return dict(yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0]))
 
 
 def test_configuration_for_those_who_come_from_elsewhere_is_valid_L5() -> None:

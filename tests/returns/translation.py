@@ -1,4 +1,4 @@
-"""From hyperparameters as other libraries write them to ours: the tables of launch/README.md, executed. Pure.
+"""From hyperparameters as other libraries write them to ours: the tables of launch/docs/moving, executed. Pure.
 
 In flow: the keys of a library's published configuration. Out flow: keys of our configuration. A key that nobody knows
 is an error, so that nothing is lost in silence; what has no equivalent here is a rule that gives nothing.

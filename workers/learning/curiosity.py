@@ -47,7 +47,7 @@ class IntrinsicReward:
         self.version = NOTHING
         self.adopt: Adopt = _nothing
         self.measured: dict[str, float] = {}
-        """Of the last batch (workers/README.md)."""
+        """Of the last batch (launch/docs/reference/measures.md)."""
 
     @property
     def manifest(self) -> Manifest:

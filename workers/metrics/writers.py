@@ -1,4 +1,4 @@
-"""Where measurements of a run go, under the same names everywhere: workers/README.md has them.
+"""Where measurements of a run go, under the same names everywhere: launch/docs/reference/measures.md has them.
 
 In flow: scalars by name, twice a second. Out flows: `metrics.jsonl`, TensorBoard (in its own
 format, which needs neither torch nor TensorFlow), the curves of the page, the loggers that the configuration names.

@@ -190,7 +190,7 @@ def test_the_line_for_rliable_gives_an_array_of_runs_and_tasks_for_each_setting(
     (tmp_path / "sweeps" / "rates").mkdir(parents=True)
     (tmp_path / "sweeps" / "rates" / "sweep.json").write_text(json.dumps(lines))
     monkeypatch.chdir(tmp_path)
-    document = ROOT.joinpath("launch/README.md").read_text()
+    document = ROOT.joinpath("launch/docs/guides/sweeps.md").read_text()
     (line,) = re.findall(r"`(\{str\(one\[\"settings\"\]\).*?\})`", document)
     scores = eval(line, {"np": np, "json": json})
     assert [one.shape for one in scores.values()] == [(4, 1), (4, 1)]

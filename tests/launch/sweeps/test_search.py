@@ -45,7 +45,7 @@ def sweep(file: Path, *more: str) -> Result:
 
 
 def study(folder: Path) -> optuna.Study:
-    """As the README has it."""
+    """As the page on sweeps has it."""
     return optuna.load_study(study_name="sweep", storage=f"sqlite:///{folder}/out/study.db")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.memory.shared_file import Counters
 from tests.faults import kinds_in
-from tests.tools import require
+from tests.tools import ROOT, require
 from tests.workers.coordination.dashboard.asking import Answer, ask, serving
 from workers import relay
 from workers.coordination.dashboard.run_exposition import render_run_metrics
@@ -26,7 +25,7 @@ from workers.runtime.metric_names import FLOW, METRICS, RUN, Identity, parse_cou
 from workers.runtime.process import Options, WorkerProcess
 from workers.runtime.prometheus import families, family, info, text
 
-README = Path(__file__).parents[3] / "launch" / "README.md"
+PAGE = ROOT / "launch" / "docs" / "reference" / "metrics.md"
 
 
 @pytest.fixture
@@ -171,7 +170,7 @@ def rows() -> Iterator[str]:
 
 
 def test_the_documentation_names_every_metric() -> None:
-    missing = [row for row in rows() if row not in README.read_text().splitlines()]
+    missing = [row for row in rows() if row not in PAGE.read_text().splitlines()]
     assert missing == []
 
 

@@ -1,4 +1,5 @@
-"""What a batch looks like in numbers: the measurements that a learner logs of its data (workers/README.md lists them).
+"""What a batch looks like in numbers: the measurements that a learner logs of its data
+(launch/docs/reference/measures.md lists them).
 
 In flow: a batch of either mode. Out flow: `<field>_<measure>` of its real rows. Nothing is changed.
 Legend: `n` rows looked at, `H` heads, `P` numbers that only learners see.

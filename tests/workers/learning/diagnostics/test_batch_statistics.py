@@ -150,9 +150,8 @@ def test_every_log_interval_a_learner_logs_what_it_saw_and_did_H2_H4(
 
 @pytest.mark.parametrize("algorithm", [STREAM, REPLAY], ids=["stream", "replay"])
 def test_the_vocabulary_is_documented_H2(algorithm: PPO | IQN) -> None:
-    """Each name that a learner measures stands in the table of workers/README.md, a family by its pattern."""
-    text = (Path(__file__).parents[4] / "workers" / "README.md").read_text()
-    table = text.partition("## Measurements")[2].partition("\n## ")[0]
+    """Each name that a learner measures stands on the page of measures, a family by its pattern."""
+    table = (Path(__file__).parents[4] / "launch" / "docs" / "reference" / "measures.md").read_text()
     described = {name for cell in re.findall(r"^\| (`.+?`) \|", table, re.M) for name in re.findall(r"`(.+?)`", cell)}
     bench = Bench(run_of(algorithm))
     bench.member.resume(None, Version(0, 0))
