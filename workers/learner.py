@@ -320,6 +320,7 @@ class Learner:
             self._cuts,
             self._start(plan),
             HookCalls() if self._rank else self._hooks,
+            two_threads=not ranked,
         )
         share = plan.fraction_of_steps(self._world)
         member: PolicyLearner

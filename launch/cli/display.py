@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from protocol.control.verdicts import verdict_line
+from protocol.control.verdicts import threads_line, verdict_line
 from protocol.intervals import shown
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -250,7 +250,8 @@ def starting(view: dict[str, Any]) -> str:
 
 
 def _verdict(view: dict[str, Any]) -> Text:
-    return Text("paused" if view.get("paused") else starting(view) or verdict_line(view["verdict"]), style="bold")
+    said = "paused" if view.get("paused") else starting(view) or verdict_line(view["verdict"])
+    return Text("\n".join(filter(None, [said, threads_line(view["two_threads"])])), style="bold")
 
 
 def _left(view: dict[str, Any]) -> str:

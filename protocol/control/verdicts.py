@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _ADVICE = {
     "balanced": "nobody waits; only a faster update or environment gains more",
     "actor-bound": "learners wait for data; more environment.copies, then more actors",
@@ -11,6 +13,11 @@ _ADVICE = {
     "weight-bound": "weights come late; a smaller sync_interval, wire_weights: bf16",
 }
 """The cheapest first."""
+
+
+def threads_line(policies: Sequence[str]) -> str:
+    """Whose learners have found a free core; empty where none has."""
+    return f"a second thread learns along: {', '.join(policies)}" if policies else ""
 
 
 def verdict_line(verdict: str) -> str:

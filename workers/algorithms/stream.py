@@ -9,7 +9,7 @@ Legend: `T` segment length, `B` segments of the batch, `b` of a minibatch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -35,9 +35,9 @@ from workers.algorithms.common.start_divergence import StartDivergence
 from workers.algorithms.common.time_major import (
     Advantages,
     Minibatch,
+    Rows,
     TimeMajorBatch,
     prepare_all,
-    rank_minibatch,
 )
 from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 from workers.policies.networks.declared_outputs import Output, RowColumn, kept
@@ -69,6 +69,8 @@ class StreamAlgorithm(Resumable, ABC):
     rows of all, shuffled, whose advantages and targets are found once, before the first step. Not where policies
     remember, or segments are drawn by priority."""
     ranks: Collective = SINGLE_PROCESS
+    halved: Callable[[Rows], tuple[Loss, Tensor]] | None = None
+    """What does the work of `gradient` on two threads."""
 
     def __init__(self, policy: ActorCritic | CentralActorCritic, config: PolicyConfig, seed: int = 0) -> None:
         if not isinstance(config.algorithm, Streamed):
@@ -136,22 +138,20 @@ class StreamAlgorithm(Resumable, ABC):
         known = self.known(batch) if self.takes_apart(batch, valid.numel()) else None
         if known is not None:
             targets.append(known.target[batch.mask.bool()])
+        gradient = self.halved or self.gradient
         records: list[Tensor] = []
         names: list[str] = []
         for epoch in range(algorithm.passes):
-            for index, minibatch in self._minibatches(batch, valid, sizes, progress, known):
-                with self.arithmetic.autocast(batch.mask.device):
-                    seen = evaluate(self.policy, minibatch, algorithm.zero_start)
-                    found = self._near_start(loss_of(self, minibatch, seen), minibatch, seen)
-                norm = self.optimizer.backward(found.total, self.config.max_grad_norm, self.ranks)
+            for part in self._minibatches(batch, valid, sizes, progress, known):
+                found, norm = gradient(part)
                 self.optimizer.step(scheduled["learning_rate"])
                 names = ["loss", *found.metrics, "grad_norm"]
                 with torch.no_grad():
                     records.append(torch.stack([found.total, *found.metrics.values(), norm]))
                 if sizes is not None and found.priorities is not None:
-                    sizes[index] = found.priorities.detach()
+                    sizes[part.index] = found.priorities.detach()
                 elif epoch == 0 and known is None and found.targets is not None:
-                    targets.append(found.targets[minibatch.mask.bool()])
+                    targets.append(found.targets)
         delta = torch.linalg.vector_norm(self.optimizer.parameters - before)
         self._normalizers(batch, targets)
         reward = batch.reward.sum() / rows
@@ -161,6 +161,17 @@ class StreamAlgorithm(Resumable, ABC):
             numbers = self.ranks.all_reduce(numbers)
         metrics = dict(zip([*names, "weight_delta", "reward_mean"], numbers.tolist(), strict=True))
         return {**metrics, **scheduled, "rows": float(rows)}
+
+    def gradient(self, rows: Rows) -> tuple[Loss, Tensor]:
+        """What `rows` ask of the policy, with targets [n] of the real ones alone; the norm of its gradient, which the
+        optimizer has then, cut."""
+        minibatch = rows.gathered(self.scratch)
+        with self.arithmetic.autocast(minibatch.mask.device):
+            seen = evaluate(self.policy, minibatch, self.algorithm.zero_start)
+            found = self._near_start(loss_of(self, minibatch, seen), minibatch, seen)
+        norm = self.optimizer.backward(found.total, self.config.max_grad_norm, self.ranks)
+        targets = None if found.targets is None else found.targets[minibatch.mask.bool()]
+        return found._replace(targets=targets), norm
 
     def _near_start(self, found: Loss, batch: Minibatch, seen: PolicyEvaluation) -> Loss:
         """`found`, raised where the policy is to stay near what it started as."""
@@ -172,41 +183,30 @@ class StreamAlgorithm(Resumable, ABC):
 
     def _minibatches(
         self, batch: TimeMajorBatch, valid: Tensor, sizes: Tensor | None, progress: float, known: Advantages | None
-    ) -> Iterator[tuple[Tensor, Minibatch]]:
+    ) -> Iterator[Rows]:
         """Whole segments, or rows apart from them that are `known`, in a new order, in parts as equal as can be, of
         which each rank gets what it has; parts without real rows are left out. With the `sizes` [B] of segments'
         advantages each part is drawn by priority from all segments instead."""
         if known is not None:
             yield from self._rows(batch, valid, known)
             return
-        device, algorithm = batch.mask.device, self.algorithm
+        device, algorithm, each = batch.mask.device, self.algorithm, batch.mask.shape[1]
         order = torch.randperm(valid.numel(), generator=self.generator)
         for part in order.tensor_split(algorithm.parts(len(order), len(batch.mask), batch.state is not None)):
             importance = None
             if sizes is not None:
                 part, importance = draw_segments(sizes, len(part), progress, self.generator, algorithm)
-            if not len(part):
-                continue
-            if self.ranks.size > 1:
-                if valid.flatten()[part].any():
-                    yield rank_minibatch(batch, part, self.ranks.rank, self.scratch)
-                continue
-            index = part.to(device)
-            minibatch = batch.minibatch(index, self.scratch, importance)
-            if batch.rows == batch.mask.numel() or minibatch.mask.any():
-                yield index, minibatch
+            if len(part) and valid.flatten()[part].any():
+                mine = part - self.ranks.rank * each
+                yield Rows(batch, mine[(mine >= 0) & (mine < each)].to(device), importance)
 
-    def _rows(self, batch: TimeMajorBatch, valid: Tensor, known: Advantages) -> Iterator[tuple[Tensor, Minibatch]]:
+    def _rows(self, batch: TimeMajorBatch, valid: Tensor, known: Advantages) -> Iterator[Rows]:
         """As `_minibatches`, of rows that are `known`."""
         many, mine = valid.sum(1), batch.mask.T.flatten().nonzero()[:, 0]
         order = torch.randperm(int(many.sum()), generator=self.generator) - int(many[: self.ranks.rank].sum())
         for part in order.tensor_split(self.algorithm.parts(valid.numel(), len(batch.mask), False)):
-            index = mine[part[(part >= 0) & (part < len(mine))].to(mine.device)]
-            if len(index):
-                yield index, batch.apart(index, known, self.scratch)
-            elif len(part):  # all of them are other ranks'
-                minibatch = batch.apart(index.new_zeros(1), known, self.scratch)
-                yield index, replace(minibatch, mask=torch.zeros_like(minibatch.mask))
+            if len(part):
+                yield Rows(batch, mine[part[(part >= 0) & (part < len(mine))].to(mine.device)], known=known)
 
     def takes_apart(self, batch: TimeMajorBatch, segments: int) -> bool:
         """Whether rows of `batch`, which is of so many segments in all ranks, are trained on apart from these."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -29,9 +30,12 @@ from protocol.weights.manifest import Version
 from protocol.weights.publisher import WeightSource
 from workers.algorithms.build import build_update, try_algorithm
 from workers.algorithms.common.batches import Learnable, Outcome, SegmentBatch
+from workers.algorithms.common.gradient_threads import GradientThreads
 from workers.algorithms.common.held_parts import HeldParts
+from workers.algorithms.common.second_thread import SecondThread
 from workers.algorithms.common.start_divergence import StartDivergence
 from workers.algorithms.off_policy import ReplayAlgorithm
+from workers.algorithms.ppo import PPOUpdate
 from workers.algorithms.stream import StreamAlgorithm
 from workers.learning.buffers.build import build_buffer
 from workers.learning.buffers.replay_buffer import ReplayBuffer
@@ -49,6 +53,7 @@ from workers.learning.training_log import TrainingLog
 from workers.metrics.hooks.calls import HookCalls
 from workers.metrics.hooks.hook import BatchEvent, PolicyEvent, PublishEvent, UpdateEvent
 from workers.metrics.step_time import StepClock
+from workers.metrics.throughput import seconds_starved
 from workers.planning.policy_plan import TrainingPlan
 from workers.policies.build import build, published_weights
 from workers.policies.export.start import put_in_place
@@ -81,6 +86,8 @@ class LearnerContext:
     """The file of what the policy starts from (starts.py); empty: from nothing."""
     hooks: HookCalls = field(default_factory=HookCalls)
     """Who is told."""
+    two_threads: bool = False
+    """Whether a second thread may compute half of each gradient, where that is faster."""
 
 
 class PolicyLearner:
@@ -128,6 +135,7 @@ class PolicyLearner:
         self._start, self._finite = start_table(BytesIO(context.start)), FiniteWeights(self.policy)
         self._held = HeldParts(self.policy, self.update.optimizer, plan.config)
         self._near = self._kept_near(context)
+        self._threads = self._gradient_threads() if context.two_threads and not self.repeated else None
         bounds = ValueBounds.of(plan.config)
         rate, encoder = plan.config.learning_rate, RowEncoder.of(self.policy)
         self._health = TrainingHealth(plan.name, plan.interface, plan.layout, rate, counters, bounds, encoder)
@@ -170,6 +178,22 @@ class PolicyLearner:
         put_in_place(start, context.start)
         update.near = StartDivergence(start.to(context.device), plan.config.kl)
         return update.near
+
+    def _gradient_threads(self) -> GradientThreads | None:
+        """What decides whether a second thread helps, where there may be a core for it and halves of minibatches are as
+        good as the whole."""
+        plan, update, counters = self._plan, self.update, self._counters
+        if type(update) is not PPOUpdate or update.algorithm.entry is not None or update.near is not None:
+            return None
+        if len(os.sched_getaffinity(0)) == 1 or self.weights.storage.device.type != "cpu":
+            return None
+
+        def second() -> SecondThread:
+            twin = build(plan.interface, plan.config, 0)
+            assert isinstance(twin, ActorCritic | CentralActorCritic)
+            return SecondThread(update, twin)
+
+        return GradientThreads(plan.name, update, second, lambda: seconds_starved(counters.snapshot(), plan.name))
 
     def _hold(self) -> None:
         """What of the policy is held, and how near to its start, by how far it is now."""
@@ -277,14 +301,23 @@ class PolicyLearner:
             return False
         started = time.monotonic()
         if outcome is None and (batch := self.checked_batch()) is not None:
-            try:
-                outcome = self.update.update(batch, self.progress)  # type: ignore[arg-type] # made for this mode
-            except TrainingFault as fault:
-                outcome = fault
+            outcome = self._updated(batch)
         if outcome is not None and self._batch is not None:
             self.finish_update(outcome)
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
+
+    def _updated(self, batch: Learnable) -> Outcome:
+        """What becomes of an update with `batch`."""
+        began = time.monotonic()
+        try:
+            metrics = self.update.update(batch, self.progress)  # type: ignore[arg-type] # made for this mode
+        except TrainingFault as fault:
+            return fault
+        if self._threads is not None:
+            metrics["gradient_threads"] = self._threads.count
+            self._threads.updated(batch.rows, time.monotonic() - began)
+        return metrics
 
     def take(self) -> bool:
         """Takes in what has arrived; whether there is a batch for an update now."""
@@ -447,6 +480,8 @@ class PolicyLearner:
             self._checkpoints.close(self._run.learner_timeout)
         if self._order is not None:
             self._order.close()
+        if self._threads is not None:
+            self._threads.close()
         self._tell("policy_end")
 
     def _tell(self, event: str) -> None:

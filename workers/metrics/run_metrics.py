@@ -201,6 +201,7 @@ class RunMetrics:
             "flow": flow,
             "verdict": verdict,
             "advice": verdict_line(verdict),
+            "two_threads": [name for name in self._learned if measured.get(f"{name}.gradient_threads", 1) > 1],
             "health": self._findings(learners, actors),
         }
         self._write_down(view, rates, measured)

@@ -59,6 +59,7 @@ def view_of(folder: Path, history: History, apart: bool = False) -> dict[str, An
         "restarts": {},
         "waits": summary.get("waits", {}),
         "advice": verdict_line(summary.get("verdict", "–")),
+        "two_threads": [],
         "health": [{**one, "policy": called(one["policy"], of, len(names))} for one in health],
     }
 

@@ -18,6 +18,7 @@ from protocol.weights.manifest import Version
 from protocol.weights.publisher import WeightSource
 from tests.faults import raises
 from tests.workers import scripted
+from workers.algorithms.common import gradient_threads
 from workers.learning.buffers.prioritized import PrioritizedSample
 from workers.learning.league_publisher import LeaguePublisher
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
@@ -40,6 +41,7 @@ class Bench:
         freezing: Callable[[PolicyPlan], LeaguePublisher] | None = None,
         device: torch.device = HERE,
         start: bytes = b"",
+        two_threads: bool = False,
     ) -> None:
         self.plan: PolicyPlan = plan_policies(run, scripted.WORLD)["one"]
         self.source, self.counters = scripted.Source(), Counters(None, *scripted.LearnerReport.names(["one"]))
@@ -48,7 +50,9 @@ class Bench:
             self.plan,
             1.0,
             self.source,
-            LearnerContext(run, incarnation, device, self.counters, self._publish, folder, start=start),
+            LearnerContext(
+                run, incarnation, device, self.counters, self._publish, folder, start=start, two_threads=two_threads
+            ),
             rows_before,
             freezing=None if freezing is None else freezing(self.plan),
         )
@@ -165,6 +169,37 @@ def test_weights_are_published_before_training_and_every_so_many_train_steps_C3_
     assert [version.version for version, _ in bench.published] == [1, 2, 3]
     assert bench.counters["trained.one"] == 4 * COPIES
     assert not np.array_equal(bench.published[0][1], bench.published[-1][1])
+
+
+def test_a_policy_that_is_never_waited_for_learns_on_two_threads_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradient_threads, "_FASTER", 0.0)  # whatever they gain here
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    bench = Bench(run_of(STREAM), two_threads=True)
+    bench.member.resume(None, Version(0, 0))
+    bench.feed(6)
+    used = []
+    while bench.member.step():
+        used.append(bench.member.measured["gradient_threads"])
+    assert used == [1, 1, 2, 2, 2, 2]
+    assert bench.counters["trained.one"] == 6 * COPIES
+    bench.member.close()
+
+
+@pytest.mark.parametrize(
+    ("run", "cores"),
+    [
+        (run_of(STREAM), {0}),
+        (run_of(REPLAY), {0, 1}),
+        (run_of(PPO.model_validate({"entry": "workers.algorithms.ppo:PPOUpdate"})), {0, 1}),
+        (run_of(STREAM, record=True), {0, 1}),
+    ],
+)
+def test_what_would_be_another_update_stays_on_one_thread(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run, cores: set[int]
+) -> None:
+    """One core has no room for two, and a record is to be learned again to the bit."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: cores)
+    assert Bench(run, tmp_path, two_threads=True).member._threads is None
 
 
 def test_what_is_started_from_is_published_first_thaws_and_is_not_taken_for_new(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class FlatAdam:
     ) -> None:
         weights = flatten_(module)
         self.parameters = weights.parameters
-        self.betas, self.epsilon = betas, epsilon
+        self.betas, self.epsilon, self._prefixes = betas, epsilon, parts
         self._told = self.parameters.new_zeros(len(self.parameters) + 1)
         """The gradient and behind it the loss: what ranks add up at once."""
         self.gradient = self._told[:-1]
@@ -89,6 +89,10 @@ class FlatAdam:
         spans = [weights.slice(prefix) for prefix in parts] or [self.parameters]
         places = [span.storage_offset() - base for span in spans]
         self._parts = [self.gradient[at : at + len(span)] for at, span in zip(places, spans, strict=True)]
+
+    def like(self, module: nn.Module) -> FlatAdam:
+        """One for another `module` of the same kind."""
+        return FlatAdam(module, betas=self.betas, epsilon=self.epsilon, parts=self._prefixes)
 
     def backward(self, loss: Tensor, max_norm: float, ranks: Collective = SINGLE_PROCESS) -> Tensor:
         """Replaces `gradient` by that of `loss`, summed over `ranks`, each part cut to `max_norm`; returns the norm of

@@ -215,6 +215,34 @@ class TimeMajorBatch(_Segments):
         return Minibatch(**given)
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Which rows of a batch a minibatch consists of."""
+
+    batch: TimeMajorBatch
+    index: Tensor
+    """[b] int64: segments; [n]: rows apart from them, where what is `known` of all is given. Empty: one of which
+    nothing counts"""
+    importance: Tensor | None = None
+    """[b], where segments were drawn by priority"""
+    known: Advantages | None = None
+
+    def gathered(self, scratch: ScratchBuffers) -> Minibatch:
+        """They themselves; observations lie in `scratch`."""
+        batch, index = self.batch, self.index if len(self.index) else self.index.new_zeros(1)
+        if self.known is None:
+            minibatch = batch.minibatch(index, scratch, self.importance)
+        else:
+            minibatch = batch.apart(index, self.known, scratch)
+        return minibatch if len(self.index) else replace(minibatch, mask=torch.zeros_like(minibatch.mask))
+
+    def halves(self) -> list[Rows]:
+        """Two that are as equal as can be."""
+        importances = (None, None) if self.importance is None else self.importance.tensor_split(2)
+        pairs = zip(self.index.tensor_split(2), importances, strict=True)
+        return [replace(self, index=index, importance=importance) for index, importance in pairs]
+
+
 _BY_ROW = [field for field in fields(_Segments) if field.name != "state"]
 _AS_THEY_ARE = ("action", "reward", "terminated", "log_probability", "amount", "legal", "value", "outputs")
 
@@ -268,19 +296,6 @@ def prepare_all(segments: SegmentBatch, ranks: Collective) -> tuple[TimeMajorBat
     if batch is None or refused:
         raise fault or TrainingFault("rank_refused_batch", rank=refused[0])
     return batch, whole
-
-
-def rank_minibatch(batch: TimeMajorBatch, part: Tensor, rank: int, scratch: ScratchBuffers) -> tuple[Tensor, Minibatch]:
-    """Of the segments `part` of all ranks, counted through, those of this `rank`, as an index of `batch` and a
-    minibatch; if there are none, one segment of which nothing counts."""
-    each = batch.mask.shape[1]
-    part = part - rank * each
-    index = part[(part >= 0) & (part < each)].to(batch.mask.device)
-    if len(index):
-        return index, batch.minibatch(index, scratch)
-    index = torch.zeros(1, dtype=torch.int64, device=batch.mask.device)
-    minibatch = batch.minibatch(index, scratch)
-    return index, replace(minibatch, mask=torch.zeros_like(minibatch.mask))
 
 
 def _used(segments: SegmentBatch, truncated: Tensor) -> tuple[Tensor, Tensor]:

@@ -176,10 +176,11 @@ def test_an_updates_draws_follow_what_was_seen_last_K9(monkeypatch: pytest.Monke
     batch.reward[:, 3] = 1000.0
     sizes, _ = update._priorities(batch)
     drawn = []
-    for index, minibatch in update._minibatches(batch, torch.ones(1, batch.mask.shape[1]), sizes, 0.0, None):
-        drawn.append(index.tolist())
-        assert minibatch.importance is not None
-        assert bool((minibatch.importance[index == 3] < 0.5).all())
+    for rows in update._minibatches(batch, torch.ones(1, batch.mask.shape[1]), sizes, 0.0, None):
+        drawn.append(rows.index.tolist())
+        importance = rows.gathered(update.scratch).importance
+        assert importance is not None
+        assert bool((importance[rows.index == 3] < 0.5).all())
     assert sum(3 in part for part in drawn) == len(drawn) == 4
     entered, drawn_by, loss = [], [], update.loss
 

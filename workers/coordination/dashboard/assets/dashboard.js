@@ -121,7 +121,10 @@ async function showRuns() {
 }
 
 function waitsFor(view) {
-  if (view.made || view.wanted === undefined) return view.advice;
+  if (view.made || view.wanted === undefined) {
+    const along = view.two_threads.length ? `; a second thread learns along: ${view.two_threads.join(", ")}` : "";
+    return view.advice + along;
+  }
   const there = view.workers.filter((worker) => ["actor", "learner"].includes(worker.role)).length;
   return `starting: ${there} of ${view.wanted} workers have joined`;
 }

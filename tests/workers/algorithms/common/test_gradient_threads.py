@@ -1,0 +1,85 @@
+"""When a learner computes on two threads."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from tests.workers.algorithms.test_ppo import updater
+from workers.algorithms.common.gradient_threads import GradientThreads
+from workers.algorithms.common.second_thread import SecondThread
+from workers.policies.networks.actor_critic import ActorCritic
+
+ROWS = 1000
+
+
+class Bench:
+    """A learner whose updates take a second on one thread, on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now = self.waited = 0.0
+        self.update = updater()
+        self.made = 0
+        self.threads = GradientThreads("p", self.update, self._make, lambda: self.waited, lambda: self.now)
+
+    def _make(self) -> SecondThread:
+        self.made += 1
+        twin = updater().policy
+        assert isinstance(twin, ActorCritic)
+        return SecondThread(self.update, twin)
+
+    def learn(self, updates: int, gain: float = 1.0, waits: float = 0.0) -> list[int]:
+        """So many updates, which two threads make `gain` times as fast, each after so many seconds without data: the
+        threads of each."""
+        used = []
+        for _ in range(updates):
+            used.append(self.threads.count)
+            seconds = 1.0 if used[-1] == 1 else 1 / gain
+            self.now, self.waited = self.now + seconds + waits, self.waited + waits
+            self.threads.updated(ROWS, seconds)
+        return used
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_two_threads_stay_where_updates_gain_by_them(bench: Bench) -> None:
+    assert bench.learn(40, gain=1.6) == [1, 1, *[2] * 38]
+    bench.threads.close()
+    assert bench.update.halved is None
+
+
+def test_a_learner_that_waits_for_data_stays_on_one(bench: Bench) -> None:
+    assert bench.learn(40, gain=1.6, waits=0.2) == [1] * 40
+    assert not bench.made
+
+
+def test_what_gains_nothing_is_tried_ever_less_often(bench: Bench) -> None:
+    used = bench.learn(400, gain=0.8)
+    tries = [at for at in range(1, len(used)) if used[at - 1 : at + 1] == [1, 2]]
+    gaps = [after - before for before, after in pairwise(tries)]
+    assert used.count(2) == 2 * len(tries)
+    assert gaps == sorted(gaps)
+    assert gaps[0] >= 10
+    assert gaps[-1] > 100
+    assert bench.made == 1
+
+
+def test_faster_updates_that_take_the_core_from_actors_do_not_stay(bench: Bench) -> None:
+    """The rate of the whole decides: here the learner waits for what it no longer gets."""
+    bench.learn(4, gain=1.6)
+    assert bench.threads.count == 2
+    used = bench.learn(20, gain=1.6, waits=0.6)
+    assert 1 in used
+    assert used.index(1) * (1 / 1.6 + 0.6) >= 10  # not at once
+    assert used[used.index(1) :].count(2) == 0
+
+
+def test_a_core_that_is_lost_is_missed(bench: Bench) -> None:
+    bench.learn(40, gain=1.8)
+    assert bench.threads.count == 2
+    used = bench.learn(40, gain=1.1)
+    assert used[-1] == 1

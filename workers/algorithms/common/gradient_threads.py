@@ -1,0 +1,112 @@
+"""Whether the gradients of a policy are computed by one thread or by two: by what is faster, measured.
+
+In flow: how long updates take, and how long their process waits for data. Out flow: `StreamAlgorithm.halved`.
+
+A second thread is tried where the process hardly waits, and kept where updates gain by it. After that the rate of the
+whole decides, as the core may have been taken from the actors. Each try that gains nothing makes the next one later.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from workers.algorithms.common.second_thread import Halved, SecondThread
+
+log = logging.getLogger(__name__)
+
+_WAITS = 0.1
+"""Share of the time from which on a learner is not what the run waits for."""
+_FASTER, _GAINS, _LOST = 1.15, 1.05, 0.8
+"""Of updates on one thread, how fast those on two must be; of the rate before, how high it must be; of the rate that
+was gained, what it must not fall below."""
+_STAYS, _LONGEST = 10.0, 600.0
+"""Seconds until the next change, at least, and until the next try, at most."""
+
+
+class GradientThreads:
+    """Of `policy`'s `update`. `make` makes the second thread; `waited`: seconds that the process has waited for data;
+    `clock` tells the time in seconds."""
+
+    def __init__(
+        self,
+        policy: str,
+        update: Halved,
+        make: Callable[[], SecondThread],
+        waited: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._policy, self._update, self._make, self._waited, self._clock = policy, update, make, waited, clock
+        self._second: SecondThread | None = None
+        self._tries, self._pause, self._next = 0, _STAYS, 0.0
+        self._alone = self._rate = self._best = 0.0
+        """Rows a second: of updates on one thread; of the whole with one thread; of the whole with two, at best."""
+        self._updates = self._rows = 0
+        self._busy = self._opened = self._waited_before = 0.0
+        self._open()
+
+    @property
+    def count(self) -> int:
+        """Threads of the next update."""
+        return 1 if self._update.halved is None else 2
+
+    def updated(self, rows: int, seconds: float) -> None:
+        """After an update of so many `rows`, which took `seconds`."""
+        self._updates, self._rows, self._busy = self._updates + 1, self._rows + rows, self._busy + seconds
+        now = self._clock()
+        rate = self._rows / max(1e-9, now - self._opened)
+        if self._tries:
+            self._tried(rows / max(1e-9, seconds), now)
+        elif self._update.halved is None:
+            self._on_one(rate, now)
+        elif now - self._opened >= _STAYS:
+            self._on_two(rate, now)
+
+    def close(self) -> None:
+        """Ends the second thread."""
+        self._update.halved = None
+        if self._second is not None:
+            self._second.close()
+
+    def _on_one(self, rate: float, now: float) -> None:
+        if self._updates < 2:
+            return
+        if now >= self._next and self._waited() - self._waited_before < _WAITS * (now - self._opened):
+            self._alone, self._rate, self._tries = self._rows / max(1e-9, self._busy), rate, 2
+            self._second = self._second or self._make()
+            self._update.halved = self._second.gradient
+        elif now - self._opened >= _STAYS:
+            self._open()
+
+    def _tried(self, speed: float, now: float) -> None:
+        """The first one finds its memory, the second counts."""
+        self._tries -= 1
+        if self._tries:
+            return
+        if speed < _FASTER * self._alone:
+            self._back(now, gain=speed / self._alone)
+            return
+        log.info("event=second_thread policy=%s update_gain=%.2f", self._policy, speed / self._alone)
+        self._best = 0.0
+        self._open()
+
+    def _on_two(self, rate: float, now: float) -> None:
+        if rate < _GAINS * self._rate:
+            self._back(now, gain=rate / self._rate)
+        elif rate < _LOST * self._best:  # something else may have come to these cores
+            self._update.halved, self._next = None, now + _STAYS
+        else:
+            self._best, self._pause = max(self._best, rate), _STAYS
+        self._open()
+
+    def _back(self, now: float, gain: float) -> None:
+        log.info("event=one_thread policy=%s gain_of_two=%.2f", self._policy, gain)
+        self._update.halved = None
+        self._next, self._pause = now + self._pause, min(_LONGEST, 2 * self._pause)
+        self._open()
+
+    def _open(self) -> None:
+        """What follows is measured anew."""
+        self._updates, self._rows, self._busy = 0, 0, 0.0
+        self._opened, self._waited_before = self._clock(), self._waited()
