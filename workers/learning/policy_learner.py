@@ -154,8 +154,7 @@ class PolicyLearner:
         self._faults = self._withheld = 0
         self.version = Version(incarnation, 0)
         self.measured: dict[str, float] = {}
-        """What the last update said of itself, and the last batch that was looked at (launch/docs/reference/
-        measures.md)."""
+        """Of the last update, and the last batch that was looked at: launch/docs/reference/measures.md."""
         self.mean_return: float | None = None
         """Of the newest episodes of this policy, as far as is known: by it the best checkpoint is told."""
         self._evaluations: list[float | None] = []
