@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 
 from numpy.typing import NDArray
 
@@ -18,7 +19,7 @@ from protocol.errors import ConfigurationError
 from protocol.experience.shared_obs import SharedObsWriter
 from protocol.memory.shared_file import Counters
 from protocol.messages.core import Status, Welcome
-from protocol.spaces import parse_world
+from protocol.spaces import World, parse_world
 from workers import freeze_startup_objects
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
@@ -36,10 +37,11 @@ from workers.metrics.hooks.episodes import WatchedEnvironment, checked
 from workers.planning.auxiliary_plan import plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import LeaguePlan, plan_league
-from workers.planning.policy_plan import TrainingPlan, plan_policies
+from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_policies
 from workers.planning.shared_observation_plan import plan_common
 from workers.policies.build import build, published_weights
 from workers.rollout.acting_policy import ActingPolicy
+from workers.rollout.agent_collector import AgentCollector, Sender
 from workers.rollout.build import (
     ActorAssignment,
     Collectors,
@@ -47,6 +49,7 @@ from workers.rollout.build import (
     build_fixed_collectors,
     with_auxiliaries,
 )
+from workers.rollout.handover import AgentHandovers
 from workers.rollout.inference import act_turn
 from workers.rollout.lockstep import ActorCheckpoint, Progress, schedule_of
 from workers.rollout.report import ActorReport, BoundsReport, update_environment_counters
@@ -91,12 +94,15 @@ class Actor:
         collectors = self._collectors = Collectors()
         for name, strategy in fixed.items():
             collectors.add(name, build_fixed_collectors(strategy, world, run.environment, run.seed, hand))
-        learning = {}
+        learning, senders = {}, {}
         for name, plan in plans.items():
-            sender = with_auxiliaries(plan, plans, auxiliaries, self._transport.senders, self._transport.common)
-            performer = self._performers[name]
-            learning[name] = build_collectors(plan, world, performer, sender, run.seed, hand, self._transport.common)
+            senders[name] = with_auxiliaries(plan, plans, auxiliaries, self._transport.senders, self._transport.common)
+            parts = self._performers[name], senders[name]
+            learning[name] = build_collectors(plan, world, *parts, run.seed, hand, self._transport.common)
             collectors.add(name, learning[name])
+        self._handovers = self._open_handovers(plans, world, learning, senders)
+        self._given: dict[str, str] = {}
+        """Which policies agents are given, by the run's roster."""
         self._league: ActorLeague | None = None
         if league is not None:
             newest = {name: SyncedPolicy(plans[name], self._performers[name]) for name in league.players}
@@ -223,6 +229,7 @@ class Actor:
                 seat.flush(self._check)
             self._transport.flush(self._silent)
             self._on_status(self._transport.update_routes())
+            self._handovers.follow(self._given)
 
     def _check(self) -> None:
         """While waiting for credit: follow a learner that moved; raises Stop if told to end, or if the time for
@@ -241,7 +248,9 @@ class Actor:
             raise StopRequested
 
     def _on_status(self, status: Status | None) -> None:
-        """What the coordinator says of the league, and of which worlds are to be played."""
+        """What the coordinator says of agents, of the league, and of which worlds are to be played."""
+        if status is not None:
+            self._given = status.view.get("roster", {}).get("agents", self._given)
         if status is not None and self._league is not None:
             self._league.update(status.view)
         if status is not None and status.view.get("curriculum"):
@@ -263,6 +272,22 @@ class Actor:
         life = self._life
         assert life.client is not None
         return PoolCache(self._welcome.run, fetching(life.context, life.client), self.counters, self._run.actor_timeout)
+
+    def _open_handovers(
+        self,
+        plans: Mapping[str, PolicyPlan],
+        world: World,
+        learning: Mapping[str, dict[tuple[int, int], AgentCollector]],
+        senders: Mapping[str, Sender],
+    ) -> AgentHandovers:
+        def seats(policy: str, agent: int) -> dict[tuple[int, int], AgentCollector]:
+            seed = seed_of(self._run.seed, "given", policy)
+            parts = self._performers[policy], senders[policy], seed, self._hand
+            return build_collectors(plans[policy], world, *parts, given=agent)
+
+        rooms = {name: plan.most_seats for name, plan in plans.items()}
+        agents = {agent.name: number for number, agent in enumerate(world.agents)}
+        return AgentHandovers(self._collectors, learning, rooms, agents, seats)
 
     def _open_counters(self, names: list[str], fixed: list[str], league: LeaguePlan | None) -> Counters:
         run_dir = run_dir_of(self._welcome)

@@ -135,14 +135,15 @@ class Coordinator:
         self._told: tuple[str, bool, int, int] = ("running", False, 0, 0)
         """What members' orders follow from, when all were told theirs last."""
         self._playing: dict[str, Any] = {}
-        """What actors are told of the league and the curriculum."""
+        """What actors are told of the roster, the league and the curriculum."""
         self._stages = RunLifecycle(run.actor_timeout, run.learner_timeout)
         self._tally = WorkerCounters(self._members, self._books, server.refusals)
         league = plan_league(run, world)
         self._standing = None if league is None else LeagueState(league, folder)
         self._curriculum = curriculum_of(run, world, [*plans, *fixed], folder, disk)
-        roster = Roster(run, {**plans, **auxiliaries}, folder, disk, lambda: (self._goes_on, self._books.steps_done))
-        self.controls = Controls(self._asked_to_stop, roster)
+        learned = {**plans, **auxiliaries}
+        roster = Roster(run, world, learned, folder, disk, lambda: (self._goes_on, self._books.steps_done))
+        self.controls, self._playing = Controls(self._asked_to_stop, roster), {"roster": roster.state}
         self.vitals = Health(Identity(self._members.run_id, "coordinator", "coordinator", 1), refusals=server.refusals)
         self.vitals.bind(lambda: "serving" if self.vitals.ticked_at else self._stages.now, None)
         self._departures = Departures(self._members.run_id, server.refusals)
@@ -444,7 +445,7 @@ class Coordinator:
         now = self._stages.now, orders.paused, orders.checkpoints, len(orders.roster.commands)
         if now == self._told:
             return
-        self._told = now
+        self._told, self._playing = now, {**self._playing, "roster": orders.roster.state}
         for member in self._members.everybody():
             if member.told is not None and (member.role == "learner" or member.told != self._orders(member)):
                 self._tell(member)
@@ -535,8 +536,11 @@ class Coordinator:
             self._standing.update(pages[0], time.monotonic())
         if self._curriculum is not None:
             self._curriculum.update(pages[0])
-        league = {} if self._standing is None else {"league": self._standing.instructions}
-        self._playing = league if self._curriculum is None else {**league, "curriculum": self._curriculum.view}
+        self._playing = {"roster": self.controls.roster.state}
+        if self._standing is not None:
+            self._playing["league"] = self._standing.instructions
+        if self._curriculum is not None:
+            self._playing["curriculum"] = self._curriculum.view
         if self._stages.now == "running":
             paused, counted = self.controls.paused, {**pages[0], **pages[1]}
             self._stillness.look(time.monotonic(), paused, self._books.view, members.absent, counted)

@@ -31,7 +31,7 @@ def command(place: CoordinatorAddress, words: Sequence[str]) -> int:
 
 def told(place: CoordinatorAddress) -> dict[str, Any]:
     """All `commands` that the run was given, and what they come to: learning `rates` that were set, and which policies
-    are `frozen`."""
+    are `frozen`, and which policies `agents` were given."""
     return _answered(place, None)
 
 
@@ -51,7 +51,8 @@ def _answered(place: CoordinatorAddress, asked: dict[str, Any] | None) -> dict[s
     if summary is not None and asked is not None:
         raise Refused("roster_run_is_ending")
     if summary is not None and place.folder is not None:
-        return {"commands": _history(place.folder), "rates": {}, "frozen": [], **summary.get("roster", {})}
+        nothing: dict[str, Any] = {"rates": {}, "frozen": [], "agents": {}}
+        return {"commands": _history(place.folder), **summary.get("roster", nothing)}
     if asked is not None and place.url:
         raise Timeout("roster_command_unanswered", peer=place.url)
     raise Timeout("coordinator_silent", peer=place.url or place.folder)
@@ -76,6 +77,7 @@ def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
     rookery roster runs/first set agent_0 learning_rate=0.0001    until it is set again
     rookery roster runs/first freeze agent_0                      it acts on, and learns nothing
     rookery roster runs/first thaw agent_0                        it learns again
+    rookery roster runs/first assign agent_1 agent_0              from agent_1's next episode on agent_0 plays it
 
     Nothing is started again, and nobody waits. A command that cannot be followed is refused in one sentence.
     """
@@ -92,4 +94,6 @@ def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
         said = f"{one['number']:4} {one['time']} at step {one['agent_steps']:,} {one['command']} {one['key']}{new}"
         click.echo(f"{said}   by {one['by']} ({one['peer']})")
     rates = ", ".join(f"{name} {rate:g}" for name, rate in now["rates"].items())
-    click.echo(f"learning rates set: {rates or 'none'}; frozen: {', '.join(now['frozen']) or 'none'}")
+    given = ", ".join(f"{agent} to {policy}" for agent, policy in now["agents"].items())
+    frozen = ", ".join(now["frozen"])
+    click.echo(f"learning rates set: {rates or 'none'}; frozen: {frozen or 'none'}; agents given: {given or 'none'}")

@@ -403,6 +403,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "replay_with_coordinator": "replay is {file}, which one process learns from without a coordinator; use `rookery train`, or remove the key",
         "restoration_not_below_depletion": "restoration {value} is not below depletion {limit}; lower restoration, or raise depletion",
         "rho_clip_below_c_clip": "rho_clip {value:g} is less than c_clip {limit:g}, and V-trace then need not converge; raise rho_clip or lower c_clip",
+        "roster_agent_not_given": "{agent!r} cannot be given to {policy!r}, as {reason}; leave it where it is",
+        "roster_agent_unknown": "this run has no agent {agent!r}; give one of {choices}",
         "roster_changes_nothing": "there is nothing to {value} about {policy!r}, as it is so already; see `rookery roster RUN`",
         "roster_command_unknown": "{value!r} is no command of `rookery roster`; give one of {choices}",
         "roster_policy_in_league": "{policy!r} plays in a league, which no such command changes; leave it as it is, or start a run without {key}",

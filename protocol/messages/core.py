@@ -280,7 +280,7 @@ class Status(Message):
     """For a learner or a relay: the living actors."""
     view: dict[str, Any] = Field(default_factory=dict)
     """For a supervisor the state of the run; of it for an evaluation `made` and `complete`, for a learner
-    `evaluations` and `roster`, for an actor `league` and `curriculum`."""
+    `evaluations` and `roster`, for an actor `roster`, `league` and `curriculum`."""
     returns: dict[Name, Finite] = Field(default_factory=dict)
     """For a learner: mean return of the newest hundred episodes or so of each policy."""
     checkpoints: Count = 0

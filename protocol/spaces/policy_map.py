@@ -48,7 +48,7 @@ def policy_map(
             policy = mapping[slot] = given.get(slot, given.get(place.name, own))
             first = players.setdefault(policy, place)
             if first is not place:
-                _alike(world, policy, first, place)
+                check_alike(world, policy, first, place)
     for name in given:
         if name not in known:
             raise ConfigurationError(
@@ -67,7 +67,8 @@ def _part(place: Place) -> str:
     return "/".join(names)
 
 
-def _alike(world: World, policy: str, one: Place, other: Place) -> None:
+def check_alike(world: World, policy: str, one: Place, other: Place) -> None:
+    """ConfigurationError unless agents at the two places can have one policy."""
     ours, theirs = _signature(one), _signature(other)
     if ours == theirs and one.agent.action == other.agent.action:
         return

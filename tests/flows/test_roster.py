@@ -113,7 +113,8 @@ def test_a_frozen_policy_acts_on_with_its_weights_also_when_its_learner_is_kille
         stood, other, settled = made("agent_0"), made("agent_1"), unread()
         runs.until(lambda: unread() > settled + 100 and made("agent_1") > other + 10, what="the run goes on")
         assert made("agent_0") == stood
-        assert max(int(path.name) for path in (tmp_path / "run/checkpoints/agent_0").glob("[0-9]*")) == stood
+        checkpoints = tmp_path / "run" / "checkpoints" / "agent_0"
+        runs.until(lambda: (checkpoints / f"{stood:.0f}").exists(), what="a checkpoint has what it learned")
 
         runs.kill(runs.workers_of(tmp_path)["learner-agent_0"])
         settled = unread()
@@ -130,4 +131,36 @@ def test_a_frozen_policy_acts_on_with_its_weights_also_when_its_learner_is_kille
     assert segments["unexplained"] == 0
     assert runs.balanced(segments)
     assert [one["command"] for one in roster(tmp_path)["commands"]] == ["set", "freeze", "thaw"]
+    assert runs.files(memory_dir) == []
+
+
+def test_an_agent_that_is_given_to_another_policy_stays_there_also_when_its_actor_is_killed(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    def received(policy: str) -> float:
+        return counted(tmp_path, f"received.{policy}", "learner-0")
+
+    def stands(policy: str, other: str) -> bool:
+        """Whether what is made from now on is for the other one."""
+        before, goes_on = received(policy), received(other)
+        runs.until(lambda: received(other) > goes_on + 100, what=f"{other} is trained")
+        return received(policy) == before
+
+    data = runs.paced(tmp_path, 10**8, pause=0.001, num_learner_processes=1)
+    with runs.training(data, tmp_path) as worker:
+        runs.until(lambda: received("agent_0") and received("agent_1"), what="both are trained")
+        assert roster(tmp_path, "assign", "agent_1", "agent_0")["agents"] == {"agent_1": "agent_0"}
+        runs.until(lambda: stands("agent_1", "agent_0"), what="nobody plays for agent_1")
+        pid = runs.workers_of(tmp_path)["actor-0"]
+        runs.kill(pid)
+        runs.until(lambda: runs.workers_of(tmp_path).get("actor-0", pid) != pid, what="its next actor")
+        assert stands("agent_1", "agent_0")
+        roster(tmp_path, "assign", "agent_1", "agent_1")
+        before = received("agent_1")
+        runs.until(lambda: received("agent_1") > before + 100, what="it has its agent again")
+        runs.kill(worker.popen.pid, signal.SIGINT)
+        assert worker.wait() == 1
+    segments = runs.summary_of(tmp_path)["segments"]
+    assert segments["unexplained"] == 0
+    assert runs.balanced(segments)
     assert runs.files(memory_dir) == []

@@ -22,24 +22,32 @@ from typing import Any
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError, Refused, disk_fault
 from protocol.refusal_log import one_line
+from protocol.spaces import Place, World
+from protocol.spaces.policy_map import check_alike
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.files import AppendFile, SafeWriter, sync
 
 log = logging.getLogger(__name__)
 
-USAGE = {"set": "set POLICY learning_rate=NUMBER", "freeze": "freeze POLICY", "thaw": "thaw POLICY"}
+USAGE = {
+    "set": "set POLICY learning_rate=NUMBER",
+    "freeze": "freeze POLICY",
+    "thaw": "thaw POLICY",
+    "assign": "assign AGENT POLICY",
+}
 """Command -> its words."""
 _RATE = re.compile(r"(policy|(?:policies|auxiliaries)\.(.+))\.learning_rate")
 _SAID = 128
 """Characters of who says a command that are kept."""
 State = Mapping[str, Any]
-"""`rates`: learner's name -> learning rate that was set; `frozen`: names of those that do not learn."""
-NOTHING: State = {"rates": {}, "frozen": []}
+"""`rates`: learner's name -> learning rate that was set; `frozen`: names of those that do not learn; `agents`: name of
+an agent -> the policy that it was given."""
+NOTHING: State = {"rates": {}, "frozen": [], "agents": {}}
 
 
 def after(state: State, line: Mapping[str, Any]) -> State:
     """What `state` becomes by a line of the history: a command, or a key with which the run went on."""
-    rates, frozen = dict(state["rates"]), set(state["frozen"])
+    rates, frozen, agents = dict(state["rates"]), set(state["frozen"]), dict(state["agents"])
     if (key := _RATE.fullmatch(line["key"])) is not None:
         if line.get("command") == "set":
             rates[key[2]] = line["new"]
@@ -51,20 +59,25 @@ def after(state: State, line: Mapping[str, Any]) -> State:
         frozen.add(line["key"])
     elif line.get("command") == "thaw":
         frozen.discard(line["key"])
-    return {"rates": rates, "frozen": sorted(frozen)}
+    elif line.get("command") == "assign":
+        agents[line["key"]] = line["new"]
+    return {"rates": rates, "frozen": sorted(frozen), "agents": agents}
 
 
 class Roster:
-    """Of the run in `folder`, which learns by `plans`. `standing`: whether it goes on, and the agent steps made."""
+    """Of the run in `folder`, which learns by `plans` in `world`. `standing`: whether it goes on, and the agent steps
+    that were made."""
 
     def __init__(
         self,
         run: Run,
+        world: World,
         plans: Mapping[str, TrainingPlan],
         folder: Path,
         disk: SafeWriter,
         standing: Callable[[], tuple[bool, int]],
     ) -> None:
+        self._world, self._played = world, run.policy_of(world)
         self._run, self._plans, self._standing, self._disk = run, plans, standing, disk
         self._path, self._lock = folder / "history.jsonl", threading.Lock()
         self.state = NOTHING
@@ -111,6 +124,8 @@ class Roster:
             raise ConfigurationError("roster_command_unknown", value=name[:_SAID], choices=[*USAGE])
         if len(words) != len(USAGE[name].split()):
             raise ConfigurationError("roster_words_miscounted", value=name, expected=USAGE[name])
+        if name == "assign":
+            return name, rest[0], *self._given(*rest)
         plan = self._plan(rest[0])
         if name == "set":
             key, rate = self._rate(plan, rest[1])
@@ -134,6 +149,40 @@ class Roster:
         if plan.ranks > 1:
             raise ConfigurationError("roster_policy_of_ranks", policy=name, key="ranks")
         return plan
+
+    def _given(self, agent: str, policy: str) -> tuple[str, str]:
+        """The policy that plays the agent now, and the one that is to."""
+        played = {**self._played, **self.state["agents"]}
+        if agent not in played:
+            raise ConfigurationError("roster_agent_unknown", agent=agent[:_SAID], choices=[*played])
+        plan, before = self._plan(policy), played[agent]
+        if before == policy:
+            raise ConfigurationError("roster_changes_nothing", policy=agent, value="assign")
+        if (reason := self._kept(plan, before, played, self._world.place(agent))) is not None:
+            raise ConfigurationError("roster_agent_not_given", agent=agent, policy=policy, reason=reason)
+        self._plan(before)
+        return before, policy
+
+    def _kept(self, plan: TrainingPlan, before: str, played: Mapping[str, str], place: Place) -> str | None:
+        """Why the agent at `place`, which policy `before` plays, cannot be given to that of `plan`, if so."""
+        if plan.of_copies:
+            return "who meets whom is for the league to say"
+        if before not in self._plans:
+            return f"{before!r}, which plays it, does not learn"
+        if plan.static:
+            return "nobody acts in this run"
+        if self._run.auxiliaries:
+            return "auxiliaries watch who plays what"
+        if plan.common is not None:
+            return "what all agents see is planned for those that each policy has"
+        try:
+            check_alike(self._world, plan.name, self._world.places[plan.agents[0]], place)
+        except ConfigurationError as fault:
+            return f"its spaces are not those of {fault.agent!r} ({fault.field})"
+        if place.many != plan.agents_per_copy:
+            return f"there are {place.many} of it and {plan.agents_per_copy} of those that the policy plays"
+        agents = 1 + sum(policy == plan.name for policy in played.values())
+        return None if agents * plan.groups <= plan.most_seats else "its rings, sized by credits, have no room for more"
 
     def _rate(self, plan: TrainingPlan, setting: str) -> tuple[str, float]:
         """The key and the learning rate that it is to have."""

@@ -61,7 +61,7 @@ class CheckpointWriter:
         self._taken_at = -math.inf  # the first update is saved at once, so that a restart finds it
         self._every = None if run.checkpoint_steps is None else max(1.0, run.checkpoint_steps * share)
         self._rows_at = 0
-        self._best, self._seconds = -math.inf, 0.0
+        self._best, self._seconds, self._step = -math.inf, 0.0, -1
         self.evaluated: float | None = None
         """What an evaluation found that no checkpoint has said yet."""
         self.calls: Sequence[Call] = ()
@@ -79,6 +79,11 @@ class CheckpointWriter:
         better |= self.evaluated is not None and self.evaluated > self._best
         return (late or grown or better) and not self._writing
 
+    @property
+    def behind(self) -> bool:
+        """Whether something was learned that is in no checkpoint, and the last one is on disk."""
+        return self._parts.update.train_steps != self._step and not self._writing
+
     def write(self, version: Version, rows: int, mean_return: float | None, seconds: float = 0.0) -> None:
         """Takes all of this moment into memory and begins to write it, once the last one is on disk; where that takes
         more than `seconds`, it is given up."""
@@ -88,6 +93,7 @@ class CheckpointWriter:
             return
         earned = max((one for one in (mean_return, self.evaluated) if one is not None), default=None)
         found, self.evaluated = self._snapshot(version, rows, earned), None
+        self._step = found.manifest.step
         self._best = max(self._best, -math.inf if earned is None else earned)
         name = f"checkpoint-{self._plan.name}"
         self._thread = threading.Thread(target=self._write, args=(found,), name=name, daemon=True)

@@ -442,9 +442,11 @@ class PolicyLearner:
             self._checkpoints.evaluated = evaluation
 
     def save_if_due(self) -> None:
-        """Hands a checkpoint over when its time has come."""
+        """Hands a checkpoint over when its time has come; of one that is frozen at once."""
         checkpoints = self._checkpoints if self.update.train_steps else None
-        if checkpoints is not None and checkpoints.due(self._rows, self.mean_return):
+        if checkpoints is None:
+            return
+        if checkpoints.due(self._rows, self.mean_return) or (self.frozen and checkpoints.behind):
             self._save(checkpoints, 0.0)
 
     def save(self) -> None:
@@ -496,15 +498,13 @@ class PolicyLearner:
 
     def obey(self, roster: Mapping[str, Any]) -> None:
         """What the run's roster says: its learning rate, where that is another one than it said before, and whether it
-        learns. Where it ceases to, actors are given what it has learned, and a checkpoint keeps that."""
+        learns. Where it ceases to, actors are given what it has learned."""
         rate, frozen = roster.get("rates", {}).get(self.name), self.name in roster.get("frozen", ())
         if rate is not None and rate != self._rate:
             self.set_learning_rate(rate)
         self._rate = rate
-        if frozen and not self.frozen:
-            if self.update.train_steps > self._published_step:
-                self.publish()
-            self.save()
+        if frozen and not self.frozen and self.update.train_steps > self._published_step:
+            self.publish()
         if frozen != self.frozen:
             log.info("event=%s policy=%s", "frozen" if frozen else "thawed", self.name)
         self.frozen = frozen

@@ -108,6 +108,11 @@ class TrainingPlan:
         return 2 * self.open_blocks if credits is None else blocks_of(credits, self.block)
 
     @property
+    def most_seats(self) -> int:
+        """Seats that one actor's ring has blocks for, while one block more comes and goes."""
+        return self.blocks - self.kept_blocks - 1
+
+    @property
     def kept_blocks(self) -> int:
         """Blocks that one actor's ring keeps for replay."""
         algorithm = self.config.algorithm
@@ -283,7 +288,7 @@ def plan_policies(run: Run, world: World, fields: LayoutFields | None = None) ->
             _check(plan)
         if plan.lockstep:
             _check_lockstep(plan, where.id)
-        _check_places(plan, places)
+        check_places(plan, places)
         plans[name] = plan
     return plans
 
@@ -356,7 +361,7 @@ def most_steps(quota: int) -> int:
     return 2 * quota + _BEYOND
 
 
-def _check_places(plan: PolicyPlan, places: list[Place]) -> None:
+def check_places(plan: PolicyPlan, places: list[Place]) -> None:
     """Blocks of one policy are equal, and an algorithm knows some actions only."""
     first = places[0]
     for place in places:

@@ -210,6 +210,24 @@ class AgentCollector:
         """Rows acted in that are in no finished segment yet, but for the last of each stream, which is still open."""
         return 0 if self._block is None else self._block.count()
 
+    @property
+    def writes(self) -> bool:
+        """Whether it has slots that it writes to."""
+        return self._block is not None
+
+    def waits(self, streams: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """[n]: which of `streams` have acted and wait for what that brings."""
+        block = self._block
+        if block is None or block.aligned:
+            return np.full(len(streams), block is not None)
+        return block.opened[streams]
+
+    def retire(self) -> None:
+        """Ships what it has; no stream waits, and it may be long until one acts again, or for ever."""
+        if self._block is not None:
+            self._block.split_streams()
+            self._ship(self._block, _NOBODY, self.performer.interface.place.observed.zeros(0), None)
+
     def flush(self, on_wait: Callable[[], None]) -> None:
         """Ships what the present block has if it is old, although nobody acts."""
         if self._block is not None and self._is_old(self._block):

@@ -92,11 +92,12 @@ def build_collectors(
     seed: int,
     hand: ActorAssignment,
     common: SharedObsWriter | None = None,
+    given: int | None = None,
 ) -> dict[tuple[int, int], AgentCollector]:
-    """The seats of all agents of `plan`, by agent and place among the groups of `hand`; the noise of their actions
-    comes from the run's `seed`, the hand, the agent and the group."""
+    """The seats of all agents of `plan`, or of another agent that it is `given`, by agent and place among the groups of
+    `hand`; the noise of their actions comes from the run's `seed`, the hand, the agent and the group."""
     seats = {}
-    for position, agent in enumerate(plan.agents):
+    for position, agent in enumerate(plan.agents) if given is None else [(len(plan.agents) + given, given)]:
         for place, group in enumerate(hand.groups):
             first = position * plan.copies * plan.agents_per_copy + group * plan.block
             name, streams = world.agents[agent].name, range(first, first + plan.block)

@@ -12,6 +12,7 @@ import pytest
 
 from protocol.config.run import parse_run
 from protocol.errors import ConfigurationError, DiskFault, Refused
+from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 from workers.coordination import roster as product
 from workers.coordination.roster import NOTHING, Roster
@@ -19,12 +20,23 @@ from workers.environments.registry import describe
 from workers.planning.auxiliary_plan import plan_learners
 from workers.runtime.files import SafeWriter
 
+SCRIPTED = {"algorithm": {"name": "scripted"}}
+CURIOUS = {
+    "policy": {"algorithm": {"name": "ppo", "curiosity": {"auxiliary": "novelty"}}},
+    "auxiliaries": {"novelty": {}},
+}
+ALIKE = Agent(name="one", observation=Box(shape=(2,)), action=Discrete(n=5))
+OTHERS = {
+    "observation": ALIKE.model_copy(update={"name": "two", "observation": Box(shape=(3,))}),
+    "action": ALIKE.model_copy(update={"name": "two", "action": Discrete(n=4)}),
+}
 
-def roster_of(folder: Path, goes_on: bool = True, **keys: Any) -> Roster:
-    """Of a run of agent_0 and agent_1."""
+
+def roster_of(folder: Path, goes_on: bool = True, world: World | None = None, **keys: Any) -> Roster:
+    """Of a run of agent_0 and agent_1, or in another world."""
     run = parse_run({"environment": {"copies": 16}, "steps": 10_000, **keys})
-    plans = plan_learners(run, describe(run.environment))
-    return Roster(run, plans, folder, SafeWriter(), lambda: (goes_on, 500))
+    world = world or describe(run.environment)
+    return Roster(run, world, plan_learners(run, world), folder, SafeWriter(), lambda: (goes_on, 500))
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -44,11 +56,16 @@ def test_commands_are_numbered_lines_that_say_who_gave_them(tmp_path: Path) -> N
 
 def test_a_coordinator_that_returns_knows_all_that_is_written_and_goes_on_counting(tmp_path: Path) -> None:
     made = roster_of(tmp_path)
-    for words in ("set agent_0 learning_rate=0.5", "freeze agent_0", "freeze agent_1", "thaw agent_0"):
+    told = "set agent_0 learning_rate=0.5", "freeze agent_0", "freeze agent_1", "thaw agent_0", "assign agent_0 agent_1"
+    for words in told:
         made.command(words.split(), "", "")
     again = roster_of(tmp_path)
-    assert again.state == made.state == {"rates": {"agent_0": 0.5}, "frozen": ["agent_1"]}
-    assert again.command(["thaw", "agent_1"], "", "") == 5
+    assert (
+        again.state
+        == made.state
+        == {"rates": {"agent_0": 0.5}, "frozen": ["agent_1"], "agents": {"agent_0": "agent_1"}}
+    )
+    assert again.command(["thaw", "agent_1"], "", "") == 6
 
 
 def test_half_a_line_was_never_a_command(tmp_path: Path) -> None:
@@ -111,6 +128,16 @@ def test_a_rate_that_the_run_goes_on_with_replaces_what_was_set(
         ("freeze agent_0", "roster_run_is_repeated", {"schedule": "lockstep"}),
         ("set agent_0 learning_rate=1", "roster_run_is_repeated", {"policy": {"record": True}}),
         ("freeze agent_0", "roster_policy_of_ranks", {"policies": {"agent_0": {"ranks": 2}}, "actors": 2}),
+        ("assign agent_0", "roster_words_miscounted", {}),
+        ("assign agent_2 agent_0", "roster_agent_unknown", {}),
+        ("assign agent_0 agent_2", "roster_policy_unknown", {}),
+        ("assign agent_0 agent_0", "roster_changes_nothing", {}),
+        ("assign agent_0 agent_1", "roster_policy_of_ranks", {"policies": {"agent_0": {"ranks": 2}}, "actors": 2}),
+        ("assign agent_0 agent_1", "roster_agent_not_given", {"league": {"snapshot_every": 900}}),
+        ("assign agent_0 agent_1", "roster_agent_not_given", {"policies": {"agent_0": SCRIPTED}}),
+        ("assign agent_0 agent_1", "roster_agent_not_given", CURIOUS),
+        ("assign agent_0 novelty", "roster_agent_not_given", CURIOUS),
+        ("assign agent_0 agent_1", "roster_agent_not_given", {"policy": {"credits": 16}}),
         ("freeze agent_0", "roster_policy_in_league", {"league": {"snapshot_every": 900}}),
         (
             "freeze agent_0",
@@ -125,6 +152,17 @@ def test_a_bad_command_changes_nothing(tmp_path: Path, words: str, kind: str, ke
         made.command(words.split(), "", "")
     assert (made.state, made.commands) == (NOTHING, [])
     assert not (tmp_path / "history.jsonl").exists()
+
+
+@pytest.mark.parametrize("other", [*OTHERS])
+def test_an_agent_is_given_to_who_sees_and_does_the_same(tmp_path: Path, other: str) -> None:
+    world = World(id="w", agents=(ALIKE, OTHERS[other], ALIKE.model_copy(update={"name": "three"})))
+    made = roster_of(tmp_path, world=world)
+    with raises(ConfigurationError, "roster_agent_not_given", agent="one", policy="two"):
+        made.command(["assign", "one", "two"], "", "")
+    assert made.commands == []
+    made.command(["assign", "one", "three"], "", "")
+    assert made.commands[0]["old"] == "one"
 
 
 def test_a_run_that_is_ending_takes_no_commands(tmp_path: Path) -> None:

@@ -145,6 +145,21 @@ def test_who_is_frozen_settles_what_comes_unread_and_learns_on_where_it_stood(al
         assert member.step()
 
 
+def test_what_a_frozen_policy_has_learned_is_kept_at_once(tmp_path: Path) -> None:
+    bench = Bench(run_of(STREAM), tmp_path)
+    member, kept = bench.member, tmp_path / "checkpoints" / "one"
+    member.resume(None, Version(0, 0))
+    bench.feed(2)
+    for frozen in ([], [], ["one"]):
+        member.obey({"frozen": frozen})
+        member.step()
+        member.save_if_due()
+        assert member._checkpoints is not None
+        assert member._checkpoints.wait(10.0)
+    assert sorted(path.name for path in kept.iterdir() if path.name.isdecimal()) == ["2", "4"]
+    member.close()
+
+
 def test_a_rate_is_followed_when_the_roster_has_another_and_not_each_time_it_is_told() -> None:
     bench = Bench(run_of(STREAM))
     bench.member.obey({"rates": {"one": 0.5}})

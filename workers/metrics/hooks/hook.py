@@ -132,10 +132,10 @@ class FindingEvent:
 @dataclass(frozen=True, slots=True)
 class CommandEvent:
     """Somebody has told the run something; with `set`, which `key` has which `value` from now on, with `freeze` and
-    `thaw` in `key` of which policy."""
+    `thaw` in `key` of which policy, with `assign` which agent was given to which policy."""
 
     number: int
-    command: Literal["pause", "resume", "checkpoint", "stop", "set", "freeze", "thaw"]
+    command: Literal["pause", "resume", "checkpoint", "stop", "set", "freeze", "thaw", "assign"]
     key: str = ""
     value: Any = None
 

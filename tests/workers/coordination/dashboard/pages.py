@@ -11,6 +11,7 @@ from typing import Any
 
 from protocol.config.run import Run
 from tests.workers.coordination.dashboard.asking import serving
+from tests.workers.scripted import WORLD
 from workers.coordination.controls import Controls
 from workers.coordination.dashboard.dashboard import Dashboard
 from workers.coordination.roster import Roster
@@ -28,7 +29,7 @@ class Shown:
         credits = dict.fromkeys(self.policies, 16)
         self.books = RunMetrics(Run(steps=1_000_000), self.policies, folder, credits=credits)
         self.books._began -= 100.0
-        roster = Roster(Run(), {}, folder, self.books.disk, lambda: (self.stage == "running", self.made))
+        roster = Roster(Run(), WORLD, {}, folder, self.books.disk, lambda: (self.stage == "running", self.made))
         self.controls = Controls(threading.Event(), roster)
         self.stage, self.stalled = "running", ""
         self.league: dict[str, Any] = {}
