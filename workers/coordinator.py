@@ -134,8 +134,6 @@ class Coordinator:
         """What hooks have asked for: DONE, FAILED, or nothing; and as whom those joined that may ask."""
         self._told: tuple[str, bool, int, int] = ("running", False, 0, 0)
         """What members' orders follow from, when all were told theirs last."""
-        self._playing: dict[str, Any] = {}
-        """What actors are told of the roster, the league and the curriculum."""
         self._stages = RunLifecycle(run.actor_timeout, run.learner_timeout)
         self._tally = WorkerCounters(self._members, self._books, server.refusals)
         league = plan_league(run, world)
@@ -143,7 +141,8 @@ class Coordinator:
         self._curriculum = curriculum_of(run, world, [*plans, *fixed], folder, disk)
         learned = {**plans, **auxiliaries}
         roster = Roster(run, world, learned, folder, disk, lambda: (self._goes_on, self._books.steps_done))
-        self.controls, self._playing = Controls(self._asked_to_stop, roster), {"roster": roster.state}
+        self.controls = Controls(self._asked_to_stop, roster)
+        self._playing = self._plays()
         self.vitals = Health(Identity(self._members.run_id, "coordinator", "coordinator", 1), refusals=server.refusals)
         self.vitals.bind(lambda: "serving" if self.vitals.ticked_at else self._stages.now, None)
         self._departures = Departures(self._members.run_id, server.refusals)
@@ -445,10 +444,22 @@ class Coordinator:
         now = self._stages.now, orders.paused, orders.checkpoints, len(orders.roster.commands)
         if now == self._told:
             return
-        self._told, self._playing = now, {**self._playing, "roster": orders.roster.state}
+        self._told, self._playing = now, self._plays()
         for member in self._members.everybody():
             if member.told is not None and (member.role == "learner" or member.told != self._orders(member)):
                 self._tell(member)
+
+    def _plays(self) -> dict[str, Any]:
+        """What actors are told of the roster, the league and the curriculum."""
+        roster = self.controls.roster
+        plays: dict[str, Any] = {"roster": roster.state}
+        if self._standing is not None:
+            plays["league"] = self._standing.instructions
+        if self._curriculum is not None:
+            plays["curriculum"] = self._curriculum.view
+        elif prior := roster.prior:
+            plays["curriculum"] = {"prior": prior}
+        return plays
 
     def _serve_file(self, peer: bytes, wanted: Fetch) -> None:
         """A part of a member of the league's library, or of what a policy starts from."""
@@ -536,11 +547,7 @@ class Coordinator:
             self._standing.update(pages[0], time.monotonic())
         if self._curriculum is not None:
             self._curriculum.update(pages[0])
-        self._playing = {"roster": self.controls.roster.state}
-        if self._standing is not None:
-            self._playing["league"] = self._standing.instructions
-        if self._curriculum is not None:
-            self._playing["curriculum"] = self._curriculum.view
+        self._playing = self._plays()
         if self._stages.now == "running":
             paused, counted = self.controls.paused, {**pages[0], **pages[1]}
             self._stillness.look(time.monotonic(), paused, self._books.view, members.absent, counted)

@@ -31,7 +31,8 @@ def command(place: CoordinatorAddress, words: Sequence[str]) -> int:
 
 def told(place: CoordinatorAddress) -> dict[str, Any]:
     """All `commands` that the run was given, and what they come to: learning `rates` that were set, and which policies
-    are `frozen`, and which policies `agents` were given."""
+    are `frozen`, and which policies `agents` were given, and
+    which `shares` of episodes members of a collection."""
     return _answered(place, None)
 
 
@@ -51,7 +52,7 @@ def _answered(place: CoordinatorAddress, asked: dict[str, Any] | None) -> dict[s
     if summary is not None and asked is not None:
         raise Refused("roster_run_is_ending")
     if summary is not None and place.folder is not None:
-        nothing: dict[str, Any] = {"rates": {}, "frozen": [], "agents": {}}
+        nothing: dict[str, Any] = {"rates": {}, "frozen": [], "agents": {}, "shares": {}}
         return {"commands": _history(place.folder), **summary.get("roster", nothing)}
     if asked is not None and place.url:
         raise Timeout("roster_command_unanswered", peer=place.url)
@@ -70,7 +71,7 @@ def _history(folder: Path) -> list[dict[str, Any]]:
 @click.argument("words", nargs=-1, metavar="[COMMAND]")
 @click.option("--json", "as_json", is_flag=True, help="Print the history and what it comes to as JSON.")
 def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
-    """Tells a run that goes on something of its policies; without a command, what it was told so far.
+    """Tells a run that goes on something of its policies and worlds; without a command, what it was told so far.
 
     \b
     rookery roster runs/first                                     the history, and what holds now
@@ -78,6 +79,7 @@ def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
     rookery roster runs/first freeze agent_0                      it acts on, and learns nothing
     rookery roster runs/first thaw agent_0                        it learns again
     rookery roster runs/first assign agent_1 agent_0              from agent_1's next episode on agent_0 plays it
+    rookery roster runs/first worlds hard share=3                 of all episodes, by the sum of all shares
 
     Nothing is started again, and nobody waits. A command that cannot be followed is refused in one sentence.
     """
@@ -94,6 +96,8 @@ def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
         said = f"{one['number']:4} {one['time']} at step {one['agent_steps']:,} {one['command']} {one['key']}{new}"
         click.echo(f"{said}   by {one['by']} ({one['peer']})")
     rates = ", ".join(f"{name} {rate:g}" for name, rate in now["rates"].items())
+    shares = ", ".join(f"{member} {share:g}" for member, share in now["shares"].items())
     given = ", ".join(f"{agent} to {policy}" for agent, policy in now["agents"].items())
     frozen = ", ".join(now["frozen"])
-    click.echo(f"learning rates set: {rates or 'none'}; frozen: {frozen or 'none'}; agents given: {given or 'none'}")
+    said = f"learning rates set: {rates or 'none'}; frozen: {frozen or 'none'}; agents given: {given or 'none'}"
+    click.echo(f"{said}; shares set: {shares or 'none'}")

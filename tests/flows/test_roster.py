@@ -111,14 +111,14 @@ def test_a_frozen_policy_acts_on_with_its_weights_also_when_its_learner_is_kille
         assert roster(tmp_path, "freeze", "agent_0")["frozen"] == ["agent_0"]
         runs.until(unread, what="it is frozen")
         stood, other, settled = made("agent_0"), made("agent_1"), unread()
-        runs.until(lambda: unread() > settled + 100 and made("agent_1") > other + 10, what="the run goes on")
+        runs.until(lambda: unread() > settled + 40 and made("agent_1") > other + 10, what="the run goes on")
         assert made("agent_0") == stood
         checkpoints = tmp_path / "run" / "checkpoints" / "agent_0"
         runs.until(lambda: (checkpoints / f"{stood:.0f}").exists(), what="a checkpoint has what it learned")
 
         runs.kill(runs.workers_of(tmp_path)["learner-agent_0"])
         settled = unread()
-        runs.until(lambda: unread() > settled + 100, what="its next learner does the same")
+        runs.until(lambda: unread() > settled + 20, what="its next learner does the same")
         assert made("agent_0") == stood
 
         assert roster(tmp_path, "thaw", "agent_0")["frozen"] == []
@@ -143,7 +143,7 @@ def test_an_agent_that_is_given_to_another_policy_stays_there_also_when_its_acto
     def stands(policy: str, other: str) -> bool:
         """Whether what is made from now on is for the other one."""
         before, goes_on = received(policy), received(other)
-        runs.until(lambda: received(other) > goes_on + 100, what=f"{other} is trained")
+        runs.until(lambda: received(other) > goes_on + 40, what=f"{other} is trained")
         return received(policy) == before
 
     data = runs.paced(tmp_path, 10**8, pause=0.001, num_learner_processes=1)
@@ -157,10 +157,35 @@ def test_an_agent_that_is_given_to_another_policy_stays_there_also_when_its_acto
         assert stands("agent_1", "agent_0")
         roster(tmp_path, "assign", "agent_1", "agent_1")
         before = received("agent_1")
-        runs.until(lambda: received("agent_1") > before + 100, what="it has its agent again")
+        runs.until(lambda: received("agent_1") > before + 20, what="it has its agent again")
         runs.kill(worker.popen.pid, signal.SIGINT)
         assert worker.wait() == 1
     segments = runs.summary_of(tmp_path)["segments"]
     assert segments["unexplained"] == 0
     assert runs.balanced(segments)
+    assert runs.files(memory_dir) == []
+
+
+@pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_no_more_episodes_begin_in_a_world_without_a_share(tmp_path: Path, memory_dir: Path, processes: int) -> None:
+    def episodes(member: str) -> float:
+        return counted(tmp_path, f"episodes.agent_0/{member}", "actor-0")
+
+    hunt = {"id": "treasure_hunt", "settings": {"width": 7, "height": 7, "turns": 4}}
+    members = {"members": {"easy": hunt, "hard": hunt}, "prior": {"easy": 1.0, "hard": 1.0}}
+    data = runs.config(steps=10**8, num_learner_processes=1)
+    data["environment"] = {"copies": 8, "processes": processes, **members}
+    with runs.training(data, tmp_path) as worker:
+        runs.until(lambda: episodes("easy") and episodes("hard"), what="both are played")
+        assert roster(tmp_path, "worlds", "easy", "share=0")["shares"] == {"easy": 0.0}
+
+        def over() -> bool:
+            easy, hard = episodes("easy"), episodes("hard")
+            runs.until(lambda: episodes("hard") > hard + 8, what="the other is played")
+            return episodes("easy") == easy
+
+        runs.until(over, what="it is played no more")
+        runs.kill(worker.popen.pid, signal.SIGINT)
+        assert worker.wait() == 1
+    assert runs.balanced(runs.summary_of(tmp_path)["segments"])
     assert runs.files(memory_dir) == []

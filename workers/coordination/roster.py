@@ -34,6 +34,7 @@ USAGE = {
     "freeze": "freeze POLICY",
     "thaw": "thaw POLICY",
     "assign": "assign AGENT POLICY",
+    "worlds": "worlds MEMBER share=NUMBER",
 }
 """Command -> its words."""
 _RATE = re.compile(r"(policy|(?:policies|auxiliaries)\.(.+))\.learning_rate")
@@ -41,13 +42,14 @@ _SAID = 128
 """Characters of who says a command that are kept."""
 State = Mapping[str, Any]
 """`rates`: learner's name -> learning rate that was set; `frozen`: names of those that do not learn; `agents`: name of
-an agent -> the policy that it was given."""
-NOTHING: State = {"rates": {}, "frozen": [], "agents": {}}
+an agent -> the policy that it was given; `shares`: members of a collection -> the share of episodes that was set."""
+NOTHING: State = {"rates": {}, "frozen": [], "agents": {}, "shares": {}}
 
 
 def after(state: State, line: Mapping[str, Any]) -> State:
     """What `state` becomes by a line of the history: a command, or a key with which the run went on."""
-    rates, frozen, agents = dict(state["rates"]), set(state["frozen"]), dict(state["agents"])
+    rates, agents, shares = dict(state["rates"]), dict(state["agents"]), dict(state["shares"])
+    frozen = set(state["frozen"])
     if (key := _RATE.fullmatch(line["key"])) is not None:
         if line.get("command") == "set":
             rates[key[2]] = line["new"]
@@ -61,7 +63,9 @@ def after(state: State, line: Mapping[str, Any]) -> State:
         frozen.discard(line["key"])
     elif line.get("command") == "assign":
         agents[line["key"]] = line["new"]
-    return {"rates": rates, "frozen": sorted(frozen), "agents": agents}
+    elif line.get("command") == "worlds":
+        shares[line["key"]] = line["new"]
+    return {"rates": rates, "frozen": sorted(frozen), "agents": agents, "shares": shares}
 
 
 class Roster:
@@ -93,6 +97,16 @@ class Roster:
     def told(self) -> dict[str, Any]:
         """The commands so far and what they come to, for people."""
         return {"commands": list(self.commands), **self.state}
+
+    @property
+    def prior(self) -> dict[str, float]:
+        """The share of every member that is drawn by its share, where one was set."""
+        return {**self._drawn, **self.state["shares"]} if self.state["shares"] else {}
+
+    @property
+    def _drawn(self) -> dict[str, float]:
+        where = self._run.environment
+        return where.prior or dict.fromkeys(where.split.train if where.split is not None else (), 1.0)
 
     def change(self, keys: Iterable[str]) -> None:
         """The run goes on with other values of these keys of its configuration, of which its history tells next."""
@@ -126,6 +140,8 @@ class Roster:
             raise ConfigurationError("roster_words_miscounted", value=name, expected=USAGE[name])
         if name == "assign":
             return name, rest[0], *self._given(*rest)
+        if name == "worlds":
+            return name, rest[0], *self._share(*rest)
         plan = self._plan(rest[0])
         if name == "set":
             key, rate = self._rate(plan, rest[1])
@@ -184,19 +200,22 @@ class Roster:
         agents = 1 + sum(policy == plan.name for policy in played.values())
         return None if agents * plan.groups <= plan.most_seats else "its rings, sized by credits, have no room for more"
 
+    def _share(self, member: str, setting: str) -> tuple[float, float]:
+        """The share that the member has of all episodes, by the sum of all shares, and the one that it is to have."""
+        shares = {**self._drawn, **self.state["shares"]}
+        if self._run.lockstep or not shares:
+            raise ConfigurationError("roster_worlds_not_drawn", key="schedule" if shares else "environment.prior")
+        if member not in shares:
+            raise ConfigurationError("roster_world_unknown", value=member[:_SAID], choices=[*shares])
+        share = _number(setting, "share", member)
+        if not any({**shares, member: share}.values()):
+            raise ConfigurationError("roster_share_is_the_last", value=member)
+        return shares[member], share
+
     def _rate(self, plan: TrainingPlan, setting: str) -> tuple[str, float]:
         """The key and the learning rate that it is to have."""
-        key, _, text = setting.partition("=")
-        if key != "learning_rate":
-            raise ConfigurationError("roster_setting_unknown", value=key[:_SAID])
-        try:
-            rate = float(text)
-        except ValueError:
-            rate = math.nan
-        if not 0 <= rate < math.inf:
-            raise ConfigurationError("roster_rate_invalid", policy=plan.name, value=text[:_SAID])
         section = "auxiliaries" if plan.name in self._run.auxiliaries else "policies"
-        return f"{section}.{plan.name}.learning_rate", rate
+        return f"{section}.{plan.name}.learning_rate", _number(setting, "learning_rate", plan.name)
 
     def _whole_lines(self) -> list[dict[str, Any]]:
         """All lines; what a coordinator that died had begun to write was never told anybody, and goes."""
@@ -224,3 +243,17 @@ class Roster:
             raise disk_fault(fault, "the command once more") or fault from None
         finally:
             file.close()
+
+
+def _number(setting: str, wanted: str, of: str) -> float:
+    """What `setting`, which is to be of the key that is `wanted`, gives as its number."""
+    key, _, text = setting.partition("=")
+    if key != wanted:
+        raise ConfigurationError("roster_setting_unknown", value=key[:_SAID], expected=wanted)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ConfigurationError("roster_number_invalid", key=wanted, name=of, value=text[:_SAID])
+    return number

@@ -25,6 +25,8 @@ CURIOUS = {
     "policy": {"algorithm": {"name": "ppo", "curiosity": {"auxiliary": "novelty"}}},
     "auxiliaries": {"novelty": {}},
 }
+HUNT = {"id": "treasure_hunt", "settings": {"width": 7, "height": 7, "turns": 4}}
+HUNTS = {"environment": {"copies": 16, "members": {"easy": HUNT, "hard": HUNT}, "prior": {"easy": 1.0, "hard": 2.0}}}
 ALIKE = Agent(name="one", observation=Box(shape=(2,)), action=Discrete(n=5))
 OTHERS = {
     "observation": ALIKE.model_copy(update={"name": "two", "observation": Box(shape=(3,))}),
@@ -63,7 +65,7 @@ def test_a_coordinator_that_returns_knows_all_that_is_written_and_goes_on_counti
     assert (
         again.state
         == made.state
-        == {"rates": {"agent_0": 0.5}, "frozen": ["agent_1"], "agents": {"agent_0": "agent_1"}}
+        == {"rates": {"agent_0": 0.5}, "frozen": ["agent_1"], "agents": {"agent_0": "agent_1"}, "shares": {}}
     )
     assert again.command(["thaw", "agent_1"], "", "") == 6
 
@@ -122,9 +124,9 @@ def test_a_rate_that_the_run_goes_on_with_replaces_what_was_set(
         ("freeze nobody", "roster_policy_unknown", {}),
         ("thaw agent_0", "roster_changes_nothing", {}),
         ("set agent_0 gamma=0.5", "roster_setting_unknown", {}),
-        ("set agent_0 learning_rate=fast", "roster_rate_invalid", {}),
-        ("set agent_0 learning_rate=-1", "roster_rate_invalid", {}),
-        ("set agent_0 learning_rate=inf", "roster_rate_invalid", {}),
+        ("set agent_0 learning_rate=fast", "roster_number_invalid", {}),
+        ("set agent_0 learning_rate=-1", "roster_number_invalid", {}),
+        ("set agent_0 learning_rate=inf", "roster_number_invalid", {}),
         ("freeze agent_0", "roster_run_is_repeated", {"schedule": "lockstep"}),
         ("set agent_0 learning_rate=1", "roster_run_is_repeated", {"policy": {"record": True}}),
         ("freeze agent_0", "roster_policy_of_ranks", {"policies": {"agent_0": {"ranks": 2}}, "actors": 2}),
@@ -138,6 +140,12 @@ def test_a_rate_that_the_run_goes_on_with_replaces_what_was_set(
         ("assign agent_0 agent_1", "roster_agent_not_given", CURIOUS),
         ("assign agent_0 novelty", "roster_agent_not_given", CURIOUS),
         ("assign agent_0 agent_1", "roster_agent_not_given", {"policy": {"credits": 16}}),
+        ("worlds hard", "roster_words_miscounted", HUNTS),
+        ("worlds hard share=3", "roster_worlds_not_drawn", {}),
+        ("worlds hard share=3", "roster_worlds_not_drawn", {**HUNTS, "schedule": "lockstep"}),
+        ("worlds none share=3", "roster_world_unknown", HUNTS),
+        ("worlds hard weight=3", "roster_setting_unknown", HUNTS),
+        ("worlds hard share=-1", "roster_number_invalid", HUNTS),
         ("freeze agent_0", "roster_policy_in_league", {"league": {"snapshot_every": 900}}),
         (
             "freeze agent_0",
@@ -152,6 +160,23 @@ def test_a_bad_command_changes_nothing(tmp_path: Path, words: str, kind: str, ke
         made.command(words.split(), "", "")
     assert (made.state, made.commands) == (NOTHING, [])
     assert not (tmp_path / "history.jsonl").exists()
+
+
+@pytest.mark.parametrize("structure", [{"prior": {"easy": 1.0, "hard": 2.0}}, {"split": {"train": ["easy", "hard"]}}])
+def test_shares_are_those_of_the_configuration_but_for_those_that_were_set(
+    tmp_path: Path, structure: dict[str, Any]
+) -> None:
+    members = {"easy": HUNT, "hard": HUNT, **({"other": HUNT} if "split" in structure else {})}
+    test = {"split": {**structure["split"], "test": ["other"]}} if "split" in structure else structure
+    made = roster_of(tmp_path, environment={"copies": 16, "members": members, **test})
+    assert made.prior == {}
+    made.command(["worlds", "easy", "share=0"], "", "")
+    hard = 1.0 if "split" in structure else 2.0
+    assert made.prior == {"easy": 0.0, "hard": hard}
+    assert (made.commands[0]["old"], made.commands[0]["new"]) == (1.0, 0.0)
+    with raises(ConfigurationError, "roster_share_is_the_last", value="hard"):
+        made.command(["worlds", "hard", "share=0"], "", "")
+    assert made.prior == {"easy": 0.0, "hard": hard}
 
 
 @pytest.mark.parametrize("other", [*OTHERS])

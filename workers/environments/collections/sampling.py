@@ -40,7 +40,12 @@ class PriorSampler(MemberSampler):
 
     def __init__(self, weights: Mapping[str, float], generator: np.random.Generator) -> None:
         self._members, self._generator = [*weights], generator
-        share = np.array([*weights.values()], np.float64)
+        self.update({"prior": weights})
+
+    def update(self, curriculum: Mapping[str, Any]) -> None:
+        """`prior`: other weights of the same members."""
+        weights = curriculum["prior"]
+        share = np.array([weights[member] for member in self._members], np.float64)
         share /= share.max()  # first, as the sum may overflow
         self._share = share / share.sum()
 

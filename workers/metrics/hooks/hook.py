@@ -132,10 +132,11 @@ class FindingEvent:
 @dataclass(frozen=True, slots=True)
 class CommandEvent:
     """Somebody has told the run something; with `set`, which `key` has which `value` from now on, with `freeze` and
-    `thaw` in `key` of which policy, with `assign` which agent was given to which policy."""
+    `thaw` in `key` of which policy, with `assign` which agent was given to which policy,
+    with `worlds` which member of a collection has which share."""
 
     number: int
-    command: Literal["pause", "resume", "checkpoint", "stop", "set", "freeze", "thaw", "assign"]
+    command: Literal["pause", "resume", "checkpoint", "stop", "set", "freeze", "thaw", "assign", "worlds"]
     key: str = ""
     value: Any = None
 

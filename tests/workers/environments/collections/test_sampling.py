@@ -42,6 +42,15 @@ def test_huge_and_tiny_weights_are_normalised() -> None:
     assert min(counts["a"], counts["b"]) > 70
 
 
+def test_weights_of_a_prior_may_change_while_it_draws() -> None:
+    sampler = PriorSampler({"a": 1.0, "b": 1.0, "c": 2.0}, np.random.default_rng(0))
+    drawn(sampler, 10)
+    sampler.update({"prior": {"c": 0.0, "b": 3.0, "a": 1.0}})
+    counts = drawn(sampler, 4_000)
+    assert counts["c"] == 0
+    assert counts["b"] == pytest.approx(3_000, rel=0.1)
+
+
 def test_training_draws_only_the_train_side_all_alike_I9() -> None:
     members = {name: {"id": "tag"} for name in ABC}
     config = EnvironmentConfig.model_validate({"members": members, "split": {"train": ["a", "c"], "test": ["b"]}})
