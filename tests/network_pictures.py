@@ -1,6 +1,6 @@
 """Pictures of encoders and cores for the reference of all keys, each made of a real network.
 
-In flow: what a policy sees and the section of its network, of the user's own ones those of workers/README.md. Out flow:
+In flow: what a policy sees and the section of its network, of the user's own ones those of the pages. Out flow:
 a Mermaid block with its caption.
 """
 
@@ -80,8 +80,9 @@ def picture(example: Example) -> str:
 
 
 def _module(name: str) -> ModuleType:
-    """The one that workers/README.md has."""
-    document = (ROOT / "workers" / "README.md").read_text(encoding="utf-8")
+    """The one that a page has."""
+    pages = sorted((ROOT / "launch" / "docs" / "networks").glob("*.md"))
+    document = "".join(page.read_text(encoding="utf-8") for page in pages)
     (source,) = re.findall(rf"^```python\n(# {name}\.py\n.*?)^```", document, re.M | re.S)
     module = ModuleType(name)
     exec(compile(source, f"{name}.py", "exec"), module.__dict__)

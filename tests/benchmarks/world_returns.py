@@ -1,4 +1,5 @@
-"""What random and scripted players earn in the built-in worlds: the figures of the table in workers/README.md.
+"""What random and scripted players earn in the built-in worlds: the figures of
+launch/docs/environments/built-in.md.
 
 Means over agents of a whole episode's return. Where a world's payoff is shared out (tag), a scripted player is also put
 among random ones, since all of them together always earn the same.

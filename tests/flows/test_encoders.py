@@ -29,7 +29,8 @@ OWN = {"encoder": {"entry": CODE, "width": 8}, "hidden": [8]}
 
 def written(name: str, folder: Path) -> None:
     """The documents' module `name` is in the folder."""
-    (code,) = [one.text for one in blocks((ROOT / "workers" / "README.md").read_text()) if f"# {name}\n" in one.text]
+    pages = [page.read_text() for page in (ROOT / "launch" / "docs" / "networks").glob("*.md")]
+    (code,) = [one.text for page in pages for one in blocks(page) if f"# {name}\n" in one.text]
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(code)
 

@@ -167,9 +167,9 @@ def test_a_program_that_fails_in_a_turn_ends_the_run_with_its_name(tmp_path: Pat
 @pytest.mark.learning
 @pytest.mark.timeout(900)
 def test_what_learned_against_a_program_is_beaten_by_what_learns_against_it_J7(tmp_path: Path) -> None:
-    """Self-play over exported files, by the very commands of workers/README.md: paper beats the rock, scissors beat the
+    """Self-play over exported files, by the very commands of the page: paper beats the rock, scissors beat the
     paper, and beat it in the last run as well, in which nothing learns."""
-    document = (ROOT / "workers" / "README.md").read_text()
+    document = (ROOT / "launch" / "docs" / "learning" / "fixed.md").read_text()
     (commands,) = [block.text for block in blocks(document) if "runs/scissors" in block.text]
     done = subprocess.run(
         ["bash", "-euc", commands],

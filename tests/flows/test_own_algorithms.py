@@ -22,7 +22,7 @@ from tests.tools import ROOT
 from workers.policies.export.from_checkpoint import find_checkpoint
 from workers.sequential import Sequential
 
-DOCUMENT = (ROOT / "workers" / "README.md").read_text()
+DOCUMENT = (ROOT / "launch" / "docs" / "networks" / "algorithm.md").read_text()
 EXAMPLES = ("spo", "munchausen", "horizons")
 REPLAY = {"batch_size": 16, "buffer_capacity": 2_000, "learning_starts": 200, "replay_ratio": 0.5}
 

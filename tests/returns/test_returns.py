@@ -18,7 +18,7 @@ from workers.planning.foreseen import foreseen
 from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import plan_policies
 
-SOURCE = re.compile(r"https://\S+|\.\./\.\./workers/README\.md")
+SOURCE = re.compile(r"https://\S+|\.\./\.\./launch/docs/environments/built-in\.md")
 
 GAMES = {"MinAtar": "minatar", "MiniGrid": "minigrid", "Lunar": "Box2D", "Bipedal": "Box2D", "Cheetah": "mujoco"}
 """Part of an environment's id -> package that it needs."""

@@ -16,11 +16,11 @@ from workers.planning.policy_plan import PolicyPlan, TrainingPlan
 
 _ENOUGH = 4
 """Policies of one kind from which on `auto` makes a cohort of them, and stacks them: two took as long stacked as in
-turn, four less than half as long (workers/README.md)."""
+turn, four less than half as long (launch/docs/evidence/machines.md)."""
 
 _SMALL = 4096
 """Segments of a minibatch times units of a memory: with twice as many, stacked took as long as in turn
-(workers/README.md#cohorts)."""
+(launch/docs/evidence/machines.md)."""
 
 _PER_POLICY_KEYS = {"anneal_learning_rate", "entropy_coefficient", "anneal_entropy", "segments"} | {
     "buffer_capacity",
@@ -50,7 +50,8 @@ def stacks_of(run: Run, plans: Sequence[TrainingPlan], device: str = "cpu") -> l
     than on CUDA.
 
     `auto` on CUDA: what is stacked elsewhere is there, all else side by side. A step of 16 recurrent policies took 6.1
-    ms side by side and 10.1 ms stacked, one of 64 perceptrons 7.7 and 2.1 ms (one H200; workers/README.md#cohorts).
+    ms side by side and 10.1 ms stacked, one of 64 perceptrons 7.7 and 2.1 ms (one H200;
+    launch/docs/evidence/machines.md).
     """
     if run.cohort == "in_turn" or run.lockstep:
         return [""] * len(plans)
@@ -127,7 +128,7 @@ def learners_of(run: Run, policies: Sequence[str], kinds: Mapping[str, str]) -> 
     `auto`: four or more of one kind share a process, in as many processes as there may be of each kind with as many
     members, unless each policy may have its own. On two cores beside one actor, eight policies made 63,000 agent steps
     a second in a process each, 82,000 in one, 114,000 in two; three, which are computed in turn where they share,
-    62,000, 32,000 and 51,000 (workers/README.md#cohorts).
+    62,000, 32,000 and 51,000 (launch/docs/evidence/machines.md).
     """
     alone = {name: [policy] for policy in policies for name in rank_names(policy, run.ranks(policy))}
     if run.learners == "process":

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _ENOUGH, _ENOUGH_HOSTED = 4, 16
 """Policies of one kind from which on `auto` lets them act as one; and of those that act without torch otherwise, which
-costs each of them little (workers/README.md#cohorts)."""
+costs each of them little (launch/docs/evidence/machines.md)."""
 _MOST_RECURRENT = 128
 """Rows of each recurrent policy up to which `auto` does."""
 
