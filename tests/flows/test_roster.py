@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
+import time
 from contextlib import ExitStack
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +192,94 @@ def test_no_more_episodes_begin_in_a_world_without_a_share(tmp_path: Path, memor
         assert worker.wait() == 1
     assert runs.balanced(runs.summary_of(tmp_path)["segments"])
     assert runs.files(memory_dir) == []
+
+
+class _Told:
+    """What a run of six policies in three worlds was told, and what should have come of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.draw, self.count = folder, random.Random(0), 0
+        self.state: dict[str, Any] = {"rates": {}, "frozen": [], "agents": {}, "shares": {}}
+
+    def words(self, verb: str) -> list[str]:
+        """One command that can be followed, and what it makes of the state."""
+        state, policies = self.state, [f"agent_{number}" for number in range(6)]
+        if verb == "set":
+            policy, rate = self.draw.choice(policies), self.draw.choice([1e-3, 1e-4, 0.0])
+            state["rates"] = {**state["rates"], policy: rate}
+            return [verb, policy, f"learning_rate={rate}"]
+        if verb == "worlds":
+            world, share = self.draw.choice(["one", "two", "three"]), self.draw.choice([0.5, 1.0, 2.0])
+            state["shares"] = {**state["shares"], world: share}
+            return [verb, world, f"share={share}"]
+        if verb == "assign":
+            played = {policy: policy for policy in policies} | state["agents"]
+            agent = self.draw.choice(policies)
+            free = [p for p in policies if p != played[agent] and [*played.values()].count(p) < 2]
+            policy = self.draw.choice(free)
+            state["agents"] = {**state["agents"], agent: policy}
+            return [verb, agent, policy]
+        frozen = state["frozen"]
+        policy = self.draw.choice(frozen if verb == "thaw" else [one for one in policies if one not in frozen])
+        state["frozen"] = sorted({*frozen} ^ {policy})
+        return [verb, policy]
+
+    def give(self, verb: str, dies: bool) -> None:
+        """Tells the run, whose coordinator `dies` of it."""
+        if verb == "thaw" and not self.state["frozen"]:
+            verb = "freeze"
+        words, self.count = self.words(verb), self.count + 1
+        if not dies:
+            roster(self.folder, *words)
+            return
+        (self.folder / "die").touch()
+        with raises(Timeout, "roster_command_unanswered"):
+            roster(self.folder, *words)
+        runs.until(lambda: told(self.folder), what="another coordinator")
+
+
+@pytest.mark.slow
+def test_a_run_of_six_policies_follows_fifty_commands_and_five_of_its_coordinators_die_of_one(
+    tmp_path: Path, memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is not named goes on: the same processes, and steps at half of the usual pace at least but for moments."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(DIES)
+    monkeypatch.setattr(runs, "EXTRA_PATH", str(tmp_path / "site"))
+    worlds = {"one": 5, "two": 10, "three": 15}
+    settings = {"agents": 6, "observation": 8, "actions": 4}
+    members = {
+        name: {"id": "synthetic", "settings": {**settings, "episode_steps": steps}} for name, steps in worlds.items()
+    }
+    data = runs.config(steps=10**9, num_learner_processes=2, restarts=20)
+    data["environment"] = {"copies": 8, "members": members, "prior": dict.fromkeys(worlds, 1.0)}
+    made: list[tuple[float, float]] = []
+    verbs = ["set", "freeze", "thaw", "assign", "worlds"] * 10
+    random.Random(1).shuffle(verbs)
+    with runs.training(data, tmp_path) as worker:
+        runs.until(lambda: counted(tmp_path, "steps_made.agent_5", "learner-1"), what="all learn")
+        before, run = runs.workers_of(tmp_path), _Told(tmp_path)
+        to_die = {verb: verbs.index(verb, 25) for verb in dict.fromkeys(verbs)}
+        for number, verb in enumerate(verbs):
+            run.give(verb, dies=number in to_die.values())
+            for _ in range(4):
+                made.append((time.monotonic(), counted(tmp_path, "agent_steps", "actor-0")))
+                time.sleep(0.25)
+        now = roster(tmp_path)
+        assert {name: now[name] for name in run.state} == run.state
+        assert [one["number"] for one in now["commands"]] == [*range(1, 51)]
+        after = runs.workers_of(tmp_path)
+        assert after.pop("coordinator") != before.pop("coordinator")
+        assert after == before
+        runs.kill(worker.popen.pid, signal.SIGINT)
+        assert worker.wait() == 1
+    summary = runs.summary_of(tmp_path)
+    assert summary["roster"] == run.state
+    assert summary["restarts"].get("coordinator", 0) >= 5
+    assert summary["segments"]["unexplained"] == 0
+    assert runs.balanced(summary["segments"])
+    assert runs.files(memory_dir) == []
+    rates = [(other - one) / (later - at) for (at, one), (later, other) in pairwise(made)]
+    usual = sorted(rates)[len(rates) // 2]
+    slow = [len(list(group)) for below, group in groupby(rates, lambda rate: rate < usual / 2) if below]
+    assert max(slow, default=0) * 0.25 < 3, "nobody waits"

@@ -465,6 +465,8 @@ class PolicyLearner:
         else:
             while self.step():  # whole batches are trained, the rest is held
                 pass
+        if self.frozen and not isinstance(self._buffer, ReplayBuffer):  # it has not looked since its last update
+            self._counters.set(f"held.{self.name}", self._buffer.count)
         if self._rows and not self.update.train_steps:
             self._health.find("never_a_batch", f"rows={self._rows}")
         if self.update.train_steps > self._published_step:

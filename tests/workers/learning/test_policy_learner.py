@@ -137,6 +137,7 @@ def test_who_is_frozen_settles_what_comes_unread_and_learns_on_where_it_stood(al
     assert not member.step()
     assert member.finish()
     assert not bench.source.queue
+    assert bench.counters["received.one"] == bench.counters["trained.one"] + bench.counters["held.one"]
     assert settled + bench.counters["dropped.frozen.one"] == 16 * COPIES
     assert (member.update.train_steps, member.progress, bench.counters["received.one"]) == (stood, progress, settled)
     member.obey({"frozen": []})
