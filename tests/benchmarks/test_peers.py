@@ -16,12 +16,14 @@ from tests.benchmarks.peers.stepping import (
     COPIES,
     EPISODES,
     GUARDS,
+    PICTURES,
     PLACE,
     SCORES,
     SPREAD_GAMMA,
     SPREAD_SEGMENT,
     Carts,
     Numbers,
+    Pictures,
     Spread,
     _ended,
 )
@@ -168,6 +170,18 @@ def test_worlds_of_peers_are_as_large_as_ours() -> None:
     assert data["policy"]["segment_length"] == SPREAD_SEGMENT
     assert data["policy"]["algorithm"]["gamma"] == SPREAD_GAMMA
     assert not data["environment"].get("settings"), "the peers' environment is made without settings too"
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_of_peers_are_as_many_bytes_as_ours(name: str) -> None:
+    data, _run = workload(name, {})
+    environment, (side, copies, agents) = data["environment"], PICTURES[name]
+    assert (environment["settings"]["image"], environment["copies"]) == ([side, side, 4], copies)
+    assert environment["settings"]["agents"] == agents
+    observation, reward, over = (pictures := Pictures(name, 2)).step(pictures.reset()[:, 0, 0, 0] * 0)
+    assert observation.shape == (2 * agents, 4, side, side)
+    assert observation.dtype == np.uint8
+    assert len(reward) == len(over) == 2 * agents
 
 
 def test_carts_that_are_begun_anew_stand_in_the_middle_again() -> None:

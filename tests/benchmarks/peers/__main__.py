@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import RookeryError
-from tests.benchmarks.peers.stepping import GUARDS
+from tests.benchmarks.peers.stepping import GUARDS, PICTURES
 from tests.benchmarks.peers.watching import LONGEST, solved, watched
 from tests.tools import ROOT
 from workers.environments.registry import describe
@@ -33,12 +33,18 @@ from workers.tools.bench.pipeline.workloads import workload
 
 __all__ = ["compared", "parsed"]
 
-_POLICIES = {"W1": 1, "W2": 3, "W3": 3, "W4": 2}
+_POLICIES = {"W1": 1, "W2": 3, "W3": 3, "W4": 2, "W5-84": 1, "W5-10": 1, "W5-10-three": 3}
 """Those of ours: one for each agent."""
+_SHARED = [(name, 1) for name in ("W1", "W2", "W3", *PICTURES)]
+_EACH = [(name, 3) for name in ("W2", "W3", "W5-10-three")]
 PEERS = {
-    "stable-baselines3": {("W1", 1): "train_stable_baselines3", ("W2", 1): "train_stable_baselines3_rows"},
-    "pufferlib": dict.fromkeys([("W1", 1), ("W2", 1), ("W3", 1)], "train_pufferlib"),
-    "sample-factory": dict.fromkeys([("W1", 1), ("W2", 1), ("W2", 3), ("W3", 1), ("W3", 3)], "train_sample_factory"),
+    "stable-baselines3": {
+        ("W1", 1): "train_stable_baselines3",
+        ("W2", 1): "train_stable_baselines3_rows",
+        **{(name, 1): "train_stable_baselines3_pictures" for name in PICTURES},
+    },
+    "pufferlib": dict.fromkeys(_SHARED, "train_pufferlib"),
+    "sample-factory": dict.fromkeys([*_SHARED, *_EACH], "train_sample_factory"),
     "torchrl": {("W1", 1): "train_torchrl", ("W2", 3): "train_torchrl_agents"},
     "rllib": {("W1", 1): "train_rllib", ("W2", 3): "train_rllib_agents", ("W3", 3): "train_rllib_agents"},
     "plain-loop": {("W4", 2): "train_plain_loop"},

@@ -1,5 +1,5 @@
 """Worlds for peers, which count the steps that they make: CartPole-v1 by Gymnasium's own vectorised physics, MPE's
-simple_spread copy by copy, and ours that costs nothing, for all agents in one call.
+simple_spread copy by copy, and ours that costs nothing, for all agents in one call, with numbers or with pictures.
 
 In flow: actions [n]. Out flow: what Gymnasium returns; numbers of steps in files that who watches (watching.py) reads.
 
@@ -24,6 +24,7 @@ __all__ = [
     "COPIES",
     "EPISODES",
     "GUARDS",
+    "PICTURES",
     "PLACE",
     "SCORES",
     "SEGMENT",
@@ -32,6 +33,7 @@ __all__ = [
     "SYNTHETIC_COPIES",
     "Carts",
     "Numbers",
+    "Pictures",
     "Score",
     "Spread",
     "Tally",
@@ -40,6 +42,8 @@ __all__ = [
 COPIES, SEGMENT = 256, 64
 AGENTS, SYNTHETIC_COPIES = 3, 128
 SPREAD_SEGMENT, SPREAD_GAMMA = 25, 0.95
+PICTURES = {"W5-84": (84, 32, 1), "W5-10": (10, 128, 1), "W5-10-three": (10, 64, 3)}
+"""Side of a picture, copies, agents of each."""
 PLACE = "PEER_STEPS"
 """Environment variable: the folder of the files."""
 GUARDS = "PEER_GUARDS"
@@ -179,25 +183,38 @@ class Numbers:
     """W3's world for peers: `A` agents of each of `copies` are as many rows, those of an agent together."""
 
     def __init__(self, copies: int = SYNTHETIC_COPIES) -> None:
+        self._make(copies, AGENTS, observation=64, actions=8)
+        self.observation_space: spaces.Box[Any] = spaces.Box(0, 8, (64,), np.float32)
+        self.action_space = spaces.Discrete(8)
+
+    def _make(self, copies: int, agents: int, **settings: Any) -> None:
         from workers.environments.worlds.synthetic import Synthetic
 
-        self.rows, self._copies = AGENTS * copies, copies
-        self._world = Synthetic(copies, agents=AGENTS, observation=64, actions=8, episode_steps=1000)
-        self.observation_space, self.action_space = spaces.Box(0, 8, (64,), np.float32), spaces.Discrete(8)
-        self._tally = Tally()
+        self.rows, self._copies, self._tally = agents * copies, copies, Tally()
+        self._world = Synthetic(copies, agents=agents, episode_steps=1000, **settings)
 
-    def reset(self) -> NDArray[np.float32]:
-        """[R, 64]."""
+    def reset(self) -> NDArray[Any]:
+        """[R, *shape]."""
         return self._told(self._world.reset(0).present)[0]
 
-    def step(self, actions: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
-        """[R] -> ([R, 64], rewards [R], episodes whose time is up [R])."""
+    def step(self, actions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.bool_]]:
+        """[R] -> ([R, *shape], rewards [R], episodes whose time is up [R])."""
         self._tally.count(self._copies)
         return self._told(self._world.step([actions]).present)
 
-    def _told(self, present: Any) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.bool_]]:
+    def _told(self, present: Any) -> tuple[NDArray[Any], NDArray[np.float32], NDArray[np.bool_]]:
         return (
             np.concatenate([one.observation for one in present]),
             np.concatenate([one.reward for one in present]),
             np.concatenate([one.truncated for one in present]),
         )
+
+
+class Pictures(Numbers):
+    """W5's worlds in the same way, with the channels first, as peers' networks want them."""
+
+    def __init__(self, name: str, copies: int | None = None) -> None:
+        side, all_copies, agents = PICTURES[name]
+        self._make(copies or all_copies, agents, image=[4, side, side], actions=6)
+        self.observation_space = spaces.Box(0, 255, (4, side, side), np.uint8)
+        self.action_space = spaces.Discrete(6)

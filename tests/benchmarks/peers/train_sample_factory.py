@@ -1,7 +1,7 @@
-"""W1 to W3 by Sample Factory's PPO; the three agents of W2 and W3 share the policy or have one each.
+"""W1 to W3 and W5 by Sample Factory's PPO; where there are three agents, they share the policy or have one each.
 
 Settings that favour it on two cores: see `_places`; no normalisation, no summaries, no checkpoints; in W3 policy and
-value share the LSTM and the layers behind it.
+value share the LSTM and the layers behind it, in W5 all but the last layer.
 """
 
 from __future__ import annotations
@@ -9,29 +9,47 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 from sample_factory.algo.sampling import non_batched_sampling
+from sample_factory.algo.utils.context import global_model_factory
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
+from sample_factory.model.encoder import Encoder
 from sample_factory.train import run_rl
 
+from tests.benchmarks.peers.small_network import FEATURES, small_network
 from tests.benchmarks.peers.stepping import (
     AGENTS,
     COPIES,
+    PICTURES,
     SEGMENT,
     SPREAD_GAMMA,
     SPREAD_SEGMENT,
     SYNTHETIC_COPIES,
     Carts,
     Numbers,
+    Pictures,
     Spread,
 )
 
-_WORLDS: dict[str, type[Spread] | type[Numbers]] = {"W2": Spread, "W3": Numbers}
-_COPIES = {"W1": COPIES, "W2": COPIES, "W3": SYNTHETIC_COPIES}
+_WORLDS: dict[str, Callable[[int], Spread | Numbers]] = {
+    "W2": Spread,
+    "W3": Numbers,
+    **{name: partial(Pictures, name) for name in PICTURES},
+}
+_COPIES = {
+    "W1": COPIES,
+    "W2": COPIES,
+    "W3": SYNTHETIC_COPIES,
+    **{name: copies for name, (_, copies, _) in PICTURES.items()},
+}
+_AGENTS = {"W1": 1, "W2": AGENTS, "W3": AGENTS, **{name: agents for name, (_, _, agents) in PICTURES.items()}}
 
 
 class BatchedCarts(gymnasium.Env):
@@ -51,7 +69,7 @@ class BatchedCarts(gymnasium.Env):
 
 
 class Rows(gymnasium.Env):
-    """Copies of W2's or W3's world as one whose agents are its rows."""
+    """Copies of another world as one whose agents are its rows."""
 
     def __init__(self, name: str, copies: int) -> None:
         self._world = _WORLDS[name](copies)
@@ -78,6 +96,20 @@ class OneEach:
         return agent_idx
 
 
+class Small(Encoder):
+    """For pictures that its own networks are too large for."""
+
+    def __init__(self, cfg: Any, obs_space: Any) -> None:
+        super().__init__(cfg)
+        self._network = small_network()
+
+    def forward(self, obs_dict: Any) -> torch.Tensor:
+        return self._network(obs_dict["obs"])
+
+    def get_out_size(self) -> int:
+        return FEATURES
+
+
 # at import, so that the processes which Sample Factory spawns have it too
 non_batched_sampling.AgentPolicyMapping = OneEach
 
@@ -88,9 +120,10 @@ def _make(name: str, cfg: Any = None, env_config: Any = None, render_mode: str |
 
 def _settings(name: str, policies: int, folder: str) -> dict[str, object]:
     rollout = SPREAD_SEGMENT if name == "W2" else SEGMENT
-    rows = rollout * _COPIES[name] * (AGENTS if name != "W1" and policies == 1 else 1)
-    sizes = {"rollout": rollout, "batch_size": rows // 4, "num_batches_per_epoch": 4, "num_epochs": 1}
-    learning = {"learning_rate": 1e-3, "max_grad_norm": 0.5, "nonlinearity": "tanh", "num_policies": policies}
+    rows, seeing = rollout * _COPIES[name] * (_AGENTS[name] if policies == 1 else 1), name in PICTURES
+    sizes = {"rollout": rollout, "batch_size": rows // 4, "num_batches_per_epoch": 4, "num_epochs": 2 if seeing else 1}
+    learning: dict[str, object] = {"learning_rate": 1e-3, "max_grad_norm": 0.5, "num_policies": policies}
+    learning |= {"nonlinearity": "relu", "obs_scale": 255.0} if seeing else {"nonlinearity": "tanh"}
     learning["gamma"] = SPREAD_GAMMA if name == "W2" else 0.99
     quiet = {"save_every_sec": 10**6, "experiment_summaries_interval": 10**6, "train_for_env_steps": 10**12}
     left_out = (
@@ -119,7 +152,12 @@ def _places(name: str, policies: int) -> dict[str, object]:
 def main() -> None:
     """Trains until it is ended."""
     name, policies = sys.argv[1], int(sys.argv[2])
-    if name == "W3":
+    if name in PICTURES:
+        shape = {"use_rnn": False, "actor_critic_share_weights": True, "encoder_conv_architecture": "convnet_atari"}
+        layers = ["--decoder_mlp_layers"]
+        if PICTURES[name][0] == 10:
+            global_model_factory().register_encoder_factory(Small)
+    elif name == "W3":
         shape = {"use_rnn": True, "rnn_type": "lstm", "rnn_size": 128, "actor_critic_share_weights": True}
         layers = ["--encoder_mlp_layers", "--decoder_mlp_layers", "128", "128"]
     else:

@@ -64,17 +64,18 @@ class GradientThreads:
             self._on_two(rate, now)
 
     def close(self) -> None:
-        """Ends the second thread."""
+        """Ends the second thread, if there is one."""
         self._update.halved = None
         if self._second is not None:
             self._second.close()
+        self._second = None
 
     def _on_one(self, rate: float, now: float) -> None:
         if self._updates < 2:
             return
         if now >= self._next and self._waited() - self._waited_before < _WAITS * (now - self._opened):
             self._alone, self._rate, self._tries = self._rows / max(1e-9, self._busy), rate, 2
-            self._second = self._second or self._make()
+            self._second = self._make()
             self._update.halved = self._second.gradient
         elif now - self._opened >= _STAYS:
             self._open()
@@ -95,14 +96,15 @@ class GradientThreads:
         if rate < _GAINS * self._rate:
             self._back(now, gain=rate / self._rate)
         elif rate < _LOST * self._best:  # something else may have come to these cores
-            self._update.halved, self._next = None, now + _STAYS
+            self.close()
+            self._next = now + _STAYS
         else:
             self._best, self._pause = max(self._best, rate), _STAYS
         self._open()
 
     def _back(self, now: float, gain: float) -> None:
         log.info("event=one_thread policy=%s gain_of_two=%.2f", self._policy, gain)
-        self._update.halved = None
+        self.close()
         self._next, self._pause = now + self._pause, min(_LONGEST, 2 * self._pause)
         self._open()
 
