@@ -23,6 +23,8 @@ _FASTER, _GAINS, _LOST = 1.15, 1.05, 0.8
 was gained, what it must not fall below."""
 _STAYS, _LONGEST = 10.0, 600.0
 """Seconds until the next change, at least, and until the next try, at most."""
+_TRIES = 3
+"""Updates of a try; the first one finds its memory."""
 
 
 class GradientThreads:
@@ -41,9 +43,10 @@ class GradientThreads:
         self._second: SecondThread | None = None
         self._tries, self._pause, self._next = 0, _STAYS, 0.0
         self._alone = self._rate = self._best = 0.0
-        """Rows a second: of updates on one thread; of the whole with one thread; of the whole with two, at best."""
+        """Rows a second: of the fastest update on one thread; of the whole with one thread; of the whole with two, at
+        best."""
         self._updates = self._rows = 0
-        self._busy = self._opened = self._waited_before = 0.0
+        self._speed = self._opened = self._waited_before = 0.0
         self._open()
 
     @property
@@ -53,11 +56,12 @@ class GradientThreads:
 
     def updated(self, rows: int, seconds: float) -> None:
         """After an update of so many `rows`, which took `seconds`."""
-        self._updates, self._rows, self._busy = self._updates + 1, self._rows + rows, self._busy + seconds
+        self._updates, self._rows = self._updates + 1, self._rows + rows
+        self._speed = max(self._speed, rows / max(1e-9, seconds))  # the slower ones were disturbed
         now = self._clock()
         rate = self._rows / max(1e-9, now - self._opened)
         if self._tries:
-            self._tried(rows / max(1e-9, seconds), now)
+            self._tried(now)
         elif self._update.halved is None:
             self._on_one(rate, now)
         elif now - self._opened >= _STAYS:
@@ -74,21 +78,21 @@ class GradientThreads:
         if self._updates < 2:
             return
         if now >= self._next and self._waited() - self._waited_before < _WAITS * (now - self._opened):
-            self._alone, self._rate, self._tries = self._rows / max(1e-9, self._busy), rate, 2
-            self._second = self._make()
+            self._alone, self._rate, self._tries = self._speed, rate, _TRIES
+            self._second, self._speed = self._make(), 0.0
             self._update.halved = self._second.gradient
         elif now - self._opened >= _STAYS:
             self._open()
 
-    def _tried(self, speed: float, now: float) -> None:
-        """The first one finds its memory, the second counts."""
+    def _tried(self, now: float) -> None:
         self._tries -= 1
         if self._tries:
             return
-        if speed < _FASTER * self._alone:
-            self._back(now, gain=speed / self._alone)
+        gain = self._speed / self._alone
+        if gain < _FASTER:
+            self._back(now, gain)
             return
-        log.info("event=second_thread policy=%s update_gain=%.2f", self._policy, speed / self._alone)
+        log.info("event=second_thread policy=%s update_gain=%.2f", self._policy, gain)
         self._best = 0.0
         self._open()
 
@@ -110,5 +114,5 @@ class GradientThreads:
 
     def _open(self) -> None:
         """What follows is measured anew."""
-        self._updates, self._rows, self._busy = 0, 0, 0.0
+        self._updates, self._rows, self._speed = 0, 0, 0.0
         self._opened, self._waited_before = self._clock(), self._waited()
