@@ -60,7 +60,7 @@ def test_a_learner_that_waits_for_data_stays_on_one(bench: Bench) -> None:
 def test_an_update_that_was_disturbed_is_not_taken_for_a_slow_one(bench: Bench) -> None:
     bench.learn(1)
     bench.learn(1, slower=4.0)  # beside something else
-    used = bench.learn(20, gain=1.05)
+    used = bench.learn(10, gain=1.05)
     assert used.count(2) == 3, "no more than a try: two threads gain next to nothing"
 
 
