@@ -11,11 +11,12 @@ from typing import Any
 
 from protocol.config.run import Run
 from tests.workers.coordination.dashboard.asking import serving
-from tests.workers.scripted import WORLD
 from workers.coordination.controls import Controls
 from workers.coordination.dashboard.dashboard import Dashboard
 from workers.coordination.roster import Roster
+from workers.environments.registry import describe
 from workers.metrics.run_metrics import RunMetrics
+from workers.planning.auxiliary_plan import plan_learners
 
 __all__ = ["Shown", "shown"]
 
@@ -29,7 +30,9 @@ class Shown:
         credits = dict.fromkeys(self.policies, 16)
         self.books = RunMetrics(Run(steps=1_000_000), self.policies, folder, credits=credits)
         self.books._began -= 100.0
-        roster = Roster(Run(), WORLD, {}, folder, self.books.disk, lambda: (self.stage == "running", self.made))
+        world = describe(Run().environment)
+        plans = plan_learners(Run(), world)
+        roster = Roster(Run(), world, plans, folder, self.books.disk, lambda: (self.stage == "running", self.made))
         self.controls = Controls(threading.Event(), roster)
         self.stage, self.stalled = "running", ""
         self.league: dict[str, Any] = {}
@@ -69,6 +72,7 @@ class Shown:
             "wanted": 5,
             "paused": self.controls.paused,
             "stalled": self.stalled,
+            "roster": self.controls.roster.state,
         }
         return {**self.books.view, **told, **({"league": self.league} if self.league else {})}
 

@@ -94,13 +94,26 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         window.do("document.getElementById('pause').click()")
         window.until("return document.getElementById('stage').textContent === 'running'")
         assert (run.controls.paused, run.controls.checkpoints) == (False, 1)
+        assert window.text("told") == "as configured"
+        window.do("document.getElementById('words').focus()")
+        window.press("freeze nobody" + ENTER)
+        window.until("return document.getElementById('connection').textContent.includes('[roster_policy_unknown]')")
+        assert window.do("return document.getElementById('words').value") == "freeze nobody"
+        window.do("document.getElementById('words').value = ''; document.getElementById('words').focus()")
+        window.press("freeze agent_0" + ENTER)
+        run.look()
+        window.until("return document.getElementById('told').textContent === 'frozen: agent_0'")
+        assert run.controls.roster.commands[0]["by"] == "page"
+        assert window.do("return document.getElementById('words').value") == ""
+        assert window.text("connection") == "live"
         window.do("document.getElementById('stop').click(); document.getElementById('end').focus()")
         assert not run.controls.stopping.is_set()
         window.press(ENTER)
         assert run.controls.stopping.wait(60)
         run.stage = "ended"
         window.until("return document.getElementById('stage').textContent === 'ended'")
-        strange = [line for line in window.complaints() if "401" not in line]  # refused tokens are told there, too
+        refused = ("401", "400")  # tokens and commands that are refused are told there, too
+        strange = [line for line in window.complaints() if not any(code in line for code in refused)]
         assert strange == []
 
 

@@ -148,6 +148,7 @@ function show(view) {
     showPolicies(view);
     showWorkers(view);
     showHealth(view);
+    showRoster(view.roster);
     const waits = Object.entries(view.waits).filter((pair) => pair[1] >= 0.05).sort((a, b) => b[1] - a[1]);
     fill("waits", waits.map(([name, seconds]) => [name, [name, number(seconds, 2)]]));
     showMeasures(view);
@@ -201,15 +202,33 @@ async function useToken(token) {
   return (await fetch("api/session", { method: "POST", body: token })).ok;
 }
 
-async function act(what) {
-  const answer = await fetch(`api/${what}`, { method: "POST" }).catch(() => null);
+// Whether it is done; where it is not, why.
+async function act(what, body) {
+  const answer = await fetch(`api/${what}`, { method: "POST", body }).catch(() => null);
   if (answer === null) {
     connected("no answer from the coordinator", true);
   } else if (answer.status === 401) {
-    await askForToken().then(() => act(what), () => undefined);
+    return askForToken().then(() => act(what, body), () => false);
   } else if (!answer.ok) {
     connected(await answer.text(), true);
   }
+  return Boolean(answer?.ok);
+}
+
+async function command() {
+  const words = at("words").value.trim().split(/\s+/);
+  if (!await act("roster", JSON.stringify({ words, by: "page" }))) return;
+  at("words").value = "";
+  connected("live", false);
+}
+
+function showRoster(roster) {
+  at("roster").closest("section").hidden = roster === undefined;
+  const told = Object.entries(roster || {}).map(([kind, what]) => {
+    const each = Array.isArray(what) ? what : Object.entries(what).map(([name, value]) => `${name} ${value}`);
+    return each.length ? `${kind}: ${each.join(", ")}` : "";
+  });
+  say(at("told"), told.filter(Boolean).join("; ") || "as configured");
 }
 
 function connected(text, lost) {
@@ -243,7 +262,7 @@ function over(said) {
   connected(said, false);
   for (const id of ["checkpoint", "pause", "stop"]) at(id).disabled = true;
   for (const id of ["rate", "left"]) say(at(id), "–");
-  for (const id of ["loop", "workers"]) at(id).closest("section").hidden = true; // of those who work
+  for (const id of ["loop", "workers", "roster"]) at(id).closest("section").hidden = true; // of those who work
   at("progress").closest("section").classList.add("wide");
   at("waits").closest("section").hidden = at("waits").tBodies[0].rows.length === 0;
 }
@@ -255,6 +274,10 @@ async function begin() {
   at("checkpoint").addEventListener("click", () => act("checkpoint"));
   at("pause").addEventListener("click", () => act(at("pause").textContent === "Resume" ? "resume" : "pause"));
   at("stop").addEventListener("click", () => at("sure").showModal());
+  at("roster").addEventListener("submit", (event) => {
+    event.preventDefault();
+    command();
+  });
   at("keep").addEventListener("click", () => at("sure").close());
   at("end").addEventListener("click", () => act("stop"));
   at("measure").addEventListener("change", (event) => {
