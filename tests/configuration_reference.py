@@ -91,6 +91,36 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("evaluation", EvaluationConfig),
     ("multiprocessing", Multiprocessing),
 )
+EXPLAINED = {
+    "": ("../start/configure.md", "Change the configuration"),
+    "environment": ("../environments/own.md", "Train your own environment"),
+    "environment.observe": ("../environments/inputs.md", "Shape what agents observe"),
+    "environment.members": ("../environments/curricula.md", "Train on several environments"),
+    "environment.split": ("../environments/curricula.md", "Train on several environments"),
+    "environment.curriculum": ("../environments/curricula.md", "Train on several environments"),
+    "environment.adversarial": ("../environments/curricula.md", "Train on several environments"),
+    "policy": ("../concepts/experience.md", "Segments, credit, lag and versions"),
+    "policy.network": ("../networks/encoders.md", "Encoders"),
+    "policy.network, of your own": ("../networks/whole.md", "Dependent actions and complete networks"),
+    "policy.network.core": ("../networks/cores.md", "Recurrent policies"),
+    "policy.algorithm, name: ppo": ("../algorithms/ppo.md", "PPO"),
+    "policy.algorithm, name: impala": ("../algorithms/impala.md", "IMPALA"),
+    "policy.algorithm.curiosity": ("../learning/curiosity.md", "Curiosity"),
+    "policy.algorithm, name: iqn": ("../algorithms/iqn.md", "IQN"),
+    "policy.algorithm, name: dqn": ("../algorithms/dqn.md", "DQN"),
+    "policy.algorithm, name: c51": ("../algorithms/c51.md", "C51 and Rainbow"),
+    "policy.algorithm, name: vdn": ("../algorithms/teams.md", "VDN and QMIX"),
+    "policy.algorithm, name: qmix": ("../algorithms/teams.md", "VDN and QMIX"),
+    "policy.algorithm, name: sac": ("../algorithms/sac.md", "SAC"),
+    "policy.algorithm, name: bc": ("../algorithms/bc.md", "Behaviour cloning"),
+    "policy.dataset": ("../learning/datasets.md", "Learn from a dataset"),
+    "policy.start": ("../learning/start.md", "Start from another run"),
+    "policies": ("../learning/fixed.md", "Opponents that do not learn"),
+    "auxiliaries": ("../learning/curiosity.md", "Curiosity"),
+    "evaluation": ("../guides/evaluate.md", "Evaluate policies"),
+    "multiprocessing": ("most-used-keys.md", "Most used keys"),
+}
+"""The beginning of a section's name -> the page that explains its keys; of several the longest."""
 _HEAD = """# All configuration keys
 
 Made from the types in [protocol/](../../../protocol/config/run.py) by `python -m tests.configuration_reference`.
@@ -112,7 +142,9 @@ def reference() -> str:
             for key, field, meaning in keys(section)
         ]
         heading = f"`{name}`" if name else "At the top"
-        parts.append("\n".join((f"## {heading}\n", "| key | values | default | meaning |", "|---|---|---|---|", *rows)))
+        page, title = EXPLAINED[max(filter(name.startswith, EXPLAINED), key=len)]
+        parts.append(f"## {heading}\n\nExplained on [{title}]({page}).")
+        parts.append("\n".join(("| key | values | default | meaning |", "|---|---|---|---|", *rows)))
         parts += map(picture, PICTURES.get(name, ()))
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
