@@ -19,6 +19,7 @@ from launch.cli.display import Silent
 from launch.cli.options import Configured, presets_and_files
 from launch.config_loader import load
 from launch.local import supervisor
+from launch.local.bundle import collected, write
 from launch.local.process import python
 from launch.run_dir import write_config
 from protocol.config.run import Run
@@ -33,9 +34,9 @@ def preflight(run: Run, folder: Path, bind: str, keys: str | None, as_json: bool
         return said_by("workers.tools.preflight", str(config), *options, *(["--json"] if as_json else []))
 
 
-def diagnosis(folder: Path) -> tuple[int, str]:
-    """Which layer of learning fails in the run of `folder`: an exit code, and the findings as JSON."""
-    return said_by("workers.tools.doctor", str(folder), "--json")
+def diagnosis(folder: Path, as_json: bool = True) -> tuple[int, str]:
+    """Which layer of learning fails in the run of `folder`: an exit code, and the findings."""
+    return said_by("workers.tools.doctor", str(folder), *(["--json"] if as_json else []))
 
 
 def said_by(module: str, *arguments: str) -> tuple[int, str]:
@@ -44,6 +45,16 @@ def said_by(module: str, *arguments: str) -> tuple[int, str]:
     if ended.returncode < 0:
         raise EnvironmentFault("check_crashed", reason=signal.Signals(-ended.returncode).name)
     return ended.returncode, ended.stdout
+
+
+def pack(folder: Path, target: Path, sure: bool) -> None:
+    """Writes the bundle of the run in `folder` to `target`, once what goes in was shown and the user is `sure`, or says
+    so."""
+    files = collected(folder, lambda: diagnosis(folder, as_json=False)[1])
+    for name, text in files.items():
+        click.echo(f"{len(text):>9,}  {name}")
+    if sure or click.confirm(f"write these to {target}?"):
+        click.echo(f"wrote {write(files, target):,} bytes to {target}; read them before you send them")
 
 
 def short_run(run: Run, folder: Path, display: Silent) -> None:

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from launch.cli.display import Silent, display, tell_summary
-from launch.cli.doctor import diagnosis, env, model, preflight, short_run
+from launch.cli.doctor import diagnosis, env, model, pack, preflight, short_run
 from launch.cli.exec import BECOMES, become
 from launch.cli.hosts import hosts
 from launch.cli.import_weights import import_weights
@@ -179,6 +179,8 @@ def clean() -> None:
 @click.option("--bind", default="127.0.0.1:0", metavar="HOST:PORT", help="Where a coordinator would listen.")
 @click.option("--keys", "key_folder", envvar="ROOKERY_KEYS", metavar="DIR", help="Keys that workers would use.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--bundle", type=click.Path(path_type=Path), metavar="FILE.zip", help="Write what a report needs.")
+@click.option("--yes", is_flag=True, help="Write the bundle without asking.")
 def doctor(
     source: str | None,
     env: str | None,
@@ -189,6 +191,8 @@ def doctor(
     bind: str,
     key_folder: str | None,
     as_json: bool,
+    bundle: Path | None,
+    yes: bool,
 ) -> None:
     """Says whether this machine can carry a run, then which layer of learning fails first, and what to do: of a short
     run, or of one that is over.
@@ -198,7 +202,11 @@ def doctor(
     rookery doctor mine.yaml --set environment.copies=8 --preflight
     rookery doctor --env package.module:function
     rookery doctor runs/first --json
+    rookery doctor runs/first --bundle report.zip
     """
+    if bundle is not None:
+        pack(Path(source or "").resolve(), bundle, yes)
+        return
     logging.getLogger().addHandler(logging.NullHandler())
     folder, said = Path(source or DEFAULT).resolve(), []
     if not (folder / "config.yaml").is_file() and not (folder.is_dir() and source not in (None, *preset_names())):

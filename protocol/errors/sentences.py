@@ -62,6 +62,8 @@ SENTENCES: dict[str, dict[str, str]] = {
         "bridge_not_bindable": "cannot listen at {value} ({reason}); give another --listen HOST:PORT",
         "bridge_not_on_loopback": "a bridge listens on loopback alone, and {value!r} is not there; give --listen 127.0.0.1:PORT, with a proxy that speaks TLS before it for other machines",
         "bridge_run_over": "the run in {file} is over, and no actor serves there; give one that goes on",
+        "bundle_file_exists": "{file} exists already; give --bundle another name",
+        "bundle_too_large": "a bundle of this run would have {count} bytes, more than {limit}; send its files by hand",
         "burn_in_too_long": "algorithm.burn_in is {value}, but a segment has {limit} steps, of which some must be trained on; lower it, or raise segment_length",
         "burn_in_without_core": "algorithm.burn_in is for a policy that remembers; set network.core, or leave burn_in out",
         "central_state_world_invalid": "environment.central_state makes no valid world of {environment} ({reason}); remove it",
