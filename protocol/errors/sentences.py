@@ -410,7 +410,6 @@ SENTENCES: dict[str, dict[str, str]] = {
         "roster_changes_nothing": "there is nothing to {value} about {policy!r}, as it is so already; see `rookery roster RUN`",
         "roster_command_unknown": "{value!r} is no command of `rookery roster`; give one of {choices}",
         "roster_number_invalid": "{key} of {name!r} should be a finite number of at least 0 but is {value!r}; write {key}=0.001",
-        "roster_policy_in_league": "{policy!r} plays in a league, which no such command changes; leave it as it is, or start a run without {key}",
         "roster_policy_of_ranks": "{policy!r} is trained by several learners together, which take no commands; start a run without {key} for it",
         "roster_policy_unknown": "nothing learns here that is called {policy!r}; give one of {choices}",
         "roster_policy_without_actors": "{policy!r} learns from a {key}, and there are no actors to go on with what it is; leave it to its end",

@@ -330,8 +330,10 @@ def test_commands_are_seen_in_what_the_coordinator_tells(tmp_path: Path) -> None
         "checkpoint",
         "stop",
     ]
-    (tmp_path / "history.jsonl").write_text('{"key": "steps", "old": 1, "new": 2}\n{"key"')
-    assert [(event.command, event.key, event.value) for _, event in events.look(plain)] == [("set", "steps", 2)]
+    lines = '{"key": "steps", "old": 1, "new": 2}\n{"command": "assign", "key": "a", "old": "x", "new": "y"}\n{"key"'
+    (tmp_path / "history.jsonl").write_text(lines)
+    told = [(event.command, event.key, event.value) for _, event in events.look(plain)]
+    assert told == [("set", "steps", 2), ("assign", "a", "y")]
 
 
 def test_a_traceback_is_kept_with_the_count(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from protocol.errors import Timeout
 from protocol.memory.shared_file import read_counters
 from tests.faults import raises
 from tests.flows import runs
+from workers.league import policy_pool
 
 DIES = """
 import os, sys
@@ -191,6 +192,33 @@ def test_no_more_episodes_begin_in_a_world_without_a_share(tmp_path: Path, memor
         runs.kill(worker.popen.pid, signal.SIGINT)
         assert worker.wait() == 1
     assert runs.balanced(runs.summary_of(tmp_path)["segments"])
+    assert runs.files(memory_dir) == []
+
+
+@pytest.mark.slow
+def test_a_player_of_a_league_that_is_frozen_is_met_as_it_is_and_the_league_goes_on(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    def members(player: str) -> int:
+        return len(policy_pool.entries(tmp_path / "run", player))
+
+    players = {"agent_0": {"opponents": ["agent_1"]}, "agent_1": {"opponents": ["agent_0"]}}
+    league = {"snapshot_every": 800, "size": 64, "latest": 0.5, "players": players}
+    data = runs.paced(tmp_path, 60_000, pause=0.002, num_learner_processes=1, league=league)
+    with runs.training(data, tmp_path) as worker:
+        runs.until(lambda: members("agent_0") > 1 and members("agent_1") > 1, what="both have members")
+        roster(tmp_path, "freeze", "agent_0")
+        runs.until(lambda: counted(tmp_path, "dropped.frozen.agent_0", "learner-0"), what="it is frozen")
+        stood, other = members("agent_0"), members("agent_1")
+        runs.until(lambda: members("agent_1") > other + 2, what="the other one joins on")
+        assert members("agent_0") == stood
+        roster(tmp_path, "thaw", "agent_0")
+        runs.until(lambda: members("agent_0") > stood, what="it joins again")
+        runs.kill(worker.popen.pid, signal.SIGINT)
+        assert worker.wait() == 1
+    segments = runs.summary_of(tmp_path)["segments"]
+    assert segments["unexplained"] == 0
+    assert runs.balanced(segments)
     assert runs.files(memory_dir) == []
 
 

@@ -148,8 +148,6 @@ class Roster:
             return name, key, self.state["rates"].get(plan.name, plan.config.learning_rate), rate
         if (plan.name in self.state["frozen"]) == (name == "freeze"):
             raise ConfigurationError("roster_changes_nothing", policy=plan.name, value=USAGE[name].split()[0])
-        if plan.of_copies:
-            raise ConfigurationError("roster_policy_in_league", policy=plan.name, key="league")
         if plan.static:
             raise ConfigurationError("roster_policy_without_actors", policy=plan.name, key="dataset")
         return name, plan.name, name == "thaw", name == "freeze"

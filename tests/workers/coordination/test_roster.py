@@ -146,7 +146,6 @@ def test_a_rate_that_the_run_goes_on_with_replaces_what_was_set(
         ("worlds none share=3", "roster_world_unknown", HUNTS),
         ("worlds hard weight=3", "roster_setting_unknown", HUNTS),
         ("worlds hard share=-1", "roster_number_invalid", HUNTS),
-        ("freeze agent_0", "roster_policy_in_league", {"league": {"snapshot_every": 900}}),
         (
             "freeze agent_0",
             "roster_policy_without_actors",
