@@ -19,6 +19,8 @@ from tests.tools import ROOT, SHORT
 __all__ = ["changed", "main", "near"]
 
 _IMPORT = re.compile(r"^\s*(?:from ([\w.]+) import \(?([\w, ]*)|import ([\w., ]+))", re.MULTILINE)
+DOCUMENTS = ("tests/launch/test_documents.py", "tests/launch/test_site.py")
+"""What looks at any document."""
 _LAST = ("chaos", "clients", "flows", "k8s", "learning")
 
 
@@ -45,8 +47,8 @@ def near(paths: Iterable[str], root: Path = ROOT) -> tuple[list[str], list[str]]
         place = PurePosixPath(path)
         module = ".".join(place.with_suffix("").parts).removesuffix(".__init__")
         mirror = (PurePosixPath("tests") / place).with_name(f"test_{place.name}").as_posix()
-        documents = "tests/launch/test_documents.py" if place.suffix == ".md" else ""
-        found = {test: 0 if test in (path, mirror) else 1 for test in imports if test in (path, mirror, documents)}
+        wanted = {path, mirror, *(DOCUMENTS if place.suffix == ".md" else ())}
+        found = {test: 0 if test in (path, mirror) else 1 for test in imports if test in wanted}
         if place.suffix == ".py":
             found = {test: 1 for test, names in imports.items() if module in names} | found
         lonely += [] if found else [path]
