@@ -32,13 +32,13 @@ WORDS_OF_OURS = {
 }
 """What only we say -> what the field says."""
 _WHOLE = "<!-- whole: "
-_GENERATED = "configuration.md"
+_GENERATED = ("commands.md", "configuration.md")
 
 
 def pages() -> list[Path]:
     """All pages that are written here: not those that show another document whole, nor what is generated."""
     every = sorted(FOLDER.rglob("*.md"))
-    return [path for path in every if _WHOLE not in path.read_text("utf-8") and path.name != _GENERATED]
+    return [path for path in every if _WHOLE not in path.read_text("utf-8") and path.name not in _GENERATED]
 
 
 def guides() -> list[Path]:

@@ -16,6 +16,7 @@ import rookery
 from launch.cli.main import main
 from launch.config_loader import load
 from protocol.config.run import parse_run
+from tests import command_reference as commands
 from tests.configuration_reference import PATH, SECTIONS, keys, reference
 from tests.tools import ROOT
 
@@ -26,6 +27,7 @@ DOCUMENTS = sorted(
     for path in [*ROOT.glob("*.md"), *(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md"))]
     if "node_modules" not in path.parts
 )
+WRITTEN = [path for path in DOCUMENTS if path != commands.PATH]
 PLACES = {
     "interface": ("launch/docs/guides/python.md", "What a run offers"),
     "every key": ("launch/docs/start/configure.md", "Change the configuration"),
@@ -69,6 +71,10 @@ def test_the_reference_of_the_configuration_is_what_the_types_say_L5() -> None:
     assert PATH.read_text(encoding="utf-8") == reference(), "run python -m tests.configuration_reference"
 
 
+def test_the_reference_of_the_commands_is_what_they_say() -> None:
+    assert commands.PATH.read_text(encoding="utf-8") == commands.reference(), "run python -m tests.command_reference"
+
+
 def test_every_key_says_what_it_means_L5() -> None:
     every = [(section.__name__, *rest) for _, section in SECTIONS for rest in keys(section)]
     assert [(section, key) for section, key, _, meaning in every if not meaning] == []
@@ -95,7 +101,7 @@ def test_configuration_for_those_who_come_from_elsewhere_runs_L5(library: str, t
 
 
 def test_every_command_is_in_a_document_L5() -> None:
-    everything = "".join(path.read_text(encoding="utf-8") for path in DOCUMENTS)
+    everything = "".join(path.read_text(encoding="utf-8") for path in WRITTEN)
     assert [name for name in main.commands if f"rookery {name}" not in everything] == []
 
 
@@ -114,7 +120,7 @@ def test_commands_and_options_in_the_documents_are_real() -> None:
 
 
 def test_every_training_in_the_documents_has_a_valid_configuration() -> None:
-    everything = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS).replace("\\\n", " ")
+    everything = "\n".join(path.read_text(encoding="utf-8") for path in WRITTEN).replace("\\\n", " ")
     for line in dict.fromkeys(re.findall(r"rookery train ([^`\n|&]*)", everything)):
         words = iter(shlex.split(line.partition(" -->")[0], comments=True))
         sources, settings, env = [], [], None
