@@ -200,6 +200,7 @@ class Learner:
         """Learns nothing before it has heard what the run's roster says of its members."""
         client = self._life.client
         while client is not None and self._status is None and not self._told_to_stop:
+            self._life.vitals.tick()  # who waits for a coordinator that is away does not hang
             client.changed.wait(_DRAIN_QUIET)
             client.changed.clear()
             self._follow_status()

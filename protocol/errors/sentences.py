@@ -187,6 +187,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "hook_method_async": "{value} has an async method {name}, which nobody would wait for; write it without async, and begin a thread in it for what takes long",
         "hook_not_a_hook": "{value} is no class made from rookery.Hook; correct {key}",
         "hook_not_made": "{value} cannot be made ({reason}{at}); correct that class, or {key}.settings",
+        "history_unreadable": "line {line} of {file} is no change and no command; put back the file as it was, or remove that line",
         "hook_of_run_in_pods": "a hook of this run is to be told what happens to the run, for which there is no pod; leave out of {key} those with methods from on_run_start on",
         "hook_policy_not_here": "{peer} does not learn {policy} by itself; set its learning rate in on_policy_start, on_batch or on_update of a policy without ranks",
         "hook_rate_invalid": "the learning rate of {policy} should be a finite number of at least 0 but is {value}; correct the hook",

@@ -223,7 +223,14 @@ class Roster:
             file = AppendFile(self._path, self._disk)
             file.shorten(len(whole) + bool(whole))
             file.close()
-        return [json.loads(line) for line in whole.splitlines()]
+        lines = []
+        for number, line in enumerate(whole.splitlines(), 1):
+            try:
+                lines.append(json.loads(line))
+                lines[-1]["key"]
+            except (ValueError, TypeError, KeyError, RecursionError):
+                raise ConfigurationError("history_unreadable", file=self._path, line=number) from None
+        return lines
 
     def _write(self, line: bytes) -> None:
         """Returns when the line outlasts the machine; DiskFault, and nothing of it is there, where it cannot."""

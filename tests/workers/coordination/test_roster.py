@@ -80,6 +80,15 @@ def test_half_a_line_was_never_a_command(tmp_path: Path) -> None:
     assert [line["key"] for line in lines(tmp_path)] == ["agent_0", "agent_1"]
 
 
+@pytest.mark.parametrize("line", ["{", "[]", "1", '{"number": 2}', "[" * 100_000])
+def test_a_line_that_nobody_wrote_is_told_with_its_number(tmp_path: Path, line: str) -> None:
+    roster_of(tmp_path).command(["freeze", "agent_0"], "", "")
+    path = tmp_path / "history.jsonl"
+    path.write_text(path.read_text() + line + "\n")
+    with raises(ConfigurationError, "history_unreadable", file=path, line=2):
+        roster_of(tmp_path)
+
+
 def test_a_line_that_cannot_be_kept_is_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = roster_of(tmp_path)
     made.command(["freeze", "agent_0"], "", "")

@@ -121,6 +121,7 @@ def test_a_learner_learns_nothing_before_it_has_heard_what_holds_for_its_policie
     stopping = learner._life.stopping
     client.status, client.changed, client.command = None, threading.Event(), "go"
     looks: list[bool] = []
+    ticks: list[float] = []
 
     def take(member: PolicyLearner) -> bool:
         looks.append(member.frozen)
@@ -128,6 +129,7 @@ def test_a_learner_learns_nothing_before_it_has_heard_what_holds_for_its_policie
         return False
 
     def tell() -> None:
+        ticks.append(learner._life.vitals.ticked_at)
         client.status = Status(command="go", view={"roster": {"rates": {}, "frozen": ["one"]}})
         client.changed.set()
 
@@ -141,3 +143,4 @@ def test_a_learner_learns_nothing_before_it_has_heard_what_holds_for_its_policie
     context.destroy(linger=0)
     assert looks
     assert all(looks)
+    assert ticks[0] > 0, "it does not hang meanwhile"
