@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from protocol.config.run import PolicyConfig, Run
+from protocol.control.processors import available_cores
 from protocol.errors import TrainingFault
 from protocol.experience.ring_buffer import Ring
 from protocol.memory.shared_file import Counters
@@ -32,7 +32,6 @@ from workers.algorithms.build import build_update, try_algorithm
 from workers.algorithms.common.batches import Learnable, Outcome, SegmentBatch
 from workers.algorithms.common.gradient_threads import GradientThreads
 from workers.algorithms.common.held_parts import HeldParts
-from workers.algorithms.common.second_thread import SecondThread
 from workers.algorithms.common.start_divergence import StartDivergence
 from workers.algorithms.off_policy import ReplayAlgorithm
 from workers.algorithms.ppo import PPOUpdate
@@ -184,15 +183,9 @@ class PolicyLearner:
         plan, update, counters = self._plan, self.update, self._counters
         if type(update) is not PPOUpdate or update.algorithm.entry is not None or update.near is not None:
             return None
-        if len(os.sched_getaffinity(0)) == 1 or self.weights.storage.device.type != "cpu":
+        if available_cores() < 2 or self.weights.storage.device.type != "cpu":
             return None
-
-        def second() -> SecondThread:
-            twin = build(plan.interface, plan.config, 0)
-            assert isinstance(twin, ActorCritic | CentralActorCritic)
-            return SecondThread(update, twin)
-
-        return GradientThreads(plan.name, update, second, lambda: seconds_starved(counters.snapshot(), plan.name))
+        return GradientThreads(plan.name, update, lambda: seconds_starved(counters.snapshot(), plan.name))
 
     def _hold(self) -> None:
         """What of the policy is held, and how near to its start, by how far it is now."""

@@ -189,7 +189,7 @@ def test_weights_are_published_before_training_and_every_so_many_train_steps_C3_
 
 def test_a_policy_that_is_never_waited_for_learns_on_two_threads_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradient_threads, "_FASTER", 0.0)  # whatever they gain here
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr("workers.learning.policy_learner.available_cores", lambda: 2.0)
     bench = Bench(run_of(STREAM), two_threads=True)
     bench.member.resume(None, Version(0, 0))
     bench.feed(6)
@@ -204,17 +204,17 @@ def test_a_policy_that_is_never_waited_for_learns_on_two_threads_and_says_so(mon
 @pytest.mark.parametrize(
     ("run", "cores"),
     [
-        (run_of(STREAM), {0}),
-        (run_of(REPLAY), {0, 1}),
-        (run_of(PPO.model_validate({"entry": "workers.algorithms.ppo:PPOUpdate"})), {0, 1}),
-        (run_of(STREAM, record=True), {0, 1}),
+        (run_of(STREAM), 1.5),
+        (run_of(REPLAY), 2.0),
+        (run_of(PPO.model_validate({"entry": "workers.algorithms.ppo:PPOUpdate"})), 2.0),
+        (run_of(STREAM, record=True), 2.0),
     ],
 )
 def test_what_would_be_another_update_stays_on_one_thread(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run, cores: set[int]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run, cores: float
 ) -> None:
-    """One core has no room for two, and a record is to be learned again to the bit."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: cores)
+    """A core and a half have no room for two, and a record is to be learned again to the bit."""
+    monkeypatch.setattr("workers.learning.policy_learner.available_cores", lambda: cores)
     assert Bench(run, tmp_path, two_threads=True).member._threads is None
 
 

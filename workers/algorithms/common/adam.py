@@ -53,34 +53,20 @@ def adam_step(
     parameters.addcdiv_(first, root.div_(-rate))
 
 
-class FlatAdam:
-    """Adam for all trainable parameters of `module`, which it makes flat.
+class FlatGradient:
+    """The gradient of all trainable parameters of `module`, which it makes flat.
 
-    `gradient` is the flat gradient: the `.grad` of every parameter is a view on it. Pass a module that is already on
-    its final device; after moving it, make a new optimiser. `parts`: prefixes of names whose gradients are clipped each
-    by themselves; none: all together.
+    `gradient` is flat: the `.grad` of every parameter is a view on it. Pass a module that is already on its final
+    device; after moving it, make a new one. `parts`: prefixes of names whose gradients are clipped each by themselves;
+    none: all together.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        *,
-        betas: tuple[float, float] = (0.9, 0.999),
-        epsilon: float = 1e-5,
-        parts: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, module: nn.Module, *, parts: tuple[str, ...] = ()) -> None:
         weights = flatten_(module)
-        self.parameters = weights.parameters
-        self.betas, self.epsilon, self._prefixes = betas, epsilon, parts
+        self.parameters, self.parts = weights.parameters, parts
         self._told = self.parameters.new_zeros(len(self.parameters) + 1)
         """The gradient and behind it the loss: what ranks add up at once."""
         self.gradient = self._told[:-1]
-        self.first = torch.zeros_like(self.parameters)
-        self.second = torch.zeros_like(self.parameters)
-        self.steps = 0
-        self.held: list[Tensor] = []
-        """Parameters that a step leaves as they are. Their moments go on, so that they are those of now when these
-        parameters are let go."""
         base = self.parameters.storage_offset()
         for parameter in module.parameters():
             if parameter.requires_grad:
@@ -89,10 +75,6 @@ class FlatAdam:
         spans = [weights.slice(prefix) for prefix in parts] or [self.parameters]
         places = [span.storage_offset() - base for span in spans]
         self._parts = [self.gradient[at : at + len(span)] for at, span in zip(places, spans, strict=True)]
-
-    def like(self, module: nn.Module) -> FlatAdam:
-        """One for another `module` of the same kind."""
-        return FlatAdam(module, betas=self.betas, epsilon=self.epsilon, parts=self._prefixes)
 
     def backward(self, loss: Tensor, max_norm: float, ranks: Collective = SINGLE_PROCESS) -> Tensor:
         """Replaces `gradient` by that of `loss`, summed over `ranks`, each part cut to `max_norm`; returns the norm of
@@ -113,6 +95,27 @@ class FlatAdam:
             length = norm if len(self._parts) == 1 else torch.linalg.vector_norm(part)
             part.mul_((max_norm / (length + 1e-6)).clamp(max=1.0))
         return norm
+
+
+class FlatAdam(FlatGradient):
+    """Adam for all trainable parameters of `module`."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-5,
+        parts: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(module, parts=parts)
+        self.betas, self.epsilon = betas, epsilon
+        self.first = torch.zeros_like(self.parameters)
+        self.second = torch.zeros_like(self.parameters)
+        self.steps = 0
+        self.held: list[Tensor] = []
+        """Parameters that a step leaves as they are. Their moments go on, so that they are those of now when these
+        parameters are let go."""
 
     def step(self, learning_rate: float) -> None:
         """Moves the parameters by one Adam step along `gradient`."""

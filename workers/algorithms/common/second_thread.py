@@ -12,27 +12,24 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from workers.algorithms.common.adam import FlatAdam
+from workers.algorithms.common.adam import FlatGradient
 from workers.algorithms.common.loss import Loss
 from workers.algorithms.common.time_major import Rows
-from workers.policies.networks.actor_critic import ActorCritic, CentralActorCritic
 from workers.policies.tensors.collectives import Collective
 from workers.policies.tensors.scratch import ScratchBuffers
-
-_NICER = 5
-"""Actors, who feed the learner, have the cores first."""
 
 
 class Halved(Protocol):
     """An update whose gradients may be computed in halves (workers/algorithms/stream.py)."""
 
     policy: Any
-    optimizer: FlatAdam
+    optimizer: Any
     scratch: ScratchBuffers
     ranks: Collective
     halved: Callable[[Rows], tuple[Loss, Tensor]] | None
@@ -67,30 +64,38 @@ class _Half:
 
 
 class SecondThread:
-    """For `update`, whose policy is in host memory and stays there. `twin` is another of the same kind, and becomes the
-    same policy."""
+    """For `update`, whose policy is in host memory and stays there. Raises whatever the policy's modules raise when
+    they are copied, and RuntimeError where the process may have no more threads."""
 
-    def __init__(self, update: Halved, twin: ActorCritic | CentralActorCritic) -> None:
+    def __init__(self, update: Halved) -> None:
         self._update, self._barrier = update, threading.Barrier(2)
         told = [torch.empty(0), torch.empty(0)]
         self._ranks = [_Half(rank, told, self._barrier) for rank in range(2)]
-        self._policy, self._optimizer, self._scratch = twin, update.optimizer.like(twin), ScratchBuffers()
+        self._policy = copy.deepcopy(update.policy)
+        self._gradient, self._scratch = FlatGradient(self._policy, parts=update.optimizer.parts), ScratchBuffers()
         for name in ("parameters", "buffers"):
-            for mine, theirs in zip(getattr(twin, name)(), getattr(update.policy, name)(), strict=True):
+            for mine, theirs in zip(getattr(self._policy, name)(), getattr(update.policy, name)(), strict=True):
                 mine.data = theirs.data
-        self.pool = ThreadPoolExecutor(1, "learner-half", initializer=_begin)
+        self.pool = ThreadPoolExecutor(1, "learner-half")
+        self.pool.submit(_yield_to_actors).result()
 
     def gradient(self, rows: Rows) -> tuple[Loss, Tensor]:
         """As `StreamAlgorithm.gradient`."""
+        if len(rows.index) < 2:
+            return self._update.gradient(rows)
         first, second = (copy.copy(self._update) for _ in range(2))
         first.ranks, second.ranks = self._ranks
-        second.policy, second.optimizer, second.scratch = self._policy, self._optimizer, self._scratch
+        second.policy, second.optimizer, second.scratch = self._policy, self._gradient, self._scratch
         mine, other = rows.halves()
-        running = self.pool.submit(self._or_abort, second, other)
+        running = self.pool.submit(second.gradient, other)
+        running.add_done_callback(lambda half: self._barrier.abort() if half.exception() else None)
         try:
-            found, norm = self._or_abort(first, mine)
+            found, norm = first.gradient(mine)
         except threading.BrokenBarrierError:
             running.result()  # says why
+            raise
+        except BaseException:
+            self._barrier.abort()
             raise
         finally:
             running.exception()
@@ -102,16 +107,11 @@ class SecondThread:
         """Ends the thread."""
         self.pool.shutdown()
 
-    def _or_abort(self, half: Halved, rows: Rows) -> tuple[Loss, Tensor]:
-        try:
-            return half.gradient(rows)
-        except BaseException:
-            self._barrier.abort()
-            raise
 
-
-def _begin() -> None:
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(19, os.getpriority(os.PRIO_PROCESS, 0) + _NICER))
+def _yield_to_actors() -> None:
+    """Lowers the priority of this thread where that is allowed: actors, who feed the learner, have the cores first."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5))
 
 
 def _merged(first: Loss, second: Loss) -> Loss:

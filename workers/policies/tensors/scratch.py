@@ -15,6 +15,10 @@ class ScratchBuffers:
     def __init__(self) -> None:
         self._held: dict[str, Tensor] = {}
 
+    def __deepcopy__(self, _: object) -> ScratchBuffers:
+        """What is computed elsewhere needs memory of its own, and nothing of what is in this."""
+        return ScratchBuffers()
+
     def take(self, name: str, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """An uninitialised contiguous tensor of `shape`, of `like`'s dtype and device."""
         if torch.compiler.is_compiling():  # who compiles finds memory for everything

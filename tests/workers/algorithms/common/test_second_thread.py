@@ -28,11 +28,10 @@ from workers.policies.networks.actor_critic import ActorCritic, CentralActorCrit
 @contextmanager
 def made(config: PolicyConfig, interface: Interface, threads: int = 2) -> Iterator[PPOUpdate]:
     """An update on so many threads; a new one is always the same."""
-    policy, twin = (build(interface, config, seed) for seed in (1, 2))
+    policy = build(interface, config, 1)
     assert isinstance(policy, ActorCritic | CentralActorCritic)
-    assert isinstance(twin, ActorCritic | CentralActorCritic)
     update = PPOUpdate(policy, config)
-    second = SecondThread(update, twin)
+    second = SecondThread(update)
     update.halved = second.gradient if threads == 2 else None
     yield update
     second.close()
@@ -62,6 +61,7 @@ def same(found: list[dict[str, Any]]) -> None:
         ({}, {"minibatches": 8}),  # of one segment: rows apart from them
         ({}, {"minibatches": 8, "gae_lambda": 1.0, "epochs": 1}),
         ({}, {"minibatches": 2, "priority_alpha": 0.7, "value_clip": 0.1}),
+        ({}, {"minibatches": 8, "priority_alpha": 0.7}),
         ({"share_layers": True, "encoder": "mlp"}, {"minibatches": 2}),
     ],
 )
@@ -121,10 +121,7 @@ def test_a_fault_of_either_thread_is_raised_as_it_is(monkeypatch: pytest.MonkeyP
 def test_the_second_thread_computes_as_the_first_does() -> None:
     """Denormal numbers would make it many times slower, and so would threads of its own."""
     torch.set_flush_denormal(True)
-    update = plain.updater()
-    twin = plain.updater().policy
-    assert isinstance(twin, ActorCritic)
-    second = SecondThread(update, twin)
+    second = SecondThread(plain.updater())
 
     def product() -> Tensor:
         return torch.full((1,), 1e-38) * 1e-3
@@ -132,3 +129,22 @@ def test_the_second_thread_computes_as_the_first_does() -> None:
     assert second.pool.submit(product).result().item() == 0.0
     assert second.pool.submit(torch.get_num_threads).result() == 1
     second.close()
+
+
+def test_who_may_not_lower_its_priority_computes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("os.setpriority", refused)
+    policy, config = plain.setting(minibatches=2)
+    with made(config, Interface.of(plain.AGENT)) as update:
+        assert update.update(plain.experience(policy))["rows"]
+
+
+def test_a_thread_that_is_gone_is_no_reason_to_wait_for_it() -> None:
+    update = plain.updater(minibatches=2)
+    second = SecondThread(update)
+    update.halved = second.gradient
+    second.close()
+    with pytest.raises(RuntimeError):
+        update.update(plain.experience(update.policy))
