@@ -72,7 +72,7 @@ class SecondThread:
         told = [torch.empty(0), torch.empty(0)]
         self._ranks = [_Half(rank, told, self._barrier) for rank in range(2)]
         self._policy = copy.deepcopy(update.policy)
-        self._gradient, self._scratch = FlatGradient(self._policy, parts=update.optimizer.parts), ScratchBuffers()
+        self._gradient, self._scratch = FlatGradient(self._policy), ScratchBuffers()
         for name in ("parameters", "buffers"):
             for mine, theirs in zip(getattr(self._policy, name)(), getattr(update.policy, name)(), strict=True):
                 mine.data = theirs.data

@@ -110,7 +110,7 @@ def test_two_threads_that_pass_and_fail_in_turn_are_tried_ever_less_often(bench:
         used += bench.learn(12, gain=1.6, waits=0.6)
         used += bench.learn(20, gain=1.0)
     tries = [at for at in range(1, len(used)) if used[at - 1 : at + 1] == [1, 2]]
-    assert len(tries) < 15
+    assert len(tries) < 10
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("can't start new thread"), TypeError("cannot pickle")])
