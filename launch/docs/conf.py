@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import protocol
+from launch.docs.flowchart import drawn
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 WHOLE = re.compile(r"<!-- whole: (\S+) -->")
 LINK = re.compile(r"(?<=\]\()(?![a-z]+://)([^)\s#]+)(#[^)\s]*)?(?=\))")
+MERMAID = re.compile(r"^```mermaid\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
 LINK_TO_FOLDER = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)([^)\s#]+)\)")
 
 project = "Rookery"
@@ -71,7 +73,7 @@ def _for_the_site(app: Any, name: str, source: list[str]) -> None:
 
     text = re.sub(r"^<!-- (?:test-as|no-test|deadline):.*-->\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^(\s*```\w+) no-test$", r"\1", text, flags=re.MULTILINE)
-    text = text.replace("```mermaid\n", "```text\n")
+    text = MERMAID.sub(lambda chart: f"```{{raw}} html\n{drawn(chart[1])}\n```", text)
     source[0] = LINK.sub(linked, LINK_TO_FOLDER.sub(unlinked, text))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.docs.flowchart import drawn
 from tests.prose import FOLDER, guides, pages, sentences, words, words_of_ours
 from tests.tools import ROOT, skip_or_fail
 
@@ -44,6 +45,14 @@ def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path
     assert (tmp_path / "site" / "searchindex.js").stat().st_size > 0
     foreign = re.compile(r"<(?:script|link|img)[^>]+(?:src|href)=\"(?:https?:)?//")
     assert [path for path in (tmp_path / "site").rglob("*.html") if foreign.search(path.read_text("utf-8"))] == []
+
+
+def test_a_flowchart_is_drawn_row_by_row_with_all_its_arrows() -> None:
+    picture = drawn('flowchart LR\n  n0["a<br/>4 < 5"] --> n1["b"]\n  n0 & n1 --> n2["c"]')
+    assert re.findall(r">([^<>]+)</text>", picture) == ["a", "4 &lt; 5", "b", "c"]
+    assert picture.count("<path") == 3
+    heights = [float(y) for y in re.findall(r'<rect x="[\d.]+" y="([\d.]+)"', picture)]
+    assert heights == sorted({*heights})
 
 
 def test_sentences_of_the_pages_are_short() -> None:
