@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import protocol
-from launch.docs.flowchart import drawn
+from launch.docs.site.flowchart import drawn
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -25,14 +25,14 @@ project = "Rookery"
 author = "the Rookery contributors"
 release = protocol.RELEASE
 extensions = ["myst_parser"]
-exclude_patterns = ["_static"]
+exclude_patterns = ["site"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]
 suppress_warnings = ["misc.highlighting_failure", "myst.header"]
 
 html_theme = "furo"
 html_title = "Rookery"
-html_static_path = ["_static"]
+html_static_path = ["site/site.css"]
 html_css_files = ["site.css"]
 html_show_copyright = False
 html_show_sphinx = False

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.docs.flowchart import drawn
+from launch.docs.site.flowchart import drawn
 from tests.prose import FOLDER, guides, pages, sentences, words, words_of_ours
 from tests.tools import ROOT, skip_or_fail
 
