@@ -23,7 +23,7 @@ from protocol.experience.ack_publisher import Window
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
 from protocol.experience.validation import largest_frame
-from protocol.memory.shared_file import PREFIX, Counters, memory_dir
+from protocol.memory.shared_file import PREFIX, Counters, memory_dir, read_counters
 from protocol.messages import compression
 from protocol.messages.core import Route, Status, Welcome
 from protocol.spaces import World, parse_world
@@ -300,10 +300,16 @@ class Learner:
         ledger = ReceiptLog(ledger_path(self._folder, plan.name, self._rank) if self._folder else None)
         compression.check_package(plan.config.compress)
         window = Window(plan.credit_blocks, plan.credit_blocks * plan.block)
-        before = 0 if self._run.lockstep else sum(ledger.counts().values()) * plan.layout.length
+        settled = sum(ledger.counts().values()) - self._unread(plan.name)
+        before = 0 if self._run.lockstep else max(0, settled) * plan.layout.length
         most = most_steps(self._run.end)  # of any actor: a segment has a step at least
         self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, plan.check, window, most)
         return self._receiver, before
+
+    def _unread(self, policy: str) -> int:
+        """Segments of `policy` that all incarnations settled while it was frozen, which its schedules do not count."""
+        pages = () if self._folder is None else (self._folder / "counters").glob("[!.]*")
+        return sum(int(read_counters(page).get(f"dropped.frozen.{policy}", 0)) for page in pages)
 
     def _member(self, plan: TrainingPlan) -> PolicyLearner:
         welcome, run = self._welcome, self._run

@@ -46,9 +46,10 @@ def _answered(place: CoordinatorAddress, asked: dict[str, Any] | None) -> dict[s
             raise ConfigurationError.heard(said) from None
         if code == "409":
             raise Refused.heard(said) from None
-        raise Refused("coordinator_answer_unusable", peer=place.url, reason=f"{code}: {said}") from None
+        if (summary := _summary(place)) is None:
+            raise Refused("coordinator_answer_unusable", peer=place.url, reason=f"{code}: {said}") from None
     except (OSError, ValueError, http.client.HTTPException):
-        summary = None if place.folder is None else read_summary(place.folder)
+        summary = _summary(place)
     if summary is not None and asked is not None:
         raise Refused("roster_run_is_ending")
     if summary is not None and place.folder is not None:
@@ -57,6 +58,11 @@ def _answered(place: CoordinatorAddress, asked: dict[str, Any] | None) -> dict[s
     if asked is not None and place.url:
         raise Timeout("roster_command_unanswered", peer=place.url)
     raise Timeout("coordinator_silent", peer=place.url or place.folder)
+
+
+def _summary(place: CoordinatorAddress) -> dict[str, Any] | None:
+    """What the run left, if it is over."""
+    return None if place.folder is None else read_summary(place.folder)
 
 
 def _history(folder: Path) -> list[dict[str, Any]]:

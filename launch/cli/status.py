@@ -37,11 +37,13 @@ _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAddress:
-    """Where a run can be asked. `folder` None: it lies on another machine; `url` empty: nobody coordinates it."""
+    """Where a run can be asked. `folder` None: it lies on another machine; `url` empty: nobody coordinates it. Where
+    `run_id` is given, another run that has come to live at that port refuses."""
 
     url: str
     token: str
     folder: Path | None = None
+    run_id: str = ""
 
 
 def find(source: str) -> CoordinatorAddress:
@@ -59,13 +61,14 @@ def find(source: str) -> CoordinatorAddress:
     folder = Path(source)
     if not (folder / "config.yaml").is_file():
         raise ConfigurationError("run_address_invalid", value=source)
-    announced, kept = folder / "coordinator.json", folder / "token"
+    announced, kept, name = folder / "coordinator.json", folder / "token", folder / "run_id"
     try:
         url = str(json.loads(announced.read_text())["http"]) if announced.is_file() else ""
         token = token or (kept.read_text().strip() if kept.is_file() else "")
+        run_id = name.read_text().strip() if name.is_file() else ""
     except (OSError, ValueError, KeyError) as fault:
         raise ConfigurationError("run_folder_unreadable", reason=str(fault), file=folder) from None
-    return CoordinatorAddress(url, token, folder)
+    return CoordinatorAddress(url, token, folder, run_id)
 
 
 def look(place: CoordinatorAddress) -> dict[str, Any]:
@@ -77,10 +80,9 @@ def look(place: CoordinatorAddress) -> dict[str, Any]:
     try:
         if place.url:
             view = json.loads(ask(place, "view"))
-            if not isinstance(view, dict) or not {"id", "stage"} <= view.keys():
-                refused = "what no coordinator says"
-            elif place.folder is None or view["id"] == (place.folder / "run_id").read_text().strip():
-                return view  # or else another run has come to live at that port
+            if isinstance(view, dict) and {"id", "stage"} <= view.keys():
+                return view
+            refused = "what no coordinator says"
     except urllib.error.HTTPError as fault:
         refused = refusal(fault)
     except http.client.HTTPException:
@@ -114,7 +116,8 @@ def ask(place: CoordinatorAddress, what: str, method: str = "GET", body: bytes |
     """What the coordinator answers; OSError where none does, urllib.error.HTTPError where it refuses, ValueError where
     nobody coordinates the run."""
     headers = {"Authorization": f"Bearer {place.token}"} if place.token else {}
-    request = urllib.request.Request(f"{place.url}/api/{what}", headers=headers, method=method, data=body)
+    url = f"{place.url}/api/{what}" + (f"?id={place.run_id}" if place.run_id else "")
+    request = urllib.request.Request(url, headers=headers, method=method, data=body)
     with _DIRECT.open(request, timeout=_SECONDS) as answer:
         return bytes(answer.read())
 

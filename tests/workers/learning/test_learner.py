@@ -14,7 +14,8 @@ import zmq
 
 from protocol.config.run import Run
 from protocol.errors import SharedMemoryError
-from protocol.memory.shared_file import PREFIX
+from protocol.experience.receipt_log import ReceiptLog
+from protocol.memory.shared_file import PREFIX, Counters
 from protocol.messages.core import Status, Welcome
 from protocol.weights.shared_snapshot import SharedSnapshot
 from tests.faults import raises
@@ -22,12 +23,13 @@ from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import STREAM, run_of
 from workers.learner import Learner
 from workers.learning.policy_learner import PolicyLearner
+from workers.planning.data_parallel import ledger_path
 from workers.planning.policy_plan import plan_policies
 from workers.runtime.health import Health
 from workers.runtime.metric_names import Identity
 
 
-def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:
+def _learner(run: Run, folder: Path | None = None) -> tuple[Learner, zmq.Context[Any]]:
     """A learner that was just welcomed, and the context of its sockets."""
     welcome = Welcome(
         run="r",
@@ -35,6 +37,7 @@ def _learner(run: Run) -> tuple[Learner, zmq.Context[Any]]:
         incarnation=1,
         config=run.model_dump_json(),
         world=scripted.WORLD.model_dump_json(),
+        run_dir=str(folder or ""),
         policies=["one"],
         lease=5.0,
         heartbeat=1.0,
@@ -111,6 +114,20 @@ def test_told_to_end_in_a_run_that_goes_on_it_does_not_wait_for_actors_to_cease_
     learner.close()
     context.destroy(linger=0)
     assert took > 0.9 if waits else took < 60, took
+
+
+def test_schedules_do_not_go_on_by_what_came_while_the_policy_was_frozen(tmp_path: Path, memory_dir: Path) -> None:
+    (tmp_path / "run_id").write_text("r")
+    ReceiptLog(ledger_path(tmp_path, "one", 0)).acknowledge("actor-0", 1, 10, 10)
+    for incarnation, unread in ((7, 2), (8, 4)):
+        page = Counters(tmp_path / "counters" / f"learner-0.{incarnation}", ["dropped.frozen.one"])
+        page.set("dropped.frozen.one", unread)
+    learner, context = _learner(run_of(STREAM), tmp_path)
+    learner._begin()
+    (member,) = learner._members
+    assert member.progress == 4 * 4 / 1_000
+    learner.close()
+    context.destroy(linger=0)
 
 
 def test_a_learner_learns_nothing_before_it_has_heard_what_holds_for_its_policies(

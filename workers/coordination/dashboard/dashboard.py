@@ -98,6 +98,9 @@ class Dashboard:
 
     def _guarded(self, function: Callable[[HttpRequest], Response]) -> Callable[[HttpRequest], Response]:
         def answer(request: HttpRequest) -> Response:
+            asked = request.query.get("id")
+            if asked and asked[0] != self._told()["id"]:  # whose coordinator had this port before
+                return _refused(404, "this is another run than the one that is asked for")
             if not self._has_token(request):
                 return _refused(401, f"give the run's token; it is in {self._folder / 'token'}, or ROOKERY_TOKEN")
             return function(request)

@@ -1,0 +1,36 @@
+"""`rookery roster`: whom it tells, and what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from launch.cli.main import main
+from tests.faults import kinds_in
+from tests.launch.cli.test_status import announce
+from tests.workers.coordination.dashboard.pages import shown
+
+
+def roster(*arguments: str) -> Result:
+    """The command's answer."""
+    return CliRunner().invoke(main, ["roster", *arguments], env={"COLUMNS": "160"})
+
+
+def test_another_run_that_has_come_to_live_at_the_port_is_told_nothing(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with shown(run_dir) as (run, url):
+        monkeypatch.setenv("ROOKERY_TOKEN", run.token)
+        over = run_dir / "over"
+        announce(over, url, "another")
+        assert kinds_in(roster(str(over), "freeze", "agent_0").output) == ["coordinator_answer_unusable"]
+        (over / "summary.json").write_text(json.dumps({"roster": {"rates": {"agent_0": 0.5}}}))
+        assert kinds_in(roster(str(over), "freeze", "agent_0").output) == ["roster_run_is_ending"]
+        assert json.loads(roster(str(over), "--json").output) == {"commands": [], "rates": {"agent_0": 0.5}}
+        assert run.controls.roster.commands == []
+        announce(run_dir, url)
+        assert roster(str(run_dir), "freeze", "agent_0").exit_code == 0
+        assert len(run.controls.roster.commands) == 1
