@@ -94,8 +94,9 @@ class PolicyInbox:
     left: list[tuple[Key, Ring]] = field(default_factory=list)
     """Rings whose actors are announced in others since: of a relay that was started again."""
 
-    def accept(self, pile: HeaderBatch) -> int:
-        """Segments in memory. What they refer to is checked where it lies, before anything of it is used."""
+    def accepted(self, pile: HeaderBatch) -> Arrival:
+        """Segments in memory, to be queued. What they refer to is checked where it lies, before anything of it is
+        used."""
         header, layout = pile.header, self.layout
         key = (header.actor, header.incarnation)
         records = read_records(pile.records(), header.count * len(pile.messages), layout)
@@ -113,7 +114,7 @@ class PolicyInbox:
         common = self.shelf.near(key, header.common)
         records = self.fresh(key, pile.afters[0], records)
         self.acks.came(self.name, key, records["number"][(len(records) - 1) % header.count :: header.count].tolist())
-        return self.queue(Arrival(*key, ring, records, False, common))
+        return Arrival(*key, ring, records, False, common)
 
     def accept_inline(self, header: Segments, after: int, frames: Sequence[zmq.Frame]) -> int | None:
         """Segments in frames: checked, then copied to the pool; where that has no room, they wait, announced all the

@@ -218,13 +218,15 @@ class ExperienceReceiver:
         known = 0 if intake is None else intake.announced.get((pile.header.actor, pile.header.incarnation), 0)
         if len(pile.messages) > 1 and pile.afters[0] <= known:
             try:
-                return self._intake_of(pile.header).accept(pile)
+                intake = self._intake_of(pile.header)
+                return intake.queue(intake.accepted(pile))
             except RookeryError:
                 log.debug("event=messages_split policy=%s actor=%s", pile.header.policy, pile.header.actor)
         count = 0
         for after, frames in zip(pile.afters, pile.messages, strict=True):
             try:
-                count += self._intake_of(pile.header).accept(HeaderBatch(pile.header, [after], [frames]))
+                intake = self._intake_of(pile.header)
+                count += intake.queue(intake.accepted(HeaderBatch(pile.header, [after], [frames])))
             except RookeryError as fault:
                 self._quarantine(fault, peer_host(frames[0]), pile.header)
                 self._guard.in_vain(frames[0])

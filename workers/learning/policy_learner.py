@@ -293,23 +293,18 @@ class PolicyLearner:
             return False
         started = time.monotonic()
         if outcome is None and (batch := self.checked_batch()) is not None:
-            outcome = self._updated(batch)
+            began = time.monotonic()
+            try:
+                outcome = self.update.update(batch, self.progress)  # type: ignore[arg-type] # made for this mode
+            except TrainingFault as fault:
+                outcome = fault
+            if self._threads is not None and isinstance(outcome, dict):
+                outcome["gradient_threads"] = self._threads.count
+                self._threads.updated(batch.rows, time.monotonic() - began)
         if outcome is not None and self._batch is not None:
             self.finish_update(outcome)
         self._counters.add(f"busy.{self.name}", time.monotonic() - started)
         return True
-
-    def _updated(self, batch: Learnable) -> Outcome:
-        """What becomes of an update with `batch`."""
-        began = time.monotonic()
-        try:
-            metrics = self.update.update(batch, self.progress)  # type: ignore[arg-type] # made for this mode
-        except TrainingFault as fault:
-            return fault
-        if self._threads is not None:
-            metrics["gradient_threads"] = self._threads.count
-            self._threads.updated(batch.rows, time.monotonic() - began)
-        return metrics
 
     def take(self) -> bool:
         """Takes in what has arrived; whether there is a batch for an update now."""
