@@ -240,7 +240,8 @@ class Learner:
                 member.attended = any(self._owns_actor(name) for name, _ in living)
                 member.check_peers(status.routes)
             member.hurries = self._size == 1 and status.view.get("cut_short", False)
-            member.obey(status.view.get("roster", {}))
+            with self._cohort.restarting(member):
+                member.obey(status.view.get("roster", {}))
             member.heard(status.returns.get(member.name), status.view.get("evaluations", {}).get(member.name))
             if asked:
                 member.save()

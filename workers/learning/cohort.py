@@ -154,20 +154,24 @@ class _Group:
     @property
     def waited_for(self) -> list[PolicyLearner]:
         """Those without a batch."""
-        return [member for member in self.members if member not in self._ready]
+        return [member for member in self.members if member not in self._with_batch]
 
     def complete(self, more: Sequence[PolicyLearner]) -> bool:
         """With the batches of `more`: whether to go on now. Who has a batch waits for those that went along the last
         time, while every look brings more."""
         self._ready += more
-        missing = any(member not in self._ready for member in self._last or self.members)
-        return bool(self._ready) and not (more and missing)
+        missing = any(member not in self._with_batch for member in self._last or self.members)
+        return bool(self._with_batch) and not (more and missing)
 
     def take(self) -> list[PolicyLearner]:
         """Those who have a batch, in the order of members."""
-        self._last = [member for member in self.members if member in self._ready]
-        self._ready = []
+        self._last, self._ready = self._with_batch, []
         return self._last
+
+    @property
+    def _with_batch(self) -> list[PolicyLearner]:
+        """Who is frozen keeps its batch to itself until it is thawed."""
+        return [member for member in self.members if member in self._ready and not member.frozen]
 
     def update(self, given: Sequence[tuple[PolicyLearner, Given]]) -> list[Outcome]:
         """What became of the update of each."""

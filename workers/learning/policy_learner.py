@@ -312,6 +312,8 @@ class PolicyLearner:
             self._settle_unread()
         if self.done or self.frozen:
             return False
+        if self._batch is not None:  # from before it was frozen
+            return True
         started = time.monotonic()
         self._health.arrived(self._source.arrivals(self.name))
         if self.hurries and self._replay is not None:
@@ -454,7 +456,7 @@ class PolicyLearner:
             while self.step():  # whole batches are trained, the rest is held
                 pass
         if self.frozen and not isinstance(self._buffer, ReplayBuffer):  # it has not looked since its last update
-            self._counters.set(f"held.{self.name}", self._buffer.count)
+            self._counters.set(f"held.{self.name}", self._buffer.count + self._segments * (self._batch is not None))
         if self._rows and not self.update.train_steps:
             self._health.find("never_a_batch", f"rows={self._rows}")
         if self.update.train_steps > self._published_step:
@@ -493,11 +495,12 @@ class PolicyLearner:
         if rate is not None and rate != self._rate:
             self.set_learning_rate(rate)
         self._rate = rate
-        if frozen and not self.frozen and self.update.train_steps > self._published_step:
+        if frozen == self.frozen:
+            return
+        self.frozen = frozen  # also where it can publish nothing
+        log.info("event=%s policy=%s", "frozen" if frozen else "thawed", self.name)
+        if frozen and self.update.train_steps > self._published_step:
             self.publish()
-        if frozen != self.frozen:
-            log.info("event=%s policy=%s", "frozen" if frozen else "thawed", self.name)
-        self.frozen = frozen
 
     def _refuse(self, batch: Learnable, fault: TrainingFault) -> None:
         self._counters.add(f"rejected.{self.name}", self._segments)

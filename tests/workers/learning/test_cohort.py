@@ -213,3 +213,25 @@ def test_a_batch_of_a_stack_that_is_refused_is_a_turn_all_the_same(monkeypatch: 
     assert done == [first.member, second.member]
     assert first.counters["rejected.one"] == COPIES
     assert [first.member.update.train_steps, second.member.update.train_steps] == [0, 2]
+
+
+@pytest.mark.parametrize("thawed", [False, True])
+def test_who_is_frozen_leaves_its_stack_and_keeps_the_batch_that_it_has_until_it_is_thawed(thawed: bool) -> None:
+    company = Company(2, stack="all")
+    first, second = company.benches
+    first.feed(2)
+    assert company.step() == [], "it waits for the other"
+    first.member.obey({"frozen": ["one"]})
+    first.feed(1)
+    second.feed(2)
+    while not (done := company.step()):
+        pass
+    assert done == [second.member]
+    assert not first.source.queue, "what comes is settled"
+    assert first.member.update.train_steps == 0
+    if thawed:
+        first.member.obey({"frozen": []})
+    company.cohort.finish()
+    counted = [first.counters[f"{name}.one"] for name in ("received", "trained", "held")]
+    assert counted[0] == counted[1] + counted[2]
+    assert bool(first.member.update.train_steps) is bool(counted[1]) is thawed

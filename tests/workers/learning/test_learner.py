@@ -20,7 +20,7 @@ from protocol.messages.core import Status, Welcome
 from protocol.weights.shared_snapshot import SharedSnapshot
 from tests.faults import raises
 from tests.workers import scripted
-from tests.workers.learning.test_policy_learner import STREAM, run_of
+from tests.workers.learning.test_policy_learner import STREAM, Bench, run_of
 from workers.learner import Learner
 from workers.learning.policy_learner import PolicyLearner
 from workers.planning.data_parallel import ledger_path
@@ -126,6 +126,26 @@ def test_schedules_do_not_go_on_by_what_came_while_the_policy_was_frozen(tmp_pat
     learner._begin()
     (member,) = learner._members
     assert member.progress == 4 * 4 / 1_000
+    learner.close()
+    context.destroy(linger=0)
+
+
+def test_who_cannot_publish_what_it_learned_before_it_was_frozen_starts_again_and_the_others_go_on(
+    memory_dir: Path,
+) -> None:
+    learner, context = _learner(run_of(STREAM))
+    learner._begin()
+    (member,) = learner._members
+    learner._cohort.add(Bench(run_of(STREAM)).member)
+    member._withheld, member._published_step = 2, -1
+    for parameter in member.policy.parameters():
+        parameter.data.fill_(math.nan)
+    client: Any = learner._life.client
+    client.status = Status(command="go", view={"roster": {"rates": {}, "frozen": ["one"]}})
+    learner._follow_status()
+    assert member.frozen
+    assert member._finite()
+    assert learner._counters["member_restarts.one"] == 1
     learner.close()
     context.destroy(linger=0)
 
