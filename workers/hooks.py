@@ -22,7 +22,7 @@ from protocol.memory.shared_file import Counters, read_counters
 from workers import freeze_startup_objects
 from workers.metrics.hooks.calls import Call, HookCalls
 from workers.metrics.hooks.hook import OF_RUN
-from workers.metrics.hooks.run_events import RunEvents, Told
+from workers.metrics.hooks.run_events import RunEvents, Told, gone_on
 from workers.runtime.last_words import run_to_end
 from workers.runtime.process import WorkerProcess, run_dir_of, worker_command
 
@@ -43,8 +43,8 @@ class HooksWorker:
 
     def __init__(self, life: WorkerProcess, run: Run, folder: Path) -> None:
         pages = [*(folder / "counters").glob("hooks.*")]
-        told = max((int(read_counters(page).get(_CHANGES, -1)) for page in pages), default=-1)
-        first = not pages and not (folder / "history.jsonl").exists()
+        first = not pages and not gone_on(folder)
+        told = max((int(read_counters(page).get(_CHANGES, -1)) for page in pages), default=0 if first else -1)
         self._life, self._events = life, RunEvents(folder, first, told)
         self._counters = Counters(folder / "counters" / f"hooks.{len(pages) + 1}", [_CHANGES])
         self._calls = HookCalls(run, "hooks", folder, holds_up=False)

@@ -64,6 +64,8 @@ _EXPERIENCE, _WEIGHTS, _ACKS = 1, 2, 3
 _DRAIN_QUIET = 0.2
 _DRAIN_LOOK = 20
 """Milliseconds."""
+_ORDERS_SECONDS = 5.0
+"""To wait at the start for what the run's roster says; a coordinator that is away longer holds nobody up."""
 _LAST_SECONDS = 1.0
 """Of draining, when a signal says so and the run goes on."""
 
@@ -197,9 +199,11 @@ class Learner:
             log.info("event=%s policies=%s cohort=%s", way, ",".join(names), self._run.cohort)
 
     def _await_orders(self) -> None:
-        """Learns nothing before it has heard what the run's roster says of its members."""
-        client = self._life.client
+        """Learns nothing before it has heard what the run's roster says of its members, or waited long enough."""
+        client, end = self._life.client, time.monotonic() + _ORDERS_SECONDS
         while client is not None and self._status is None and not self._told_to_stop:
+            if time.monotonic() >= end:
+                return log.warning("event=roster_unheard seconds=%g", _ORDERS_SECONDS)
             self._life.vitals.tick()  # who waits for a coordinator that is away does not hang
             client.changed.wait(_DRAIN_QUIET)
             client.changed.clear()

@@ -336,6 +336,22 @@ def test_commands_are_seen_in_what_the_coordinator_tells(tmp_path: Path) -> None
     assert told == [("set", "steps", 2), ("assign", "a", "y")]
 
 
+def test_a_run_that_is_told_something_before_its_hooks_begin_is_new_to_them_and_they_hear_of_it(
+    tmp_path: Path,
+) -> None:
+    history = tmp_path / "history.jsonl"
+    history.write_text('{"number": 1, "command": "freeze", "key": "one", "old": false, "new": true}\n')
+    life: Any = SimpleNamespace(vitals=SimpleNamespace(bind=lambda *_: None))
+    events = HooksWorker(life, Run(), tmp_path)._events
+    assert [event.first for _, event in events.begin()] == [True]
+    assert [(event.command, event.key) for _, event in events.look({})] == [("freeze", "one")]
+    (tmp_path / "counters" / "hooks.1").unlink()
+    with history.open("a") as more:
+        more.write('{"key": "steps", "old": 1, "new": 2}\n')
+    events = HooksWorker(life, Run(), tmp_path)._events
+    assert [event.first for _, event in events.begin()] == [False]
+
+
 def test_a_traceback_is_kept_with_the_count(tmp_path: Path) -> None:
     run = run_of(hook("Broken", on_error="stop"))
     calls, counters = HookCalls(run, "learner-one", tmp_path), Counters(None, [])

@@ -14,13 +14,13 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from protocol.config.run import Run
-from protocol.errors import ConfigurationError, Refused, disk_fault
+from protocol.errors import ConfigurationError, DiskFault, Refused, disk_fault
 from protocol.refusal_log import one_line
 from protocol.spaces import Place, World
 from protocol.spaces.policy_map import check_alike
@@ -46,8 +46,9 @@ an agent -> the policy that it was given; `shares`: members of a collection -> t
 NOTHING: State = {"rates": {}, "frozen": [], "agents": {}, "shares": {}}
 
 
-def after(state: State, line: Mapping[str, Any]) -> State:
-    """What `state` becomes by a line of the history: a command, or a key with which the run went on."""
+def after(state: State, line: Mapping[str, Any], followers: Collection[str]) -> State:
+    """What `state` becomes by a line of the history: a command, or a key with which the run went on. `followers`: those
+    with the learning rate of `policy`."""
     rates, agents, shares = dict(state["rates"]), dict(state["agents"]), dict(state["shares"])
     frozen = set(state["frozen"])
     if (key := _RATE.fullmatch(line["key"])) is not None:
@@ -56,7 +57,7 @@ def after(state: State, line: Mapping[str, Any]) -> State:
         elif key[2]:
             rates.pop(key[2], None)
         else:
-            rates.clear()
+            rates = {name: rate for name, rate in rates.items() if name not in followers}
     elif line.get("command") == "freeze":
         frozen.add(line["key"])
     elif line.get("command") == "thaw":
@@ -84,12 +85,14 @@ class Roster:
         self._world, self._played = world, run.policy_of(world)
         self._run, self._plans, self._standing, self._disk = run, plans, standing, disk
         self._path, self._lock = folder / "history.jsonl", threading.Lock()
+        own = {name for name, keys in run.policies.items() if "learning_rate" in keys}
+        self._followers = plans.keys() - own - run.auxiliaries.keys()
         self.state = NOTHING
         """What learners are to do now; another one after each command."""
         self.commands: list[dict[str, Any]] = []
         """All that there were, each with its number."""
         for line in self._whole_lines() if self._path.exists() else ():
-            self.state = after(self.state, line)
+            self.state = after(self.state, line, self._followers)
             if "number" in line:
                 self.commands.append(line)
 
@@ -110,8 +113,11 @@ class Roster:
 
     def change(self, keys: Iterable[str]) -> None:
         """The run goes on with other values of these keys of its configuration, of which its history tells next."""
+        before = self.state["rates"]
         for key in keys:
-            self.state = after(self.state, {"key": key})
+            self.state = after(self.state, {"key": key}, self._followers)
+        for name in before.keys() - self.state["rates"].keys():
+            log.info("event=rate_ended policy=%s learning_rate=%g by=configuration", name, before[name])
 
     def command(self, words: Sequence[str], by: str, peer: str) -> int:
         """Writes down what `words` say, whereupon everybody follows it; the number of the command. `by` is who its
@@ -126,7 +132,7 @@ class Roster:
             who = {"number": len(self.commands) + 1, "by": one_line(by[:_SAID]), "peer": peer}
             line = {"time": now, "agent_steps": made, **who, "command": name, "key": key, "old": old, "new": new}
             self._write(json.dumps(line).encode() + b"\n")
-            self.state = after(self.state, line)
+            self.state = after(self.state, line, self._followers)
             self.commands.append(line)
         log.info("event=roster number=%d by=%s command=%r", who["number"], who["by"], " ".join(words))
         return len(self.commands)
@@ -234,18 +240,22 @@ class Roster:
 
     def _write(self, line: bytes) -> None:
         """Returns when the line outlasts the machine; DiskFault, and nothing of it is there, where it cannot."""
-        new = not self._path.exists()
-        file = AppendFile(self._path, self._disk)
+        again = "the command once more"
+        try:
+            file = AppendFile(self._path, self._disk)
+        except OSError as fault:  # also where it has too many files open
+            facts = {"file": self._path, "place": f" {self._path}", "reason": fault.strerror, "other": again}
+            raise DiskFault("file_not_writable", **facts) from None
         before = file.size
         try:
             if not file.append(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
             sync(self._path)
-            if new:
+            if not before:  # the name may be new, also where the command that made it came to nothing
                 sync(self._path.parent)
         except OSError as fault:
             file.shorten(before)
-            raise disk_fault(fault, "the command once more") or fault from None
+            raise disk_fault(fault, again) or fault from None
         finally:
             file.close()
 

@@ -36,6 +36,7 @@ from protocol.messages.core import Role, Welcome
 from protocol.transport.node_id import node_name
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context, refusals_of
 from workers.runtime.entry_points import add_cwd_to_path
+from workers.runtime.files import sync
 from workers.runtime.health import Health, Usage
 from workers.runtime.http_server import HttpServer
 from workers.runtime.last_words import kill_children, leave, tell_end, tell_failure, watch_user_code
@@ -261,6 +262,7 @@ def lock_run_folder(run: Run, folder: Path) -> int:
     lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _keep_history(folder)
         if going_on(run, folder)[1] is None:
             keep_config(run, folder)
     except BlockingIOError:
@@ -283,11 +285,24 @@ def keep_config(run: Run, folder: Path, changes: Sequence[Change] = (), agent_st
     now = datetime.now(UTC).isoformat(timespec="seconds")
     lines = [json.dumps({"time": now, "agent_steps": agent_steps, **asdict(one)}) + "\n" for one in changes]
     if lines:
-        with (folder / "history.jsonl").open("a") as history:
-            history.writelines(lines)
+        history, whole = folder / "history.jsonl", folder / ".history.jsonl"
+        whole.write_text((history.read_text() if history.exists() else "") + "".join(lines))
+        sync(whole)  # commands stand there too, and outlast the machine
         (folder / "summary.json").unlink(missing_ok=True)
     aside.rename(config)
     (folder / "config.new.yaml").unlink(missing_ok=True)
+    _keep_history(folder)
+
+
+def _keep_history(folder: Path) -> None:
+    """Puts the history in place that tells of a change, once the configuration has it; of one that never came to be,
+    as who made it died, nothing is told."""
+    whole = folder / ".history.jsonl"
+    if (folder / ".config.yaml").exists():
+        whole.unlink(missing_ok=True)
+    elif whole.exists():
+        whole.rename(folder / "history.jsonl")
+        sync(folder)
 
 
 def run_dir_of(welcome: Welcome) -> Path | None:

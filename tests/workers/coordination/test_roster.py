@@ -123,6 +123,51 @@ def test_a_rate_that_the_run_goes_on_with_replaces_what_was_set(
     assert made.state["rates"] == roster_of(tmp_path).state["rates"] == left
 
 
+def test_a_common_rate_that_the_run_goes_on_with_is_of_those_without_one_of_their_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys: dict[str, Any] = {**CURIOUS, "policies": {"agent_0": {"learning_rate": 0.1}}}
+    made = roster_of(tmp_path, **keys)
+    for name in ("agent_0", "agent_1", "novelty"):
+        made.command(["set", name, "learning_rate=0.5"], "", "")
+    with caplog.at_level("INFO"):
+        made.change(["policy.learning_rate"])
+    assert made.state["rates"] == {"agent_0": 0.5, "novelty": 0.5}
+    assert [one.getMessage() for one in caplog.records if "rate_ended" in one.getMessage()] == [
+        "event=rate_ended policy=agent_1 learning_rate=0.5 by=configuration"
+    ]
+
+
+def test_a_history_that_cannot_be_opened_is_told_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = roster_of(tmp_path)
+
+    def no_more(*_: object) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as full:
+        full.setattr("workers.runtime.files.os.open", no_more)
+        with raises(DiskFault, "file_not_writable", file=tmp_path / "history.jsonl"):
+            made.command(["freeze", "agent_1"], "", "")
+    assert made.command(["freeze", "agent_1"], "", "") == 1
+
+
+def test_a_new_history_outlasts_the_machine_also_after_a_command_that_came_to_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = roster_of(tmp_path)
+    kept: list[Path] = []
+
+    def full(_path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(product, "sync", full)
+    with raises(DiskFault, "disk_full"):
+        made.command(["freeze", "agent_1"], "", "")
+    monkeypatch.setattr(product, "sync", kept.append)
+    made.command(["freeze", "agent_1"], "", "")
+    assert kept == [tmp_path / "history.jsonl", tmp_path]
+
+
 @pytest.mark.parametrize(
     ("words", "kind", "keys"),
     [

@@ -150,6 +150,32 @@ def test_who_cannot_publish_what_it_learned_before_it_was_frozen_starts_again_an
     context.destroy(linger=0)
 
 
+def test_a_learner_whose_coordinator_is_away_goes_on_with_what_it_has(
+    memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, context = _learner(run_of(STREAM))
+    client: Any = learner._life.client
+    stopping = learner._life.stopping
+    client.status, client.changed, client.command = None, threading.Event(), "go"
+    late: list[bool] = []
+
+    def take(_: PolicyLearner) -> bool:
+        late.append(stopping.is_set())
+        stopping.set()
+        return False
+
+    monkeypatch.setattr(PolicyLearner, "take", take)
+    monkeypatch.setattr("workers.learner._LAST_SECONDS", 0.0)
+    monkeypatch.setattr("workers.learner._ORDERS_SECONDS", 0.1, raising=False)
+    end = threading.Timer(20.0, stopping.set)
+    end.start()
+    learner.run()
+    end.cancel()
+    learner.close()
+    context.destroy(linger=0)
+    assert not late[0]
+
+
 def test_a_learner_learns_nothing_before_it_has_heard_what_holds_for_its_policies(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

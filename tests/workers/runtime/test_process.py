@@ -18,6 +18,7 @@ import pytest
 
 from launch.local.process import python
 from protocol.config.run import Run
+from protocol.config.yaml_file import Change, read_run
 from protocol.control.heartbeat import Report
 from protocol.errors import ConfigurationError, DiskFault, EnvironmentFault, Timeout, disk_fault
 from protocol.messages.core import Heartbeat, Welcome
@@ -26,7 +27,7 @@ from tests.protocol.control.test_control import coordinator
 from tests.waiting import until
 from workers.evaluation.forked import Forked
 from workers.runtime import watchdog
-from workers.runtime.process import Options, StopRequested, WorkerProcess, lock_run_folder, run_dir_of
+from workers.runtime.process import Options, StopRequested, WorkerProcess, keep_config, lock_run_folder, run_dir_of
 
 
 @pytest.fixture(autouse=True)
@@ -161,6 +162,32 @@ def test_a_folder_serves_one_run_at_a_time_and_one_configuration(tmp_path: Path)
 def test_logs_stay_in_the_runs_folder(tmp_path: Path, log_dir: str) -> None:
     with raises(ConfigurationError, "log_folder_outside_run", value=log_dir):
         lock_run_folder(Run(log_dir=log_dir), tmp_path)
+
+
+@pytest.mark.parametrize("renamed", [0, 1])
+def test_the_history_tells_of_a_change_if_and_only_if_it_came_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renamed: int
+) -> None:
+    """Whoever makes it may be killed after any number of steps."""
+    (tmp_path / "history.jsonl").write_text('{"number": 1}\n')
+    keep_config(Run(), tmp_path)
+    done: list[Path] = []
+    rename = Path.rename
+
+    def killed(path: Path, target: Path) -> None:
+        if len(done) == renamed:
+            raise KeyboardInterrupt
+        done.append(path)
+        rename(path, target)
+
+    with monkeypatch.context() as mortal:
+        mortal.setattr(Path, "rename", killed)
+        with suppress(KeyboardInterrupt):
+            keep_config(Run(seed=7), tmp_path, [Change("seed", 0, 7)])
+    os.close(lock_run_folder(read_run(tmp_path / "config.yaml"), tmp_path))
+    assert read_run(tmp_path / "config.yaml").seed == 7 * renamed
+    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 1 + renamed
+    assert not (tmp_path / ".history.jsonl").exists()
 
 
 def test_heartbeats_begin_with_joining_as_a_world_may_take_longer_to_open_than_a_lease_lasts_G6(

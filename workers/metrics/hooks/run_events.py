@@ -100,5 +100,10 @@ class _Lines:
         return [json.loads(line) for line in whole.splitlines()]
 
 
+def gone_on(folder: Path) -> bool:
+    """Whether the run went on with another configuration; commands are numbered, and may come before hooks begin."""
+    return any("number" not in line for line in _Lines(folder / "history.jsonl", 0).new())
+
+
 def _worker(number: int, row: Mapping[str, Any], in_order: bool | None = None) -> WorkerEvent:
     return WorkerEvent(number, row["name"], row["role"], row["incarnation"], row.get("host", ""), in_order)
