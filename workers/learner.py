@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,6 +133,8 @@ class Learner:
             self._receiver.add_common(common.layout, common.pool)
         self._publisher = WeightPublisher(sockets[_WEIGHTS], self._counters, self._ports.guard)
         self._status: Status | None = None
+        self._frozen: Collection[str] = ()
+        """Who was so when this learner began."""
         self._league = plan_league(run, world)
         self._plans, self._every, self._world = [plans[name] for name in policies], plans, world
         self._cuts = checkpoints_of(run, [*plans], self._folder)
@@ -144,8 +146,9 @@ class Learner:
 
     def run(self) -> None:
         """Resumes, then learns until the actors are done and everything they finished is used, or told to stop."""
-        self._begin()
         self._await_orders()
+        self._begin()
+        self._follow_status()
         arrived, learned = False, False
         drain: _Drain | None = None
         while drain is None or not drain.over(arrived or learned):
@@ -201,13 +204,16 @@ class Learner:
     def _await_orders(self) -> None:
         """Learns nothing before it has heard what the run's roster says of its members, or waited long enough."""
         client, end = self._life.client, time.monotonic() + _ORDERS_SECONDS
-        while client is not None and self._status is None and not self._told_to_stop:
+        while client is not None and self._heard is None and not self._told_to_stop:
             if time.monotonic() >= end:
-                return log.warning("event=roster_unheard seconds=%g", _ORDERS_SECONDS)
+                log.warning("event=roster_unheard seconds=%g", _ORDERS_SECONDS)
+                break
             self._life.vitals.tick()  # who waits for a coordinator that is away does not hang
             client.changed.wait(_DRAIN_QUIET)
             client.changed.clear()
-            self._follow_status()
+        self._life.vitals.idle()
+        if self._heard is not None:
+            self._frozen = self._heard.view.get("roster", {}).get("frozen", ())
 
     def _measure(self, member: PolicyLearner) -> None:
         """Reports what the last update of `member` said of itself; of several ranks the first does."""
@@ -227,9 +233,8 @@ class Learner:
 
     def _follow_status(self) -> None:
         """Who lives and who died, when the coordinator has news."""
-        client = self._life.client
-        status = client.status if client is not None else None
-        if status is None or status is self._status or status.command == "rejoin":
+        status = self._heard
+        if status is None or status is self._status:
             return
         asked = self._status is not None and status.checkpoints > self._status.checkpoints
         self._status = status
@@ -251,6 +256,13 @@ class Learner:
                 member.save()
             if not member.static:
                 self._receiver.let_go(member.name, member.uses)
+
+    @property
+    def _heard(self) -> Status | None:
+        """What the coordinator said last; None where it does not know this learner."""
+        client = self._life.client
+        status = client.status if client is not None else None
+        return None if status is None or status.command == "rejoin" else status
 
     @property
     def _told_to_stop(self) -> bool:
@@ -346,7 +358,7 @@ class Learner:
             kind = LockstepLearner if run.lockstep else PolicyLearner
             curious, freezing = self._curiosity(plan, device), self._freezing(plan)
             member = kind(plan, share, source, context, rows_before, curious, freezing)
-        member.refusals = self._life.vitals.refusals
+        member.refusals, member.frozen = self._life.vitals.refusals, plan.name in self._frozen
         path = self._mailbox_path(plan.name)
         last, found = self._publisher.add_policy(
             plan.name, member.published.manifest, path, plan.config.publish_mode, plan.config.wire_weights

@@ -228,7 +228,8 @@ class PolicyLearner:
     def resume(self, found: NDArray[np.uint8] | None, last: Version) -> None:
         """Continues from the newest checkpoint; without one from the last published weights `found`, with a fresh
         optimiser; without those from the initial ones. Versions go on after `last` in any case, and schedules where the
-        rows received by all incarnations put them."""
+        rows received by all incarnations put them. One that is frozen keeps the weights `found` where the checkpoint is
+        older than they."""
         self.version = Version(self.version.incarnation, self._restored(found, last))
         self._begin_here()
         self._tell("policy_start")
@@ -244,6 +245,8 @@ class PolicyLearner:
             if self.static:  # what was trained since the checkpoint is trained again
                 self._counters.set(f"rows_learned.{self.name}", self._rows)
             log.info("event=resumed policy=%s from=checkpoint train_steps=%d version=%d", self.name, steps, number)
+            if self.frozen and found is not None and last.version > loaded.version:  # it stays what it had become
+                self.published.load(found)
         elif found is not None:
             self.published.load(found)
             log.info("event=resumed policy=%s from=last_published version=%d", self.name, last.version)

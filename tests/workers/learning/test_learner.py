@@ -46,7 +46,11 @@ def _learner(run: Run, folder: Path | None = None) -> tuple[Learner, zmq.Context
     context = zmq.Context(1)
     vitals = Health(Identity("r", "learner-0", "learner", 1))
     life: Any = SimpleNamespace(
-        context=context, options=options, client=SimpleNamespace(), report=lambda *_: None, vitals=vitals
+        context=context,
+        options=options,
+        client=SimpleNamespace(status=None, command="stop"),
+        report=lambda *_: None,
+        vitals=vitals,
     )
     life.stopping = threading.Event()
     return Learner(life, welcome, run, plan_policies(run, scripted.WORLD), scripted.WORLD), context
@@ -184,6 +188,12 @@ def test_a_learner_learns_nothing_before_it_has_heard_what_holds_for_its_policie
     stopping = learner._life.stopping
     client.status, client.changed, client.command = None, threading.Event(), "go"
     looks: list[bool] = []
+    resume = PolicyLearner.resume
+
+    def resumed(member: PolicyLearner, *given: Any) -> None:
+        looks.append(member.frozen)
+        resume(member, *given)
+
     ticks: list[float] = []
 
     def take(member: PolicyLearner) -> bool:
@@ -197,6 +207,7 @@ def test_a_learner_learns_nothing_before_it_has_heard_what_holds_for_its_policie
         client.changed.set()
 
     monkeypatch.setattr(PolicyLearner, "take", take)
+    monkeypatch.setattr(PolicyLearner, "resume", resumed)
     monkeypatch.setattr("workers.learner._LAST_SECONDS", 0.0)
     later = threading.Timer(0.3, tell)
     later.start()
@@ -204,6 +215,6 @@ def test_a_learner_learns_nothing_before_it_has_heard_what_holds_for_its_policie
     later.join()
     learner.close()
     context.destroy(linger=0)
-    assert looks
+    assert len(looks) > 1, "as it resumes, and as it learns"
     assert all(looks)
     assert ticks[0] > 0, "it does not hang meanwhile"

@@ -161,6 +161,26 @@ def test_what_a_frozen_policy_has_learned_is_kept_at_once(tmp_path: Path) -> Non
     member.close()
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_who_is_frozen_keeps_what_it_published_after_its_checkpoint(tmp_path: Path, frozen: bool) -> None:
+    first = Bench(run_of(STREAM, publish_interval=100), tmp_path)
+    first.member.resume(None, Version(0, 0))
+    first.feed(2)
+    first.member.step()
+    saved = first.member.weights.bytes_view().tobytes()
+    first.save()
+    first.member.step()
+    first.member.obey({"frozen": ["one"]})  # and it dies
+    last, found = first.published[-1]
+    second = Bench(run_of(STREAM), tmp_path, incarnation=2)
+    second.member.frozen = frozen
+    second.member.resume(found, last)
+    version, weights = second.published[-1]
+    assert version.version == last.version + 1
+    assert saved != found.tobytes()
+    assert weights.tobytes() == (found.tobytes() if frozen else saved)
+
+
 def test_a_rate_is_followed_when_the_roster_has_another_and_not_each_time_it_is_told() -> None:
     bench = Bench(run_of(STREAM))
     bench.member.obey({"rates": {"one": 0.5}})
