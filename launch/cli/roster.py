@@ -22,17 +22,17 @@ from protocol.config.yaml_file import read_summary
 from protocol.errors import ConfigurationError, Refused, Timeout
 
 
-def command(place: CoordinatorAddress, words: Sequence[str]) -> int:
-    """Its number. ConfigurationError or Refused in one sentence, and nothing has changed; Timeout where nobody
-    answers, and the history says whether the command is in it."""
+def command(place: CoordinatorAddress, words: Sequence[str]) -> dict[str, Any]:
+    """Its line of the history: its `number`, the `old` value and the `new` one, and more. ConfigurationError or Refused
+    in one sentence, and nothing has changed; Timeout where nobody answers, and the history says whether the command is
+    in it."""
     by = f"{os.environ.get('USER') or os.getuid()}@{platform.node()}"
-    return int(_answered(place, {"words": [*words], "by": by})["number"])
+    return _answered(place, {"words": [*words], "by": by})
 
 
 def told(place: CoordinatorAddress) -> dict[str, Any]:
     """All `commands` that the run was given, and what they come to: learning `rates` that were set, and which policies
-    are `frozen`, and which policies `agents` were given, and
-    which `shares` of episodes members of a collection."""
+    are `frozen`, and which policies `agents` were given, and which `shares` of episodes members of a collection."""
     return _answered(place, None)
 
 
@@ -57,7 +57,7 @@ def _answered(place: CoordinatorAddress, asked: dict[str, Any] | None) -> dict[s
         return {"commands": _history(place.folder), **summary.get("roster", nothing)}
     if asked is not None and place.url:
         raise Timeout("roster_command_unanswered", peer=place.url)
-    raise Timeout("coordinator_silent", peer=place.url or place.folder)
+    raise Timeout("coordinator_silent", peer=place.url or f"{place.folder}, a run in one process")
 
 
 def _summary(place: CoordinatorAddress) -> dict[str, Any] | None:
@@ -75,9 +75,14 @@ def _history(folder: Path) -> list[dict[str, Any]]:
 @click.command()
 @click.argument("source", metavar="RUN-FOLDER|URL")
 @click.argument("words", nargs=-1, metavar="[COMMAND]")
-@click.option("--json", "as_json", is_flag=True, help="Print the history and what it comes to as JSON.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print that as JSON.",
+)
 def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
-    """Tells a run that goes on something of its policies and worlds; without a command, what it was told so far.
+    """Changes policies, agents and environments of a run that goes on; without a command, what it was told so far.
 
     \b
     rookery roster runs/first                                     the history, and what holds now
@@ -91,7 +96,9 @@ def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
     """
     place = find(source)
     if words:
-        click.echo(f"command {command(place, words)}: {' '.join(words)}")
+        done = command(place, words)
+        changed = "" if words[0] in ("freeze", "thaw") else f" (before: {done['old']})"
+        click.echo(json.dumps(done) if as_json else f"command {done['number']}: {' '.join(words)}{changed}")
         return
     now = told(place)
     if as_json:
@@ -105,5 +112,5 @@ def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
     shares = ", ".join(f"{member} {share:g}" for member, share in now["shares"].items())
     given = ", ".join(f"{agent} to {policy}" for agent, policy in now["agents"].items())
     frozen = ", ".join(now["frozen"])
-    said = f"learning rates set: {rates or 'none'}; frozen: {frozen or 'none'}; agents given: {given or 'none'}"
-    click.echo(f"{said}; shares set: {shares or 'none'}")
+    said = f"learning rates set: {rates or 'none, all are as configured'}; frozen: {frozen or 'none'}"
+    click.echo(f"{said}; agents given: {given or 'none'}; shares set: {shares or 'none'}")

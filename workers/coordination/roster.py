@@ -34,7 +34,7 @@ USAGE = {
     "freeze": "freeze POLICY",
     "thaw": "thaw POLICY",
     "assign": "assign AGENT POLICY",
-    "worlds": "worlds MEMBER share=NUMBER",
+    "worlds": "worlds ENVIRONMENT share=NUMBER",
 }
 """Command -> its words."""
 _RATE = re.compile(r"(policy|(?:policies|auxiliaries)\.(.+))\.learning_rate")
@@ -153,7 +153,8 @@ class Roster:
             key, rate = self._rate(plan, rest[1])
             return name, key, self.state["rates"].get(plan.name, plan.config.learning_rate), rate
         if (plan.name in self.state["frozen"]) == (name == "freeze"):
-            raise ConfigurationError("roster_changes_nothing", policy=plan.name, value=USAGE[name].split()[0])
+            already = "is frozen" if name == "freeze" else "learns"
+            raise ConfigurationError("roster_changes_nothing", name=plan.name, value=name, reason=already)
         if plan.static:
             raise ConfigurationError("roster_policy_without_actors", policy=plan.name, key="dataset")
         return name, plan.name, name == "thaw", name == "freeze"
@@ -177,7 +178,8 @@ class Roster:
             raise ConfigurationError("roster_agent_unknown", agent=agent[:_SAID], choices=[*played])
         plan, before = self._plan(policy), played[agent]
         if before == policy:
-            raise ConfigurationError("roster_changes_nothing", policy=agent, value="assign")
+            already = f"is played by {before!r}"
+            raise ConfigurationError("roster_changes_nothing", name=agent, value="assign", reason=already)
         if (reason := self._kept(plan, before, played, self._world.place(agent))) is not None:
             raise ConfigurationError("roster_agent_not_given", agent=agent, policy=policy, reason=reason)
         self._plan(before)

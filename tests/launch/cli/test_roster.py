@@ -34,3 +34,21 @@ def test_another_run_that_has_come_to_live_at_the_port_is_told_nothing(
         announce(run_dir, url)
         assert roster(str(run_dir), "freeze", "agent_0").exit_code == 0
         assert len(run.controls.roster.commands) == 1
+
+
+def test_a_command_says_what_was_before(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shown(run_dir) as (run, url):
+        monkeypatch.setenv("ROOKERY_TOKEN", run.token)
+        assert "as configured" in roster(url).output
+        old = run.controls.roster._plans["agent_0"].config.learning_rate
+        assert roster(url, "set", "agent_0", "learning_rate=3").output.endswith(f"learning_rate=3 (before: {old})\n")
+        told = json.loads(roster(url, "freeze", "agent_0", "--json").output)
+        assert (told["number"], told["old"], told["new"]) == (2, False, True)
+        assert "learning rates set: agent_0 3;" in roster(url).output
+
+
+def test_a_run_in_one_process_is_told_nothing_and_says_so(run_dir: Path) -> None:
+    announce(run_dir, "")
+    refused = roster(str(run_dir), "freeze", "agent_0")
+    assert kinds_in(refused.output) == ["coordinator_silent"]
+    assert "in one process" in refused.output

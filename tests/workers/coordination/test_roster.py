@@ -215,6 +215,15 @@ def test_a_bad_command_changes_nothing(tmp_path: Path, words: str, kind: str, ke
     assert not (tmp_path / "history.jsonl").exists()
 
 
+def test_who_is_what_a_command_says_already_is_told_with_what_it_is(tmp_path: Path) -> None:
+    made = roster_of(tmp_path)
+    made.command(["assign", "agent_0", "agent_1"], "", "")
+    with raises(ConfigurationError, "roster_changes_nothing", name="agent_0", reason="is played by 'agent_1'"):
+        made.command(["assign", "agent_0", "agent_1"], "", "")
+    with raises(ConfigurationError, "roster_changes_nothing", name="agent_1", reason="learns"):
+        made.command(["thaw", "agent_1"], "", "")
+
+
 @pytest.mark.parametrize("structure", [{"prior": {"easy": 1.0, "hard": 2.0}}, {"split": {"train": ["easy", "hard"]}}])
 def test_shares_are_those_of_the_configuration_but_for_those_that_were_set(
     tmp_path: Path, structure: dict[str, Any]

@@ -208,11 +208,12 @@ def _order(function: Callable[[], None]) -> Callable[[HttpRequest], Response]:
 
 
 def _command(roster: Roster) -> Callable[[HttpRequest], Response]:
-    """Its number, or in one sentence why there is none."""
+    """Its line of the history, or in one sentence why there is none."""
 
     def answer(request: HttpRequest) -> Response:
         try:
-            return _json({"number": roster.command(*_words_in(request.body), request.peer)})
+            number = roster.command(*_words_in(request.body), request.peer)
+            return _json(roster.commands[number - 1])
         except RookeryError as fault:
             return _refused(400 if isinstance(fault, ConfigurationError) else 409, fault.coded)
 
