@@ -69,12 +69,15 @@ def test_neither_hellos_nor_forbidden_actions_nor_forged_segments_harm_a_run_who
     settings = {"command": f"{runs.PYTHON} {tmp_path}/slow_noise.py {{address}} {{name}}"}
     world = SIMULATORS["environment"] | {"settings": SIMULATORS["environment"]["settings"] | settings}
     besieged = Besieged(tmp_path, memory_dir, SIMULATORS | {"environment": world}, actors=1)
+    kinds = {"segment_action_not_legal", "segment_action_outside_space", "segments_not_proven"}
     with besieged.started():
-        found = besiege(besieged, ["hellos rows forged"], 2.0, print, compare=False)
+        for _ in range(5):  # on a busy machine the first rows of all come late
+            found = besiege(besieged, ["hellos rows forged"], 2.0, print, compare=False)
+            if found or kinds <= {*kinds_in(besieged.workers["learner"].said)}:
+                break
         before = besieged.trained()
         runs.until(lambda: besieged.trained() > before, what="its simulators are trained on")
     assert found + audit(besieged) == [], capsys.readouterr().out
-    kinds = {"segment_action_not_legal", "segment_action_outside_space", "segments_not_proven"}
     assert kinds <= {*kinds_in(besieged.workers["learner"].said)}
     summary = json.loads((besieged.run_dir / "summary.json").read_text())
     assert summary["refused"]["segments"] > 0
