@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.peers.__main__ import PEERS, compared, parsed
+from tests.benchmarks.peers.small_network import small_network
 from tests.benchmarks.peers.stepping import (
     AGENTS,
     COPIES,
@@ -29,6 +30,8 @@ from tests.benchmarks.peers.stepping import (
 )
 from tests.benchmarks.peers.watching import solved, watched
 from workers.environments.registry import describe
+from workers.planning.policy_plan import plan_policies
+from workers.policies.build import build
 from workers.tools.bench.pipeline.workloads import workload
 
 _TRAINING = """
@@ -182,6 +185,14 @@ def test_pictures_of_peers_are_as_many_bytes_as_ours(name: str) -> None:
     assert observation.shape == (2 * agents, 4, side, side)
     assert observation.dtype == np.uint8
     assert len(reward) == len(over) == 2 * agents
+
+
+def test_the_small_network_of_peers_is_ours() -> None:
+    _data, run = workload("W5-10", {})
+    (plan,) = plan_policies(run, describe(run.environment)).values()
+    policy = build(plan.interface, plan.config, 0)
+    ours = [one.shape for name, one in policy.named_parameters() if name.startswith("encoder.")]
+    assert ours == [one.shape for one in small_network().parameters()]
 
 
 def test_carts_that_are_begun_anew_stand_in_the_middle_again() -> None:

@@ -11,4 +11,5 @@ FEATURES = 128
 
 def small_network() -> nn.Sequential:
     """Pictures [B, 4, 10, 10] from 0 to 1 -> [B, FEATURES]."""
-    return nn.Sequential(nn.Conv2d(4, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 8 * 8, FEATURES), nn.ReLU())
+    seen = nn.Conv2d(4, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU()
+    return nn.Sequential(*seen, nn.Flatten(), nn.Linear(32 * 8 * 8, FEATURES), nn.ReLU())
