@@ -51,6 +51,17 @@ def told(folder: Path) -> dict[str, Any]:
         return {}
 
 
+def stopped(worker: runs.Worker, folder: Path, memory: Path) -> dict[str, Any]:
+    """The summary of a run that is told to stop, with exact books and nothing left."""
+    runs.kill(worker.popen.pid, signal.SIGINT)
+    assert worker.wait() == 1
+    summary = runs.summary_of(folder)
+    assert summary["segments"]["unexplained"] == 0
+    assert runs.balanced(summary["segments"])
+    assert runs.files(memory) == []
+    return summary
+
+
 def counted(folder: Path, name: str, of: str) -> float:
     """The counter called so, summed over the lives of a worker."""
     return sum(read_counters(page).get(name, 0.0) for page in (folder / "run" / "counters").glob(f"{of}.*"))
@@ -128,14 +139,9 @@ def test_a_frozen_policy_acts_on_with_its_weights_also_when_its_learner_is_kille
         assert roster(tmp_path, "thaw", "agent_0")["frozen"] == []
         runs.until(lambda: made("agent_0") > stood, what="it learns on")
         runs.until(lambda: newest(tmp_path, "agent_0", "learning_rate") == 0.125, what="as it was told before")
-        runs.kill(worker.popen.pid, signal.SIGINT)
-        assert worker.wait() == 1
-    segments = runs.summary_of(tmp_path)["segments"]
-    assert segments["dropped"]["frozen"] >= settled
-    assert segments["unexplained"] == 0
-    assert runs.balanced(segments)
+        summary = stopped(worker, tmp_path, memory_dir)
+    assert summary["segments"]["dropped"]["frozen"] >= settled
     assert [one["command"] for one in roster(tmp_path)["commands"]] == ["set", "freeze", "thaw"]
-    assert runs.files(memory_dir) == []
 
 
 def test_an_agent_that_is_given_to_another_policy_stays_there_also_when_its_actor_is_killed(
@@ -162,12 +168,7 @@ def test_an_agent_that_is_given_to_another_policy_stays_there_also_when_its_acto
         roster(tmp_path, "assign", "agent_1", "agent_1")
         before = received("agent_1")
         runs.until(lambda: received("agent_1") > before + 20, what="it has its agent again")
-        runs.kill(worker.popen.pid, signal.SIGINT)
-        assert worker.wait() == 1
-    segments = runs.summary_of(tmp_path)["segments"]
-    assert segments["unexplained"] == 0
-    assert runs.balanced(segments)
-    assert runs.files(memory_dir) == []
+        stopped(worker, tmp_path, memory_dir)
 
 
 @pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.slow)])
@@ -189,10 +190,7 @@ def test_no_more_episodes_begin_in_a_world_without_a_share(tmp_path: Path, memor
             return episodes("easy") == easy
 
         runs.until(over, what="it is played no more")
-        runs.kill(worker.popen.pid, signal.SIGINT)
-        assert worker.wait() == 1
-    assert runs.balanced(runs.summary_of(tmp_path)["segments"])
-    assert runs.files(memory_dir) == []
+        stopped(worker, tmp_path, memory_dir)
 
 
 @pytest.mark.slow
@@ -214,12 +212,7 @@ def test_a_player_of_a_league_that_is_frozen_is_met_as_it_is_and_the_league_goes
         assert members("agent_0") == stood
         roster(tmp_path, "thaw", "agent_0")
         runs.until(lambda: members("agent_0") > stood, what="it joins again")
-        runs.kill(worker.popen.pid, signal.SIGINT)
-        assert worker.wait() == 1
-    segments = runs.summary_of(tmp_path)["segments"]
-    assert segments["unexplained"] == 0
-    assert runs.balanced(segments)
-    assert runs.files(memory_dir) == []
+        stopped(worker, tmp_path, memory_dir)
 
 
 class _Told:
@@ -299,14 +292,9 @@ def test_a_run_of_six_policies_follows_fifty_commands_and_five_of_its_coordinato
         after = runs.workers_of(tmp_path)
         assert after.pop("coordinator") != before.pop("coordinator")
         assert after == before
-        runs.kill(worker.popen.pid, signal.SIGINT)
-        assert worker.wait() == 1
-    summary = runs.summary_of(tmp_path)
+        summary = stopped(worker, tmp_path, memory_dir)
     assert summary["roster"] == run.state
     assert summary["restarts"].get("coordinator", 0) >= 5
-    assert summary["segments"]["unexplained"] == 0
-    assert runs.balanced(summary["segments"])
-    assert runs.files(memory_dir) == []
     rates = [(other - one) / (later - at) for (at, one), (later, other) in pairwise(made)]
     usual = sorted(rates)[len(rates) // 2]
     slow = [len(list(group)) for below, group in groupby(rates, lambda rate: rate < usual / 2) if below]

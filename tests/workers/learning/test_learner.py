@@ -29,8 +29,8 @@ from workers.runtime.health import Health
 from workers.runtime.metric_names import Identity
 
 
-def _learner(run: Run, folder: Path | None = None) -> tuple[Learner, zmq.Context[Any]]:
-    """A learner that was just welcomed, and the context of its sockets."""
+def _learner(run: Run, folder: Path | None = None, unheard: bool = False) -> tuple[Learner, zmq.Context[Any]]:
+    """A learner that was just welcomed, and the context of its sockets. `unheard`: its coordinator says no more."""
     welcome = Welcome(
         run="r",
         name="learner-0",
@@ -48,7 +48,7 @@ def _learner(run: Run, folder: Path | None = None) -> tuple[Learner, zmq.Context
     life: Any = SimpleNamespace(
         context=context,
         options=options,
-        client=SimpleNamespace(status=None, command="stop"),
+        client=SimpleNamespace(status=None, command="go" if unheard else "stop", changed=threading.Event()),
         report=lambda *_: None,
         vitals=vitals,
     )
@@ -157,10 +157,8 @@ def test_who_cannot_publish_what_it_learned_before_it_was_frozen_starts_again_an
 def test_a_learner_whose_coordinator_is_away_goes_on_with_what_it_has(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner, context = _learner(run_of(STREAM))
-    client: Any = learner._life.client
+    learner, context = _learner(run_of(STREAM), unheard=True)
     stopping = learner._life.stopping
-    client.status, client.changed, client.command = None, threading.Event(), "go"
     late: list[bool] = []
 
     def take(_: PolicyLearner) -> bool:
@@ -170,7 +168,7 @@ def test_a_learner_whose_coordinator_is_away_goes_on_with_what_it_has(
 
     monkeypatch.setattr(PolicyLearner, "take", take)
     monkeypatch.setattr("workers.learner._LAST_SECONDS", 0.0)
-    monkeypatch.setattr("workers.learner._ORDERS_SECONDS", 0.1, raising=False)
+    monkeypatch.setattr("workers.learner._ORDERS_SECONDS", 0.1)
     end = threading.Timer(20.0, stopping.set)
     end.start()
     learner.run()
@@ -183,10 +181,9 @@ def test_a_learner_whose_coordinator_is_away_goes_on_with_what_it_has(
 def test_a_learner_learns_nothing_before_it_has_heard_what_holds_for_its_policies(
     memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learner, context = _learner(run_of(STREAM))
+    learner, context = _learner(run_of(STREAM), unheard=True)
     client: Any = learner._life.client
     stopping = learner._life.stopping
-    client.status, client.changed, client.command = None, threading.Event(), "go"
     looks: list[bool] = []
     resume = PolicyLearner.resume
 
