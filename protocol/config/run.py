@@ -110,10 +110,18 @@ _IN_GAMES = {"entropy_coefficient": 0.1}
 et al. (2025, arXiv:2502.08938) in liar's dice, as their repository IIG-RL-Benchmark lists it."""
 
 
-def _usual(name: Any, network: Any) -> dict[str, Any]:
-    """Defaults of a policy whose algorithm and `network` are given so."""
+_STACKED = {"segment_length": 64}
+"""The same of one on replay that stacks frames: a segment repeats the rows before it, so that in segments of 8 rows a
+stack of 4 takes 1.6 times the memory of its frames, in those of 64 rows 1.08 times."""
+
+
+def _usual(algorithm: Mapping[str, Any], network: Any) -> dict[str, Any]:
+    """Defaults of a policy whose `algorithm` and `network` are given so."""
+    name = algorithm["name"]
     usual = _USUAL.get(name, {}) if isinstance(name, str) else {}
-    return {**usual, **_REMEMBERING.get(name, {})} if has_core(network) else usual
+    remembering = _REMEMBERING.get(name, {}) if has_core(network) else {}
+    stacked = _ON_REPLAY.items() <= usual.items() and algorithm.get("frames", 1) != 1
+    return {**usual, **remembering, **(_STACKED if stacked else {})}
 
 
 def _another(given: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
@@ -135,7 +143,7 @@ class PolicyConfig(Trainable):
     `iqn`, `dqn` and `c51` (CleanRL's dqn.py), with `hidden: [256, 256]` for `sac` (Stable-Baselines3)."""
     segment_length: int = Field(default=64, ge=1, le=65_535)
     """Steps of a segment; with an algorithm on replay 8 by default, which trains while what it trains on is new, 32
-    where that remembers (`network.core`), and with `impala` 50 (RLlib)."""
+    where that remembers (`network.core`), 64 where it stacks `frames`, and with `impala` 50 (RLlib)."""
     flow: Literal["block", "drop_oldest", "drop_newest"] | None = None
     """What an actor does that has no credit: wait, overwrite its oldest segment (in replay only where its learner is
     silent), or discard the new one; None: `drop_oldest` in replay, `block` otherwise and in lock-step."""
@@ -164,7 +172,7 @@ class PolicyConfig(Trainable):
                 data["algorithm"] = {"name": "ppo", **given}
                 if (name := data["algorithm"]["name"]) in FIXED:
                     raise ConfigurationError("fixed_policy_in_common", algorithm=name, key="algorithm")
-                usual = _usual(name, data.get("network"))
+                usual = _usual(data["algorithm"], data.get("network"))
                 data = {**usual, **data}
                 if "network" in usual and isinstance(data["network"], Mapping) and "entry" not in data["network"]:
                     data["network"] = {**usual["network"], **data["network"]}
@@ -458,7 +466,7 @@ class Run(ConfigModel):
         except ConfigurationError as fault:
             raise fault.within(f"policies.{name}", key=f"policies.{name}.{fault.key}", policy=name) from None
         base = self.policy.model_dump()
-        usual = {**PolicyConfig().model_dump(), **_usual(base["algorithm"]["name"], base["network"])}
+        usual = {**PolicyConfig().model_dump(), **_usual(base["algorithm"], base["network"])}
         parts: dict[str, Any] = {key: override[key] for key in ("algorithm", "network") if key in override}
         for key, value in {**parts, **override}.items():  # others last, as these drop what was given by default
             if key in parts and isinstance(value, Mapping):
@@ -470,8 +478,8 @@ class Run(ConfigModel):
                     value = {name: one for name, one in value.items() if (name, one) != ("entry", None)}
                 if other:
                     base = {name: told for name, told in base.items() if told != usual[name]}
-                elif key == "network" and base.get("segment_length") == usual["segment_length"]:
-                    del base["segment_length"]  # which may be another one for who remembers, or does not
+                elif base.get("segment_length") == usual["segment_length"]:
+                    del base["segment_length"]  # which may be another one for who remembers or stacks, or does not
                 base[key] = dict(value) if other else {**base.get(key, {}), **value}
             else:
                 base[key] = value

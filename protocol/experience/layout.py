@@ -22,6 +22,9 @@ from protocol.spaces import Box, Leaf, Place, World
 ALIGNMENT = 64
 OUTPUT = "output."
 """How columns begin that are called like an output of the network, and hold what it said when the policy acted."""
+_MOST_FINAL_BYTES, _ROWS_AN_END = 65_536, 8
+"""Of the last observations of a segment's episodes, and for how many rows there is room for one where all would be
+more: the table would be as large as all else that is seen."""
 _ALLOWED = {"|u1", "|i1", "|b1", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"}
 
 
@@ -124,19 +127,28 @@ class Layout:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def segment_layout(world: World, place: Place, config: PolicyConfig, clocked: bool = False, state: int = 0) -> Layout:
+def segment_layout(
+    world: World,
+    place: Place,
+    config: PolicyConfig,
+    clocked: bool = False,
+    state: int = 0,
+    few_ends: bool = False,
+) -> Layout:
     """The layout of the segments of the policy of the agent at `place`: a column for each leaf that it sees or does.
 
     `final_observation` [S, K, *shape] (one for each leaf of the observation) and `final_row` [S, K] (row 0..T-1, or -1
     for none) are the side table of the true last observations of truncated episodes; K is the most truncations that fit
-    into one segment. What the world's agents see in common is not here: `moment` [S, R] refers to it, and
-    `final_common` [S, K, *shape] is that of the side table. A policy that remembers `state` numbers
-    has them as `state` [S, n], as they were before row 0. `clocked`: `clock` [S, R] says when a simulator saw each
-    observation, in its own seconds.
+    into one segment. With `few_ends` it is one for eight rows where episodes are of any length and observations large:
+    a segment without room for one more ends before its time. What the world's agents see in common is not here:
+    `moment` [S, R] refers to it, and `final_common` [S, K, *shape] is that of the side table. A policy that remembers
+    `state` numbers has them as `state` [S, n], as they were before row 0. `clocked`: `clock` [S, R] says when a
+    simulator saw each observation, in its own seconds.
     """
     common = common_of(world)
-    ends = config.segment_length if world.episode_steps is None else -(-config.segment_length // world.episode_steps)
     seen = [_column(leaf) for leaf in place.observed.leaves]
+    large = config.segment_length * sum(math.prod(f.shape) * np.dtype(f.dtype).itemsize for f in seen) > _MOST_FINAL_BYTES
+    ends = -(-config.segment_length // (world.episode_steps or (_ROWS_AN_END if few_ends and large else 1)))
     fields = [
         *seen,
         *(_column(leaf) for leaf in place.acted.leaves),

@@ -267,7 +267,8 @@ def plan_policies(run: Run, world: World, fields: LayoutFields | None = None) ->
         else:
             state, declares = _told(fields.get(name, ()))
             config = _declaring(config, declares)
-        layout = segment_layout(world, places[0], config, clocked, state)
+        few_ends = not run.lockstep and config.dataset is None
+        layout = segment_layout(world, places[0], config, clocked, state, few_ends)
         plan = PolicyPlan(
             name,
             agents,

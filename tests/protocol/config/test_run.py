@@ -289,6 +289,9 @@ def test_an_override_keeps_what_it_does_not_name() -> None:
         ({"algorithm": {"name": "dqn"}}, {"segment_length": 8, **REMEMBERING}, (8, 8)),
         ({}, {"algorithm": {"name": "dqn"}, **REMEMBERING}, (32, 8)),
         ({}, {"segment_length": 64, "algorithm": {"name": "dqn"}}, (64, 8)),
+        ({"algorithm": {"name": "dqn", "frames": 4}}, {}, (64, 8)),
+        ({"algorithm": {"name": "dqn"}}, {"algorithm": {"frames": 4}}, (64, 8)),
+        ({"algorithm": {"name": "dqn", "frames": 4}}, {"algorithm": {"frames": 1}}, (8, 8)),
     ],
 )
 def test_segments_are_short_and_weights_new_by_default_on_replay_alone(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.config.run import parse_run
+from protocol.config.run import PolicyConfig, parse_run
 from protocol.errors import WireError
 from protocol.experience.layout import ALIGNMENT, Field, Layout, segment_layout
 from protocol.spaces import Agent, Box, Discrete, World
@@ -76,5 +76,18 @@ def test_a_policys_layout_follows_from_its_world_and_algorithm() -> None:
     assert shapes["final_observation"] == ("|u1", (2, 3, 5, 5))  # 64 rows hold at most 3 ends of 30 steps
     assert shapes["final_row"] == ("<i4", (2, 3))
     assert {"log_probability", "value"} <= shapes.keys()
-    assert (iqn.before, iqn.rows) == (3, 12)
+    assert (iqn.before, iqn.rows) == (3, 68)
     assert ppo.hash != iqn.hash
+
+
+@pytest.mark.parametrize(
+    ("side", "steps", "few", "ends"),
+    [(84, None, True, 8), (84, None, False, 64), (4, None, True, 64), (84, 27_000, True, 1)],
+)
+def test_last_observations_have_room_for_each_row_only_where_that_is_little(
+    side: int, steps: int | None, few: bool, ends: int
+) -> None:
+    agent = Agent(name="a", observation=Box(shape=(side, side), dtype="uint8"), action=Discrete(n=4))
+    world = World(id="w", agents=(agent,), episode_steps=steps)
+    layout = segment_layout(world, world.places[0], PolicyConfig(segment_length=64), few_ends=few)
+    assert {field.name: layout.shape(field, 1)[1] for field in layout.fields}["final_row"] == ends

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from protocol.config.run import PPO, parse_run
 from protocol.errors import ConfigurationError
+from protocol.experience.ring_buffer import ring_size
 from protocol.spaces import Agent, ArrayPopulation, Box, Dict, DictPopulation, Discrete, MultiDiscrete, World
 from tests.faults import raises, words_in
 from workers.planning.policy_plan import PolicyPlan, plan_policies
@@ -320,3 +321,13 @@ def test_a_team_is_told_of_the_algorithms_for_teams() -> None:
     with raises(ConfigurationError, "agent_not_learnable", policy="t", agent="t") as caught:
         plans({"policy": {"algorithm": {"name": "dqn"}}}, world)
     assert words_in(vars(caught.value)["facts"]["reason"]) & ALGORITHMS == {"dqn", "vdn", "qmix", "ppo"}
+
+
+def test_a_million_stacked_frames_take_a_tenth_more_than_their_own_bytes() -> None:
+    agent = Agent(name="a", observation=Box(shape=(84, 84), dtype="uint8"), action=Discrete(n=6))
+    world = World(id="w", agents=(agent,), episode_steps=27_000)
+    algorithm = {"name": "dqn", "frames": 4, "buffer_capacity": 1_000_000}
+    run = parse_run({"environment": {"id": "w", "copies": 8}, "policy": {"algorithm": algorithm}})
+    plan = plan_policies(run, world)["a"]
+    assert ring_size(plan.layout, plan.blocks * plan.block) <= 1.1 * 84 * 84 * plan.kept_rows
+    assert plan.kept_rows > 999_000
