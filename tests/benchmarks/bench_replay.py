@@ -59,7 +59,6 @@ def planned(frames: int, batch: int) -> PolicyPlan:
 def measured(frames: int, batch: int, rounds: int) -> dict[str, float]:
     """Memory a frame over its own bytes, and microseconds of a batch both ways: medians of `rounds`."""
     plan, mine = planned(frames, batch), psutil.Process().memory_info
-    assert isinstance(plan.config.algorithm, DQN)
     before = mine().rss
     replay = _filled(plan)
     memory = (mine().rss - before) / replay.rows / FRAME
@@ -91,6 +90,7 @@ def _filled(plan: PolicyPlan) -> ReplayBuffer:
     """Whole of what one actor made."""
     counters, source = Counters(None, *LearnerReport.names([plan.name])), scripted.Source()
     algorithm, ring = plan.config.algorithm, plan.ring(None, counters)
+    assert isinstance(algorithm, DQN)
     limiter = scripted.unpaced(1e9, 1, algorithm.batch_size, plan.block * plan.layout.length)
     room = ReplayRoom(plan.kept_rows, plan.kept_blocks, plan.block)
     context = BufferContext(plan.name, plan.layout, source, counters)
