@@ -147,8 +147,9 @@ def segment_layout(
     """
     common = common_of(world)
     seen = [_column(leaf) for leaf in place.observed.leaves]
-    large = config.segment_length * sum(math.prod(f.shape) * np.dtype(f.dtype).itemsize for f in seen) > _MOST_FINAL_BYTES
-    ends = -(-config.segment_length // (world.episode_steps or (_ROWS_AN_END if few_ends and large else 1)))
+    shown = sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in seen)
+    few_ends &= config.segment_length * shown > _MOST_FINAL_BYTES
+    ends = -(-config.segment_length // (world.episode_steps or (_ROWS_AN_END if few_ends else 1)))
     fields = [
         *seen,
         *(_column(leaf) for leaf in place.acted.leaves),
