@@ -35,7 +35,19 @@ from protocol.control.heartbeat import MAX_REQUEST
 from protocol.control.server import BYTES, WAITING, ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused
 from protocol.memory.shared_file import sweep
-from protocol.messages.core import Command, Fetch, Heartbeat, Join, Leave, Refusal, Role, Route, Status, Welcome
+from protocol.messages.core import (
+    Command,
+    Fetch,
+    FetchGraph,
+    Heartbeat,
+    Join,
+    Leave,
+    Refusal,
+    Role,
+    Route,
+    Status,
+    Welcome,
+)
 from protocol.spaces import World
 from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
 from workers import freeze_startup_objects
@@ -67,6 +79,7 @@ from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import LayoutFields, plan_policies
 from workers.planning.policy_spec import policy_spec
+from workers.policies.export.graph_store import GraphStore
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.health import Health
 from workers.runtime.http_server import HttpRequest, HttpServer, Response
@@ -122,6 +135,7 @@ class Coordinator:
         self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds, server.refusals)
         self._members.told = self._books.told
         entries = {name: entry for name in plans if (entry := start_entry(folder, name)) is not None}
+        self._graphs = GraphStore(folder, [*plans])
         self._starts = {entry.name: entry.checksum for entry in entries.values()}
         self._config = for_workers(run, entries).model_dump_json()
         server.counts = self._members.refused  # goes on with what an earlier coordinator counted
@@ -176,6 +190,8 @@ class Coordinator:
                     self._leave(peer, message)
                 elif isinstance(message, Fetch):
                     self._serve_file(peer, message)
+                elif isinstance(message, FetchGraph):
+                    self._server.answer(peer, *self._graphs.answer(message.policy))
             self._commit()
             now = time.monotonic()
             if now - self._expired_at >= _EXPIRE_EVERY:
@@ -399,6 +415,7 @@ class Coordinator:
         elif member.role == "learner":
             evaluations = self._books.mean_evaluations(member.policies)
             view = {"evaluations": evaluations, "roster": self.controls.roster.state, **self._end()}
+            view["graphs"] = self._graphs.wanted
         elif member.role == "evaluator":
             view = {"made": self._books.steps_done, "complete": self._members.complete}
         member.told, routes = self._orders(member), self._members.routes(member)

@@ -51,6 +51,7 @@ from workers.planning.data_parallel import ledger_path, rank_for_actor, rank_of_
 from workers.planning.league_plan import plan_league
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan, most_steps
 from workers.planning.shared_observation_plan import plan_common
+from workers.policies.export.graph import GraphExports
 from workers.runtime import torch_setup
 from workers.runtime.last_words import run_to_end
 from workers.runtime.lockstep_checkpoints import checkpoints_of
@@ -138,6 +139,7 @@ class Learner:
         self._league = plan_league(run, world)
         self._plans, self._every, self._world = [plans[name] for name in policies], plans, world
         self._cuts = checkpoints_of(run, [*plans], self._folder)
+        self._graphs = GraphExports(self._folder if self._rank == 0 else None, world)
         self._subscribers: list[tuple[str, WeightSubscriber]] = []
         """To the weights of auxiliaries that the members consult, by name."""
         self._members: list[PolicyLearner] = []
@@ -180,6 +182,7 @@ class Learner:
         """Lets go of memory and sockets, once checkpoints are on disk."""
         for member in self._members:
             member.close()
+        self._graphs.close()
         self._receiver.close()
         for _, subscriber in self._subscribers:
             subscriber.close()
@@ -244,6 +247,9 @@ class Learner:
             for name, subscriber in self._subscribers:
                 if name == route.policy:
                     subscriber.route(route)
+        for plan in self._plans:
+            if isinstance(plan, PolicyPlan) and plan.name in status.view.get("graphs", ()):
+                self._graphs.begin(plan.name, plan.agents[0], plan.config)
         for member in self._members:
             if isinstance(member, DataParallelLearner):
                 member.attended = any(self._owns_actor(name) for name, _ in living)

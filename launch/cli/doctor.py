@@ -74,12 +74,11 @@ def short_run(run: Run, folder: Path, display: Silent) -> None:
     "--env", metavar="MODULE:FUNCTION", help="Another environment: your own, gymnasium:ID, pettingzoo:MODULE."
 )
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", is_flag=True, help="Print it as JSON.")
 @click.option("--picture", is_flag=True, help="Draw it instead, as Mermaid, which GitHub and editors show.")
+@click.option("--graph", is_flag=True, help="Instead try to export it, as for actors in other languages.")
 @click.pass_context
-def model(
-    ctx: click.Context, source: str | None, env: str | None, settings: tuple[str, ...], as_json: bool, picture: bool
-) -> None:
+def model(ctx: click.Context, source: str | None, env: str | None, settings: tuple[str, ...], **flags: bool) -> None:
     """Says what each policy's network is made of: which part of an observation goes where, shapes, parameters, and
     what a row costs.
 
@@ -87,7 +86,7 @@ def model(
     rookery model mine.yaml
     rookery model cartpole --set policy.network.core=lstm
     """
-    options = [*(["--json"] if as_json else []), *(["--picture"] if picture else [])]
+    options = [f"--{name}" for name, given in flags.items() if given]
     with tempfile.TemporaryDirectory() as scratch:
         config = write_config(load(source, settings, env=env), Path(scratch))
         code, told = said_by("workers.tools.model", str(config), *options)

@@ -17,7 +17,7 @@ from protocol.control.heartbeat import MAX_REQUEST
 from protocol.errors import Refused, RookeryError, WireError
 from protocol.messages import versioning
 from protocol.messages.codec import decode, encode, first_keys
-from protocol.messages.core import Fetch, Heartbeat, Join, Leave, Message, Refusal, Status
+from protocol.messages.core import Fetch, FetchGraph, Heartbeat, Join, Leave, Message, Refusal, Status
 from protocol.messages.versioning import Schemas
 from protocol.transport.byte_guard import ByteGuard
 from protocol.transport.sockets import peer_host, poll, refusals_of, send_nowait, try_receive
@@ -41,7 +41,7 @@ _MAX_JOIN = 4096
 """Bytes of the largest request of one that may be no member: a `join`, or what does not say first who sends it."""
 _SHARE, _LEAST = 4 * 2**20, 4096
 """Bytes that one peer may have read in a second, and what a message counts for at least."""
-_FROM_MEMBERS = ("heartbeat", "leave", "fetch")
+_FROM_MEMBERS = ("heartbeat", "leave", "fetch", "fetch_graph")
 _SENDER = dict.fromkeys(("name", "token", "incarnation")).keys()
 
 
@@ -127,7 +127,7 @@ class ControlServer:
         number, (oldest, newest) = first.get("schema_number"), versioning.SPOKEN
         if isinstance(number, int) and oldest <= number <= newest:
             self._numbers[peer] = number
-        if kind == "fetch":
+        if kind in ("fetch", "fetch_graph"):
             self.answer(peer, refusal(Refused("asker_not_in_run"), retry=True))
         else:
             self.answer(peer, Status(command="rejoin" if kind == "heartbeat" else "stop"))
@@ -185,9 +185,9 @@ def _tells_sender(first: dict[str, Any]) -> bool:
     return first.get("type") in _FROM_MEMBERS and first.keys() >= _SENDER
 
 
-def _request(frames: list[zmq.Frame]) -> Join | Heartbeat | Leave | Fetch:
+def _request(frames: list[zmq.Frame]) -> Join | Heartbeat | Leave | Fetch | FetchGraph:
     message, _ = decode(frames)
-    if not isinstance(message, Join | Heartbeat | Leave | Fetch):
+    if not isinstance(message, Join | Heartbeat | Leave | Fetch | FetchGraph):
         raise WireError("message_not_a_request", message=message.type)
     return message
 

@@ -304,6 +304,8 @@ PART_BYTES = 2**20
 """Most bytes of a part."""
 Checksum = Annotated[str, Field(max_length=32, pattern=r"^[0-9a-f]{32}$")]
 """blake2b of a whole file, 16 bytes in hex."""
+Digest = Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]{64}$")]
+"""SHA-256 in hex."""
 
 
 class Fetch(Message):
@@ -329,3 +331,32 @@ class Part(Message):
     offset: Count
     size: Count
     """Of the whole file."""
+
+
+OPSET = 18
+"""Of the ONNX operations in graphs."""
+GRAPH_BYTES = 4 * 2**20
+"""Most bytes of a graph."""
+
+
+class FetchGraph(Message):
+    """worker -> coordinator: the graph of a policy's network, which its learner exports once somebody asks."""
+
+    type: ClassVar[str] = "fetch_graph"
+    name: Label
+    """Of the worker, as in its heartbeats; so `token` and `incarnation`."""
+    token: Name
+    incarnation: Incarnation
+    policy: Label
+
+
+class Graph(Message):
+    """coordinator -> worker, answering a `fetch_graph`. Frame 1: an ONNX file without weights."""
+
+    type: ClassVar[str] = "graph"
+    arrays: ClassVar[bool] = True
+    policy: Label
+    opset: Ordinal
+    """Of its operations."""
+    hash: Digest
+    """Of frame 1."""

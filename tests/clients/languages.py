@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.tools import ROOT, require, skip_or_fail
 
-__all__ = ["LANGUAGES", "driver", "example"]
+__all__ = ["LANGUAGES", "driver", "example", "started"]
 
 CLIENTS = ROOT / "protocol" / "clients"
 LANGUAGES = ("cpp", "javascript")
@@ -44,3 +45,12 @@ def _interpreted(source: Path) -> list[str]:
     if not (CLIENTS / "javascript" / "node_modules" / "zeromq").is_dir():
         skip_or_fail("the npm package zeromq is not installed")
     return [node, str(source)]
+
+
+def started(stack: ExitStack, log: Path, *command: str) -> subprocess.Popen[bytes]:
+    """A process that writes to `log`, and that the end of `stack` kills and waits for if it still runs."""
+    output = stack.enter_context(log.open("wb"))
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    return process

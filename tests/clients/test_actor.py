@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.clients.languages import started
 from tests.tools import ROOT
 from tests.trial import Trial
 from tests.waiting import until
@@ -20,15 +20,6 @@ SECONDS = 600.0
 """For all three together; they take about ten on two idle cores."""
 PATIENT = ("actor_timeout=120", "learner_timeout=120")
 """A disk that stands still for long is no loss of a worker here."""
-
-
-def _start(stack: ExitStack, log: Path, *command: str) -> subprocess.Popen[bytes]:
-    """A process that writes to `log`, and that the end of `stack` kills and waits for if it still runs."""
-    output = stack.enter_context(log.open("wb"))
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
-    stack.callback(process.wait)
-    stack.callback(process.kill)
-    return process
 
 
 @pytest.mark.usefixtures("forked_rookery")
@@ -53,7 +44,7 @@ def test_a_client_from_the_document_is_trained_on(
             ("rookery", "learner", *where, "--bind", learner_ports),
         )
         logs = [tmp_path / f"{name}.log" for name in names]
-        processes = [_start(stack, log, *command) for log, command in zip(logs, commands, strict=True)]
+        processes = [started(stack, log, *command) for log, command in zip(logs, commands, strict=True)]
         with suppress(AssertionError):  # then they tell more
             until(lambda: None not in [process.poll() for process in processes], SECONDS, every=0.05)
         codes = [process.poll() for process in processes]

@@ -31,6 +31,8 @@ from protocol.messages.core import (
     Ack,
     Beacon,
     Fetch,
+    FetchGraph,
+    Graph,
     Heartbeat,
     Join,
     Leave,
@@ -69,6 +71,7 @@ MANIFEST = json.dumps(
 MANIFEST_HASH = hashlib.sha256(MANIFEST.encode()).hexdigest()[:16]
 VERSION = Version(1, 5)
 LIBRARY_FILE = b"a member, frozen"
+GRAPH = b"a graph, without weights"
 LIBRARY_CHECKSUM = hashlib.blake2b(LIBRARY_FILE, digest_size=16).hexdigest()
 
 
@@ -222,6 +225,8 @@ def messages() -> dict[str, tuple[Message, list[bytes]]]:
             Part(member=f"{POLICY}/0", checksum=LIBRARY_CHECKSUM, offset=0, size=len(LIBRARY_FILE)),
             [LIBRARY_FILE],
         ),
+        "fetch_graph": (FetchGraph(**identity, policy=POLICY), []),
+        "graph": (Graph(policy=POLICY, opset=18, hash=hashlib.sha256(GRAPH).hexdigest()), [GRAPH]),
         "leave": (Leave(**identity, counters={"agent_steps": 1000.0, "env_steps": 1000.0}), []),
         **simulation(),
     }

@@ -36,6 +36,7 @@ _WORDS: dict[str, dict[str, Any]] = {
     "path": {"type": "string", "maxLength": 4096, "pattern": r"^[^\x00]*$"},
     "nonce": {"type": "string", "maxLength": 64},
     "checksum": {"type": "string", "maxLength": 32, "pattern": "^[0-9a-f]{32}$"},
+    "digest": {"type": "string", "maxLength": 64, "pattern": "^[0-9a-f]{64}$"},
     "text": {"type": "string", "maxLength": 65_536},
     "document": {"type": "string", "maxLength": 1_000_000},
     "count": {"type": "integer", "minimum": 0, "exclusiveMaximum": 2**63},

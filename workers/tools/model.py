@@ -26,6 +26,7 @@ from workers import freeze_startup_objects
 from workers.environments.base import random_rows
 from workers.environments.registry import describe
 from workers.planning.policy_plan import PolicyPlan, plan_policies
+from workers.policies.export.graph import graph_of
 from workers.policies.export.reference_forward import evaluate
 from workers.policies.networks.layers import RowEncoder
 from workers.policies.observation_encoding import EncodedField
@@ -131,13 +132,20 @@ def _text(told: dict[str, Any]) -> Iterator[str]:
 @click.argument("config", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.option("--picture", is_flag=True, help="Draw it, as Mermaid.")
-def main(config: Path, as_json: bool, picture: bool) -> None:
+@click.option("--graph", is_flag=True, help="Instead try to export it, as for actors in other languages.")
+def main(config: Path, as_json: bool, picture: bool, graph: bool) -> None:
     """Says what the networks of the policies in CONFIG are made of."""
     with one_sentence():
         add_cwd_to_path()
         torch_setup.configure_torch()
         run = read_run(config)
-        plans = plan_policies(run, describe(run.environment)).values()
+        world = describe(run.environment)
+        plans = plan_policies(run, world).values()
+        if graph:
+            for plan in plans:
+                size = len(graph_of(world, plan.agents[0], plan.config))
+                click.echo(f"policy {plan.name}: its graph has {size:,} bytes")
+            return
         if picture:
             click.echo("\n".join(f"%% {plan.name}\n{chart(plan)}" for plan in plans))
             return

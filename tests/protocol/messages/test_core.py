@@ -12,9 +12,17 @@ from tests.protocol.strategies import CLASSES
 
 def test_every_message_has_a_type_of_its_own_and_the_schema() -> None:
     types = [cls.type for cls in CLASSES]
-    assert len(set(types)) == len(types) == 22
+    assert len(set(types)) == len(types) == 24
     assert Refusal(reason="no").schema_number == SCHEMA
-    assert {cls.type for cls in CLASSES if cls.arrays} == {"segments", "weights", "part", "observe", "act", "end"}
+    assert {cls.type for cls in CLASSES if cls.arrays} == {
+        "segments",
+        "weights",
+        "part",
+        "graph",
+        "observe",
+        "act",
+        "end",
+    }
     assert {cls.type for cls in CLASSES if cls.stable} == {"join", "refusal", "beacon", "hello", "fault"}
 
 

@@ -1,0 +1,66 @@
+"""Graphs in the run's folder: what a learner exports there, the coordinator passes on. Without torch.
+
+In flow: a policy whose graph somebody asks for. Out flow: its bytes, or why there are none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from protocol.control.server import refusal
+from protocol.errors import Refused
+from protocol.messages.core import GRAPH_BYTES, OPSET, Graph, Refusal
+
+_FOLDER = "graphs"
+_REASON = 2_000
+"""Most characters of a learner's reason that are passed on."""
+
+
+def write(folder: Path, policy: str, data: bytes | str) -> None:
+    """Keeps the graph of `policy` in the run's `folder`, or why it cannot be exported."""
+    path = folder / _FOLDER / f"{policy}.{'txt' if isinstance(data, str) else 'onnx'}"
+    aside = path.with_name(f".{path.name}.new")
+    path.parent.mkdir(exist_ok=True)
+    aside.write_bytes(data.encode() if isinstance(data, str) else data)
+    os.replace(aside, path)
+
+
+class GraphStore:
+    """Of the `policies` that learn. What earlier processes exported is forgotten: the code of a network may be another
+    since."""
+
+    def __init__(self, folder: Path, policies: Collection[str]) -> None:
+        self._folder, self._policies = folder / _FOLDER, policies
+        self._answers: dict[str, tuple[Refusal] | tuple[Graph, bytes]] = {}
+        self.wanted: list[str] = []
+        """Asked for, and not there."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def answer(self, policy: str) -> tuple[Refusal] | tuple[Graph, bytes]:
+        """The graph of `policy`, or a refusal; from the first request on its learner is to export it."""
+        if policy not in self._policies:
+            return (refusal(Refused("graph_of_no_learner", policy=policy, choices=[*self._policies])),)
+        if policy not in self._answers and (found := self._look(policy)) is not None:
+            self._answers[policy] = found
+        self.wanted = sorted({*self.wanted, policy} - self._answers.keys())
+        not_yet = (refusal(Refused("graph_not_exported", policy=policy), retry=True),)
+        return self._answers.get(policy, not_yet)
+
+    def _look(self, policy: str) -> tuple[Refusal] | tuple[Graph, bytes] | None:
+        graph, why = (self._folder / f"{policy}.{ending}" for ending in ("onnx", "txt"))
+        try:
+            if graph.exists():
+                data = graph.open("rb").read(GRAPH_BYTES + 1)
+                if len(data) > GRAPH_BYTES:
+                    return (refusal(Refused("graph_too_large", policy=policy, file=graph, limit=GRAPH_BYTES)),)
+                return Graph(policy=policy, opset=OPSET, hash=hashlib.sha256(data).hexdigest()), data
+            if why.exists():
+                reason = why.read_text(errors="replace")[:_REASON]
+                return (refusal(Refused("graph_not_exportable", policy=policy, reason=reason)),)
+        except OSError as fault:
+            return (refusal(Refused("graph_unreadable", file=graph, reason=fault.strerror)),)
+        return None
