@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 
 import pytest
 
 from tests.faults import kinds_in
+from tests.tools import skip_or_fail
 
 pytestmark = pytest.mark.usefixtures("forked_rookery")
 
@@ -64,3 +66,19 @@ def test_a_picture_shows_what_each_layer_reads_and_gives() -> None:
 def test_a_module_that_cannot_be_built_is_told_in_one_sentence() -> None:
     result = model("--env", "tests.flows.dots:make", "--set", "policy.network.encoder={entry: 'tests.flows.dots:make'}")
     assert (result.returncode, kinds_in(result.stderr)) == (2, ["network_not_built"])
+
+
+def test_what_actors_in_other_languages_cannot_compute_is_said_before_the_run() -> None:
+    for package in ("onnx", "onnxscript"):
+        if importlib.util.find_spec(package) is None:
+            skip_or_fail(f"{package} is not installed")
+    code = "tests.workers.policies.export.test_graph:Rounded"
+    world = (
+        "--set",
+        "environment.id=synthetic",
+        "--set",
+        "environment.settings={agents: 1, image: [2, 3, 1], actions: 2}",
+    )
+    result = model(*world, "--set", f"policy.network.encoder={{entry: '{code}'}}", "--graph")
+    assert (result.returncode, kinds_in(result.stderr)) == (2, ["network_not_recorded"]), result.stderr
+    assert code in result.stderr
