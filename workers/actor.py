@@ -10,16 +10,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from numpy.typing import NDArray
 
 from protocol.config.run import Run
 from protocol.control.file_fetch import fetching
-from protocol.errors import ConfigurationError
+from protocol.errors import ConfigurationError, SharedMemoryError
 from protocol.experience.shared_obs import SharedObsWriter
 from protocol.memory.shared_file import Counters
 from protocol.messages.core import Status, Welcome
-from protocol.spaces import World, parse_world
+from protocol.spaces import parse_world
 from workers import freeze_startup_objects
 from workers.environments.base import Turn
 from workers.environments.checks.checked_environment import CheckedEnvironment
@@ -34,14 +35,14 @@ from workers.league.pool_cache import PoolCache
 from workers.learning.device import acting_device
 from workers.metrics.hooks.calls import HookCalls
 from workers.metrics.hooks.episodes import WatchedEnvironment, checked
-from workers.planning.auxiliary_plan import plan_auxiliaries
+from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_auxiliaries
 from workers.planning.fixed_policy_plan import plan_fixed
 from workers.planning.league_plan import LeaguePlan, plan_league
-from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_policies
+from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_added, plan_policies
 from workers.planning.shared_observation_plan import plan_common
 from workers.policies.build import build, published_weights
 from workers.rollout.acting_policy import ActingPolicy
-from workers.rollout.agent_collector import AgentCollector, Sender
+from workers.rollout.agent_collector import AgentCollector
 from workers.rollout.build import (
     ActorAssignment,
     Collectors,
@@ -76,10 +77,13 @@ class Actor:
         self._life, self._welcome, self._run, self._environment = life, welcome, run, environment
         self._quota = -(-run.end // run.actors) if run.lockstep else welcome.quota
         world, folder = environment.world, run_dir_of(welcome)
-        plans = plan_policies(run, world)
+        known, self._roster = plan_policies(run, world), welcome.roster
+        gone = self._roster.get("retired", ())
+        plans = known | plan_added(run, world, self._roster.get("added", {}))
+        plans = {name: plan for name, plan in plans.items() if name not in gone}
         auxiliaries, fixed, league = plan_auxiliaries(run, plans), plan_fixed(run, world), plan_league(run, world)
         self._plans: dict[str, TrainingPlan] = {**plans, **auxiliaries}
-        self._bounds = BoundsReport(world, plans)
+        self._bounds = BoundsReport(world, known)
         self.counters = self._open_counters([*self._plans], [*fixed], league)
         device = acting_device(run, welcome.index)
         self._performers = {name: ActingPolicy(plan.interface, plan.config, 0, device) for name, plan in plans.items()}
@@ -94,15 +98,12 @@ class Actor:
         collectors = self._collectors = Collectors()
         for name, strategy in fixed.items():
             collectors.add(name, build_fixed_collectors(strategy, world, run.environment, run.seed, hand))
-        learning, senders = {}, {}
-        for name, plan in plans.items():
-            senders[name] = with_auxiliaries(plan, plans, auxiliaries, self._transport.senders, self._transport.common)
-            parts = self._performers[name], senders[name]
-            learning[name] = build_collectors(plan, world, *parts, run.seed, hand, self._transport.common)
-            collectors.add(name, learning[name])
-        self._handovers = self._open_handovers(plans, world, learning, senders)
-        self._given: dict[str, str] = {}
-        """Which policies agents are given, by the run's roster."""
+        learning = self._first_seats(known, plans, auxiliaries)
+        for name, seats in learning.items():
+            collectors.add(name, seats)
+        agents = {agent.name: number for number, agent in enumerate(world.agents)}
+        rooms = {name: plan.most_seats for name, plan in plans.items()}
+        self._handovers = AgentHandovers(collectors, learning, rooms, agents, self._seats_of)
         self._league: ActorLeague | None = None
         if league is not None:
             newest = {name: SyncedPolicy(plans[name], self._performers[name]) for name in league.players}
@@ -166,7 +167,8 @@ class Actor:
 
     def _prepare(self) -> None:
         """Weights of every policy, opponents of a league, and what an earlier incarnation left to be sent."""
-        self._transport.first_weights(self._performers, self._check_early)
+        playing = {name: one for name, one in self._performers.items() if name in self._collectors.of}
+        self._transport.first_weights(playing, self._check_early)
         self._on_status(self._transport.refresh_routes())
         while self._league is not None and not self._league.ready:  # the first members are there with the first weights
             self._check_early()
@@ -229,7 +231,7 @@ class Actor:
                 seat.flush(self._check)
             self._transport.flush(self._silent)
             self._on_status(self._transport.update_routes())
-            self._handovers.follow(self._given)
+            self._follow_roster()
 
     def _check(self) -> None:
         """While waiting for credit: follow a learner that moved; raises Stop if told to end, or if the time for
@@ -250,7 +252,7 @@ class Actor:
     def _on_status(self, status: Status | None) -> None:
         """What the coordinator says of agents, of the league, and of which worlds are to be played."""
         if status is not None:
-            self._given = status.view.get("roster", {}).get("agents", self._given)
+            self._roster = status.view.get("roster", self._roster)
         if status is not None and self._league is not None:
             self._league.update(status.view)
         if status is not None and status.view.get("curriculum"):
@@ -273,21 +275,65 @@ class Actor:
         assert life.client is not None
         return PoolCache(self._welcome.run, fetching(life.context, life.client), self.counters, self._run.actor_timeout)
 
-    def _open_handovers(
-        self,
-        plans: Mapping[str, PolicyPlan],
-        world: World,
-        learning: Mapping[str, dict[tuple[int, int], AgentCollector]],
-        senders: Mapping[str, Sender],
-    ) -> AgentHandovers:
-        def seats(policy: str, agent: int) -> dict[tuple[int, int], AgentCollector]:
-            seed = seed_of(self._run.seed, "given", policy)
-            parts = self._performers[policy], senders[policy], seed, self._hand
-            return build_collectors(plans[policy], world, *parts, given=agent)
+    def _seats_of(self, policy: str, agent: int) -> dict[tuple[int, int], AgentCollector]:
+        """Those in which it plays an agent that it is given."""
+        plan, seed = self._plans[policy], seed_of(self._run.seed, "given", policy)
+        assert isinstance(plan, PolicyPlan)
+        parts = self._performers[policy], self._transport.senders[policy], seed, self._hand
+        return build_collectors(plan, self._environment.world, *parts, given=agent)
 
-        rooms = {name: plan.most_seats for name, plan in plans.items()}
-        agents = {agent.name: number for number, agent in enumerate(world.agents)}
-        return AgentHandovers(self._collectors, learning, rooms, agents, seats)
+    def _first_seats(
+        self, known: Mapping[str, PolicyPlan], plans: Mapping[str, PolicyPlan], auxiliaries: Mapping[str, AuxiliaryPlan]
+    ) -> dict[str, dict[tuple[int, int], AgentCollector]]:
+        """By policy those of the agents that it has in the configuration, of which all are `known`, unless it was
+        retired: then who was given the agent plays it from the beginning."""
+        senders, common, world = self._transport.senders, self._transport.common, self._environment.world
+        found: dict[str, dict[tuple[int, int], AgentCollector]] = {name: {} for name in plans}
+        for name, plan in known.items():
+            if name in plans:
+                sender = with_auxiliaries(plan, plans, auxiliaries, senders, common)
+                parts = self._performers[name], sender, self._run.seed, self._hand, common
+                found[name] |= build_collectors(plan, world, *parts)
+                continue
+            for agent in plan.agents:
+                policy = self._roster["agents"][world.agents[agent].name]
+                found[policy] |= self._seats_of(policy, agent)
+        return {name: seats for name, seats in found.items() if seats}
+
+    def _follow_roster(self) -> None:
+        """Policies that joined the run are opened, agents that were given to others go over, and who was retired goes
+        once all that it had is acknowledged."""
+        roster, retired = self._roster, self._roster.get("retired", ())
+        for name, told in roster.get("added", {}).items():
+            if name not in self._plans and name not in retired:
+                self._open(name, told)
+        for name, performer in self._performers.items():
+            if performer.adopted:
+                self._handovers.admit(name, self._plans[name].most_seats)
+        self._handovers.follow(roster.get("agents", {}))
+        for name in [name for name in retired if name in self._plans]:
+            if self._handovers.idle(name) and self._transport.release(name):
+                self._handovers.forget(name)
+                for table in (self._plans, self._performers, self._sync_intervals):
+                    del table[name]
+                log.info("event=policy_released policy=%s", name)
+        self._report.released = [name for name in retired if name not in self._plans]
+
+    def _open(self, name: str, told: Mapping[str, Any]) -> None:
+        """Ways and counters of a policy that joined the run. Where there is no room for them it is tried again."""
+        run = self._run
+        plan = plan_added(run, self._environment.world, {name: told})[name]
+        whole, sums = ActorReport.names([name], [*(run.environment.members or ())])
+        performer = ActingPolicy(plan.interface, plan.config, 0, acting_device(run, self._welcome.index))
+        try:
+            self.counters.extend([one for one in (*whole, *sums) if one not in self.counters.names])
+            self._transport.open(plan, performer.manifest)
+        except (SharedMemoryError, OSError) as fault:
+            log.warning("event=policy_not_opened policy=%s error=%r", name, str(fault))
+            return
+        self._plans[name], self._sync_intervals[name] = plan, plan.config.sync_interval
+        self._performers[name] = performer
+        log.info("event=policy_opened policy=%s", name)
 
     def _open_counters(self, names: list[str], fixed: list[str], league: LeaguePlan | None) -> Counters:
         run_dir = run_dir_of(self._welcome)

@@ -101,6 +101,8 @@ _OBSERVE_EVERY, _OBSERVE_LATEST = 0.5, 3.0
 _READING = 0.005
 """Seconds of a turn in which members' pages are read: whoever asks meanwhile waits."""
 _STATUSES = 100
+_TOLD_ROSTER = ("actor", "learner", "supervisor")
+"""At joining: who begins as the run is by now."""
 
 
 class Coordinator:
@@ -127,12 +129,16 @@ class Coordinator:
         """Rows that each policy is trained on where there are no actors."""
         self._facts = [policy_spec(plan, world) for plan in plans.values() if not plan.static]
         fixed = plan_fixed(run, world)
-        credits = {name: plan.credit_blocks * plan.block for name, plan in plans.items()}
-        judge = RunFindings.of(plans, run, world)
-        self._books = RunMetrics(run, list(plans), folder, list(auxiliaries), fixed, credits, judge, ProcessorUse())
-        kept, disk, self._learned = folder / "state.json", self._books.disk, [*plans, *auxiliaries]
+        learned = {**plans, **auxiliaries}
+        roster = Roster(run, world, learned, folder, lambda: (self._goes_on, self._books.steps_done))
+        credits = {name: plan.most_announced for name, plan in (plans | roster.added).items()}
+        judge, named = RunFindings.of(plans, run, world), [*plans, *roster.added]
+        self._books = RunMetrics(run, named, folder, list(auxiliaries), fixed, credits, judge, ProcessorUse())
+        kept, disk, self._learned = folder / "state.json", self._books.disk, [*named, *auxiliaries]
         kinds = kinds_of(plans)
-        self._members = Membership(run, self._learned, kept, [*fixed], resident, disk, kinds, server.refusals)
+        self._members = Membership(run, [*learned], kept, [*fixed], resident, disk, kinds, server.refusals)
+        for name in roster.added:
+            self._members.add(name)
         self._members.told = self._books.told
         entries = {name: entry for name in plans if (entry := start_entry(folder, name)) is not None}
         self._graphs = GraphStore(folder, [*plans])
@@ -153,8 +159,6 @@ class Coordinator:
         league = plan_league(run, world)
         self._standing = None if league is None else LeagueState(league, folder)
         self._curriculum = curriculum_of(run, world, [*plans, *fixed], folder, disk)
-        learned = {**plans, **auxiliaries}
-        roster = Roster(run, world, learned, folder, disk, lambda: (self._goes_on, self._books.steps_done))
         self.controls = Controls(self._asked_to_stop, roster)
         self._playing = self._plays()
         self.vitals = Health(Identity(self._members.run_id, "coordinator", "coordinator", 1), refusals=server.refusals)
@@ -181,6 +185,7 @@ class Coordinator:
         """Answers until the run has ended, or is left to the next coordinator; True if it reached its end."""
         while not self._stages.over:
             self.vitals.tick()
+            self._take_in()
             for peer, message in self._server.requests(30, self._members.knows):
                 if isinstance(message, Join):
                     self._join(peer, message)
@@ -210,6 +215,14 @@ class Coordinator:
         self._commit()
         self.vitals.idle()
         return self._members.complete
+
+    def _take_in(self) -> None:
+        """What the run's roster has added since is known here before anybody hears of it who asks after it."""
+        for name, plan in self.controls.roster.added.items():
+            if name not in self._learned:
+                self._books.add(name, plan.most_announced)
+                self._members.add(name)
+                self._learned.append(name)
 
     def view(self) -> dict[str, Any]:
         """The books' view for a page; from any thread."""
@@ -365,7 +378,7 @@ class Coordinator:
         self._kept_first.clear()
 
     def _welcome(self, peer: bytes, join: Join, member: WorkerRecord, again: bool) -> None:
-        run = self._run
+        run, roster = self._run, self.controls.roster
         welcome = Welcome(
             run=self._members.run_id,
             name=member.name,
@@ -375,6 +388,7 @@ class Coordinator:
             run_dir=str(self._folder),
             policies=member.policies,
             specs=self._facts if member.role in ("actor", "relay") else [],
+            roster={**roster.state} if roster.commands and member.role in _TOLD_ROSTER else {},
             index=member.index,
             quota=member.quota,
             lease=member.lease,
@@ -414,7 +428,9 @@ class Coordinator:
             view = self._view()
         elif member.role == "learner":
             evaluations = self._books.mean_evaluations(member.policies)
-            view = {"evaluations": evaluations, "roster": self.controls.roster.state, **self._end()}
+            roster = self.controls.roster.state
+            released = self._members.released(roster["retired"])
+            view = {"evaluations": evaluations, "roster": roster, "released": released, **self._end()}
             view["graphs"] = self._graphs.wanted
         elif member.role == "evaluator":
             view = {"made": self._books.steps_done, "complete": self._members.complete}

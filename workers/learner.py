@@ -49,7 +49,7 @@ from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_learners
 from workers.planning.cohorts import stacks_of
 from workers.planning.data_parallel import ledger_path, rank_for_actor, rank_of_learner
 from workers.planning.league_plan import plan_league
-from workers.planning.policy_plan import PolicyPlan, TrainingPlan, most_steps
+from workers.planning.policy_plan import PolicyPlan, TrainingPlan, most_steps, plan_added
 from workers.planning.shared_observation_plan import plan_common
 from workers.policies.export.graph import GraphExports
 from workers.runtime import torch_setup
@@ -273,7 +273,13 @@ class Learner:
     @property
     def _told_to_stop(self) -> bool:
         client = self._life.client
-        return self._life.stopping.is_set() or client is None or client.command != "go"
+        return self._life.stopping.is_set() or client is None or client.command != "go" or self._retired
+
+    @property
+    def _retired(self) -> bool:
+        """Whether nobody sends anything any more, as the run's roster has no place for its policies."""
+        released = () if self._heard is None else self._heard.view.get("released", ())
+        return {*self._welcome.policies} <= {*released}
 
     def _drain(self) -> _Drain:
         """Actors of a run that goes on do not cease to send: what is not settled they send to the next incarnation."""
@@ -397,7 +403,9 @@ def main(life: WorkerProcess) -> None:
     welcome, run = life.join("learner")
     life.watch(run.stall_timeout)
     world = parse_world(welcome.world)
-    learner = Learner(life, welcome, run, plan_learners(run, world), world)
+    added = {name: told for name, told in welcome.roster.get("added", {}).items() if name in welcome.policies}
+    plans = {**plan_learners(run, world), **plan_added(run, world, added)}
+    learner = Learner(life, welcome, run, plans, world)
     try:
         learner.run()
     finally:

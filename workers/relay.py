@@ -130,13 +130,17 @@ class Relay:
         if status is None or status is self._status or status.command == "rejoin":
             return
         self._status = status
-        for route in status.routes:
+        for route in self._routes(status):
             plan = self._plans[route.policy]
             if self._is_near(route):
                 self._experience.follow(plan, route)
             else:
                 self._weights_of(plan).follow(route)
         self._experience.living({(name, incarnation) for name, incarnation in status.actors})
+
+    def _routes(self, status: Status) -> list[Route]:
+        """But for those of policies that joined the run later, whose segments and weights go straight."""
+        return [route for route in status.routes if route.policy in self._plans]
 
     def _is_near(self, route: Route) -> bool:
         return route.node == self._node
@@ -150,7 +154,7 @@ class Relay:
     def _advertise_routes(self) -> None:
         """Tells with the next heartbeat what can be passed on now."""
         offers, me = [], self._welcome.incarnation
-        for route in self._status.routes if self._status is not None else ():
+        for route in self._routes(self._status) if self._status is not None else ():
             if self._is_near(route):
                 update = {"experience": self._addresses[_EXPERIENCE], "experience_relay": me}
                 offers.append(route.model_copy(update=update))

@@ -18,8 +18,12 @@ from typing import Any
 import click
 
 from launch.cli.status import CoordinatorAddress, ask, find, refusal
-from protocol.config.yaml_file import read_summary
+from protocol.config.yaml_file import read_mapping, read_summary
 from protocol.errors import ConfigurationError, Refused, Timeout
+
+_VALUED = ("set", "assign", "worlds")
+"""Commands that put one value in place of another."""
+_NOTHING: dict[str, Any] = {"rates": {}, "frozen": [], "agents": {}, "shares": {}, "added": {}, "retired": []}
 
 
 def command(place: CoordinatorAddress, words: Sequence[str]) -> dict[str, Any]:
@@ -32,7 +36,8 @@ def command(place: CoordinatorAddress, words: Sequence[str]) -> dict[str, Any]:
 
 def told(place: CoordinatorAddress) -> dict[str, Any]:
     """All `commands` that the run was given, and what they come to: learning `rates` that were set, and which policies
-    are `frozen`, and which policies `agents` were given, and which `shares` of episodes members of a collection."""
+    are `frozen`, and which policies `agents` were given, and which `shares` of episodes members of a collection; which
+    policies were `added`, and `retired`."""
     return _answered(place, None)
 
 
@@ -53,8 +58,7 @@ def _answered(place: CoordinatorAddress, asked: dict[str, Any] | None) -> dict[s
     if summary is not None and asked is not None:
         raise Refused("roster_run_is_ending")
     if summary is not None and place.folder is not None:
-        nothing: dict[str, Any] = {"rates": {}, "frozen": [], "agents": {}, "shares": {}}
-        return {"commands": _history(place.folder), **summary.get("roster", nothing)}
+        return {"commands": _history(place.folder), **_NOTHING, **summary.get("roster", {})}
     if asked is not None and place.url:
         raise Timeout("roster_command_unanswered", peer=place.url)
     raise Timeout("coordinator_silent", peer=place.url or f"{place.folder}, a run in one process")
@@ -76,12 +80,18 @@ def _history(folder: Path) -> list[dict[str, Any]]:
 @click.argument("source", metavar="RUN-FOLDER|URL")
 @click.argument("words", nargs=-1, metavar="[COMMAND]")
 @click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="With add: a YAML file with the section of the policy; KEY=VALUE goes before it.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
     help="Print that as JSON.",
 )
-def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
+def roster(source: str, words: tuple[str, ...], config: Path | None, as_json: bool) -> None:
     """Changes policies, agents and environments of a run that goes on; without a command, what it was told so far.
 
     \b
@@ -91,13 +101,19 @@ def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
     rookery roster runs/first thaw agent_0                        it learns again
     rookery roster runs/first assign agent_1 agent_0              from agent_1's next episode on agent_0 plays it
     rookery roster runs/first worlds hard share=3                 of all episodes, by the sum of all shares
+    rookery roster runs/first add third agent_1 algorithm.name=dqn   a new policy with the spaces of agent_1
+    rookery roster runs/first retire agent_1                      a policy without agents goes, its checkpoints stay
 
-    Nothing is started again, and nobody waits. A command that cannot be followed is refused in one sentence.
+    Of an added policy, KEY=VALUE are keys of its section, as in policies.third of a configuration. It plays nothing
+    until an agent is assigned to it. Nothing is started again, and nobody waits. A command that cannot be followed is
+    refused in one sentence.
     """
     place = find(source)
     if words:
-        done = command(place, words)
-        changed = "" if words[0] in ("freeze", "thaw") else f" (before: {done['old']})"
+        section = {} if config is None else read_mapping(config)
+        keys = [f"{key}={json.dumps(value)}" for key, value in section.items()]
+        done = command(place, [*words[:3], *keys, *words[3:]])
+        changed = f" (before: {done['old']})" if words[0] in _VALUED else ""
         click.echo(json.dumps(done) if as_json else f"command {done['number']}: {' '.join(words)}{changed}")
         return
     now = told(place)
@@ -105,12 +121,14 @@ def roster(source: str, words: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps(now))
         return
     for one in now["commands"]:
-        new = "" if one["command"] in ("freeze", "thaw") else f" = {one['new']}"
+        new = f" = {one['new']}" if one["command"] in (*_VALUED, "add") else ""
         said = f"{one['number']:4} {one['time']} at step {one['agent_steps']:,} {one['command']} {one['key']}{new}"
         click.echo(f"{said}   by {one['by']} ({one['peer']})")
     rates = ", ".join(f"{name} {rate:g}" for name, rate in now["rates"].items())
     shares = ", ".join(f"{member} {share:g}" for member, share in now["shares"].items())
     given = ", ".join(f"{agent} to {policy}" for agent, policy in now["agents"].items())
     frozen = ", ".join(now["frozen"])
-    said = f"learning rates set: {rates or 'none, all are as configured'}; frozen: {frozen or 'none'}"
-    click.echo(f"{said}; agents given: {given or 'none'}; shares set: {shares or 'none'}")
+    added = ", ".join(name for name in now["added"] if name not in now["retired"])
+    holds = f"learning rates set: {rates or 'none, all are as configured'}; frozen: {frozen or 'none'}"
+    holds += f"; agents given: {given or 'none'}; shares set: {shares or 'none'}"
+    click.echo(f"{holds}; added: {added or 'none'}; retired: {', '.join(now['retired']) or 'none'}")

@@ -74,9 +74,8 @@ def train(
 ) -> RunOutcome:
     """Trains `run` with separate workers in `folder`; `show` gets the live view, `tell` one line for each event.
     Signals end it in order, and so does a program by `interrupt`. Workers know each other by keys that lie in the
-    folder, unless every user of the machine may reach them, `without_keys`.
-
-    Raises RunFailed, in one sentence, when a worker cannot be kept alive; nothing is left behind in any case.
+    folder, unless every user of the machine may reach them, `without_keys`. Raises RunFailed, in one sentence, when a
+    worker cannot be kept alive; nothing is left behind in any case.
     """
     _check_devices(run)
     _check_datasets(run)
@@ -98,20 +97,21 @@ def train(
             coordinator = start_process("coordinator", first, folder / "logs" / "coordinator.out", run.restarts)
             processes.append(coordinator)
             address = _address(folder, coordinator, interrupt, tell)
-            place = find(str(folder))
-            tell(f"the run's page: {place.url}/#token={place.token}")
+            _tell_page(folder, tell)
             client = ControlClient(context, address, "supervisor")
             welcome = _join(client, coordinator)
             if welcome is None:
                 return RunOutcome(True, read_summary(folder) or {})
             _tell_plan(run, changes, welcome, tell)
             client.start(lambda: Report(state="watching"))
-            for process in _started(run, folder, welcome, ["--coordinator", address, *known], forks):
+            where, joined = ["--coordinator", address, *known], {*welcome.roster.get("added", ())}
+            for process in _started(run, folder, welcome, where, forks):
                 processes.append(process)  # each at once: what fails later ends it
             coordinator.command = [first[0], str(folder / "config.yaml"), *command, address.removeprefix("tcp://")]
             if run.environment.id == _EXTERNAL and "command" not in run.environment.settings:
                 show = _with_addresses(folder, keys, show, tell)
-            _supervise(run, client, coordinator, processes, interrupt, show, tell)
+            newcomers = _Newcomers(run, folder, where, forks, joined)
+            _supervise(run, client, coordinator, processes, newcomers, interrupt, show, tell)
         finally:
             end_all(processes[::-1], seconds=interrupt.patience(max(run.actor_timeout, run.learner_timeout)))
             if forks is not None:
@@ -138,6 +138,30 @@ def _started(
         yield start_process(role, command, folder / "logs" / f"{role}-{index}.out", run.restarts, forks=server)
 
 
+@dataclass(slots=True)
+class _Newcomers:
+    """Learners of policies that join the run while it goes on; those of `known` ones were begun with it."""
+
+    run: Run
+    folder: Path
+    where: Sequence[str]
+    forks: ForkClient | None
+    known: set[str]
+
+    def begin(self, view: View) -> list[Process]:
+        """Those that are new in `view`, as they begin."""
+        roster, stage = view.get("roster", {}), view.get("stage")
+        coming = [name for name in roster.get("added", ()) if name not in self.known] if stage == "running" else []
+        self.known |= {*coming}
+        server, begun = None if _on_gpu(self.run, "learner") else self.forks, []
+        for name in coming:
+            if name not in roster["retired"]:
+                command = ["workers.learner", *self.where, "--name", f"learner-{name}"]
+                output = self.folder / "logs" / f"learner-{name}.out"
+                begun.append(start_process("learner", command, output, self.run.restarts, forks=server))
+        return begun
+
+
 def _named(role: str, index: int, policies: Sequence[str]) -> list[str]:
     """Who is started again takes no place but its own, not even one that is free: whoever had that may have been
     stopped for longer than its lease, and comes back to it. Names of learners of policies that are numbers say no
@@ -145,6 +169,11 @@ def _named(role: str, index: int, policies: Sequence[str]) -> list[str]:
     if role in ("evaluator", "hooks") or (role == "learner" and any(policy.isdecimal() for policy in policies)):
         return []
     return ["--name", f"{role}-{index}"]
+
+
+def _tell_page(folder: Path, tell: Callable[[str], None]) -> None:
+    place = find(str(folder))
+    tell(f"the run's page: {place.url}/#token={place.token}")
 
 
 def _tell_plan(run: Run, changes: list[Change] | None, welcome: Welcome, tell: Callable[[str], None]) -> None:
@@ -244,17 +273,17 @@ def _supervise(
     client: ControlClient,
     coordinator: Process,
     processes: list[Process],
+    newcomers: _Newcomers,
     interrupt: Interrupt,
     show: Callable[[View], None],
     tell: Callable[[str], None],
 ) -> None:
     """Until the coordinator ends by itself, or an interrupt made it end."""
     shown_at, said_at, asked, end, left = 0.0, 0.0, 0, 0.0, False
-    waits = set[str]()
     revival = RestartManager(tell, run.lockstep)
     heartbeat = min(run.monitor_period, max(run.actor_timeout, run.learner_timeout) / 3)
     presence = HangDetector(max(_ABSENT_SECONDS, 2 * heartbeat), max(_START_SECONDS, 2 * run.stall_timeout))
-    silence, stalled = SilenceWatch(), ""
+    silence, stalled, waits = SilenceWatch(), "", set[str]()
     while True:
         now = time.monotonic()
         if interrupt.count > asked:
@@ -276,6 +305,7 @@ def _supervise(
             revival.poll(process, stopping=bool(asked))
         status = client.status
         revival.restart_together(processes, status.view.get("stage", "running") if status is not None else "running")
+        processes += newcomers.begin(status.view if status is not None and not asked else {})
         fresh = now - client.heard_at < presence.seconds and not asked
         members = {process.popen.pid: process for process in processes if process.code is None}
         seen = ("learner", "actor", "evaluator")  # who watches is in no table

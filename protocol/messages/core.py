@@ -212,6 +212,7 @@ class Welcome(Message):
     """coordinator -> worker: who you are and everything else you need."""
 
     type: ClassVar[str] = "welcome"
+    omitted: ClassVar[frozenset[str]] = frozenset({"roster"})
     run: Name
     name: Label
     incarnation: Incarnation
@@ -237,6 +238,8 @@ class Welcome(Message):
     """For an actor: what its segments carry."""
     secret: Claim = ""
     """For a learner or a relay: what proofs are checked by."""
+    roster: dict[str, Any] = Field(default_factory=dict)
+    """For actors, learners and supervisors: what the run was told of its policies while it went on, if anything."""
 
 
 class Refusal(Message):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from launch.local.run_handle import RunHandle
-from protocol.errors import Timeout
+from protocol.errors import ConfigurationError, Timeout
 from protocol.memory.shared_file import read_counters
 from tests.faults import raises
 from tests.flows import runs
@@ -169,6 +169,56 @@ def test_an_agent_that_is_given_to_another_policy_stays_there_also_when_its_acto
         before = received("agent_1")
         runs.until(lambda: received("agent_1") > before + 20, what="it has its agent again")
         stopped(worker, tmp_path, memory_dir)
+
+
+def test_a_policy_with_another_algorithm_joins_plays_and_goes_and_nobody_is_started_again(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    def received(policy: str) -> float:
+        return counted(tmp_path, f"received.{policy}", f"learner-{policy}")
+
+    def process(policy: str) -> int | None:
+        return runs.workers_of(tmp_path).get(f"learner-{policy}")
+
+    data = runs.paced(tmp_path, 10**8, pause=0.001)
+    with runs.training(data, tmp_path) as worker:
+        runs.until(lambda: received("agent_0") and received("agent_1"), what="both are trained")
+        before = runs.workers_of(tmp_path)
+        words = "algorithm.name=dqn", "algorithm.learning_starts=100", "algorithm.buffer_capacity=2000"
+        roster(tmp_path, "add", "third", "agent_1", *words, "network.hidden=[24]")
+        runs.until(lambda: process("third"), what="its learner")
+        roster(tmp_path, "assign", "agent_1", "third")
+        runs.until(lambda: newest(tmp_path, "third", "train_steps"), what="it learns")
+        runs.until(lambda: newest(tmp_path, "third", "return") is not None, what="its curve")
+        with raises(ConfigurationError, "roster_policy_not_retired"):
+            roster(tmp_path, "retire", "third")
+        roster(tmp_path, "retire", "agent_1")
+        runs.until(lambda: process("agent_1") is None, what="the learner of the other one has gone")
+        assert not [file for file in runs.files(memory_dir) if "-agent_1." in str(file)]
+        assert [*(tmp_path / "run" / "checkpoints" / "agent_1").iterdir()]
+        stood = received("agent_1")
+
+        actor = runs.workers_of(tmp_path)["actor-0"]
+        trained = received("third")
+        assert {name: pid for name, pid in before.items() if name != "learner-agent_1"} == {
+            name: pid for name, pid in runs.workers_of(tmp_path).items() if name != "learner-third"
+        }
+        runs.kill(actor)
+        runs.until(lambda: received("third") > trained + 40, what="the next actor plays it")
+        assert received("agent_1") == stood
+        roster(tmp_path, "add", "fourth", "agent_0")
+        roster(tmp_path, "assign", "agent_1", "fourth")
+        runs.until(lambda: received("fourth"), what="another one")
+        roster(tmp_path, "retire", "third")
+        runs.until(lambda: process("third") is None, what="it has gone")
+        runs.kill(worker.popen.pid, signal.SIGINT)
+        assert worker.wait() == 1
+    summary = runs.summary_of(tmp_path)
+    assert summary["segments"]["unexplained"] == 0
+    assert runs.balanced(summary["segments"])
+    assert {"third", "fourth", "agent_0", "agent_1"} <= summary["train_steps"].keys()
+    assert summary["restarts"] == {"actor-0": 1}
+    assert runs.files(memory_dir) == []
 
 
 @pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.slow)])

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from protocol.config.run import Run
 from protocol.messages.core import Role, Route
 from workers.planning.cohorts import learners_of
+from workers.planning.data_parallel import rank_names
 
 _HEARTBEATS = 200
 """Heartbeats a second that the actors of a run send together: where there are more of them, each sends less often."""
@@ -37,15 +38,27 @@ class Assignments:
         self._learners = learners_of(run, policies, kinds or {})
         places = {"actor": [f"actor-{i}" for i in range(run.actors)], "learner": self._learners}
         self._places = {role: {name: i for i, name in enumerate(names)} for role, names in places.items()}
+        self._closed = set[str]()
+        """Learners of policies that are no more."""
 
     @property
     def learners(self) -> int:
         """Learner processes of this run."""
-        return len(self._learners)
+        return len(self.names("learner"))
+
+    def add(self, policy: str) -> None:
+        """A place for the learner of one policy more."""
+        (name,) = rank_names(policy, 1)
+        self._learners[name] = [policy]
+        self._places["learner"][name] = len(self._places["learner"])
+
+    def close(self, learner: str) -> None:
+        """That place is given away no more."""
+        self._closed.add(learner)
 
     def names(self, role: Role) -> list[str]:
         """The names of all actors or learners; no others have a place."""
-        return list(self._places.get(role, ()))
+        return [name for name in self._places.get(role, ()) if name not in self._closed]
 
     def resolve_name(self, role: Role, claim: str) -> str:
         """The name that `claim` asks for. Where learners are called by their policies, `learner-N` means the N-th, as a
@@ -58,7 +71,7 @@ class Assignments:
 
     def index(self, role: Role, name: str) -> int | None:
         """Which of the role's places `name` is; None if it is none."""
-        return self._places.get(role, {}).get(name)
+        return None if name in self._closed else self._places.get(role, {}).get(name)
 
     @property
     def ranked(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 from protocol.messages.core import Episodes
@@ -49,8 +49,8 @@ _waits = lru_cache(16)(lambda names: [name for name in names if name.startswith(
 class Claims:
     """Of all members of a run, of which `played` are the policies. `refusals` counts what is not believed."""
 
-    def __init__(self, played: Collection[str], refusals: RefusalLog | None = None) -> None:
-        self._played, self._refusals = played, refusals or RefusalLog()
+    def __init__(self, played: set[str], refusals: RefusalLog | None = None) -> None:
+        self.played, self._refusals = played, refusals or RefusalLog()
         self.began: dict[tuple[str, int], float] = {}
         """(name, incarnation) of actors and learners -> when it was let in, unless an earlier coordinator did that."""
 
@@ -71,7 +71,7 @@ class Claims:
         return member.metrics if self._too_many(member, "metrics", told) else told
 
     def _too_many(self, member: WorkerRecord, what: str, told: Mapping[str, float]) -> bool:
-        most = _NAMES + _NAMES_A_POLICY * len(self._played)
+        most = _NAMES + _NAMES_A_POLICY * len(self.played)
         if len(told) > most:
             self._doubt((member.name, member.incarnation), "names_too_many", f"{len(told)} {what}, of {most} at most")
         return len(told) > most
@@ -105,7 +105,7 @@ class Claims:
         that one, told again."""
         policy, steps, count, returns, length = entry
         who = member.name, member.incarnation
-        if policy not in self._played:
+        if policy not in self.played:
             self._doubt(who, "policy_unknown", f"episodes of {policy!r}, which nobody plays")
         elif taken:
             pass

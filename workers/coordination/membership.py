@@ -6,7 +6,7 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, get_args
@@ -22,7 +22,8 @@ from workers.coordination.assignments import Assignments, Steps, StepsOf, route_
 from workers.coordination.claims import Claims
 from workers.coordination.member_store import MemberStore, WorkerRecord
 from workers.metrics.run_metrics import Told
-from workers.planning.data_parallel import rank_for_actor, rank_of_learner
+from workers.metrics.segment_accounting import RELEASED
+from workers.planning.data_parallel import rank_for_actor, rank_names, rank_of_learner
 from workers.runtime.files import SafeWriter
 
 _FREE = 100
@@ -67,10 +68,30 @@ class Membership:
         self.clean, self.gave_up = self._register.clean, self._register.gave_up
         self.refused = self._register.refused
         self.restarts = self._register.restarts
-        self.learners_wanted = self._places.learners
         self.complete = False
         self.interval = self._places.heartbeat
         self.save, self.save_if_due, self.commit = store.save, store.save_if_due, store.commit
+
+    @property
+    def learners_wanted(self) -> int:
+        """Learner processes of this run, as it is now."""
+        return self._places.learners
+
+    def add(self, policy: str) -> None:
+        """One policy more that learns, in a process of its own."""
+        self._places.add(policy)
+        self.claims.played.add(policy)
+
+    def released(self, policies: Collection[str]) -> list[str]:
+        """Those of `policies`, which were retired, that no actor sends anything of any more. Learners of theirs that
+        have left are not waited for."""
+        mine = [name for name in policies if all(f"{RELEASED}.{name}" in one.metrics for one in self.members("actor"))]
+        for learner in (name for policy in mine for name in rank_names(policy, 1)):
+            if learner not in self._register.members and (learner, self._register.incarnations.get(learner, 0)) in (
+                self._register.clean
+            ):
+                self._places.close(learner)
+        return mine
 
     def life_ended(self) -> None:
         """The run has ended in order, for now: whoever goes on with it replaces nobody."""

@@ -21,10 +21,14 @@ from typing import Any
 
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError, DiskFault, Refused, disk_fault
+from protocol.experience.layout import common_of
 from protocol.refusal_log import one_line
 from protocol.spaces import Place, World
 from protocol.spaces.policy_map import check_alike
-from workers.planning.policy_plan import TrainingPlan
+from workers.coordination.added_policy import foreign, section_of
+from workers.planning.cohorts import kinds_of, learners_of
+from workers.planning.data_parallel import rank_names
+from workers.planning.policy_plan import TrainingPlan, plan_added, with_policies
 from workers.runtime.files import AppendFile, SafeWriter, sync
 
 log = logging.getLogger(__name__)
@@ -35,6 +39,8 @@ USAGE = {
     "thaw": "thaw POLICY",
     "assign": "assign AGENT POLICY",
     "worlds": "worlds ENVIRONMENT share=NUMBER",
+    "add": "add POLICY AGENT [KEY=VALUE ...]",
+    "retire": "retire POLICY",
 }
 """Command -> its words."""
 _RATE = re.compile(r"(policy|(?:policies|auxiliaries)\.(.+))\.learning_rate")
@@ -42,15 +48,16 @@ _SAID = 128
 """Characters of who says a command that are kept."""
 State = Mapping[str, Any]
 """`rates`: learner's name -> learning rate that was set; `frozen`: names of those that do not learn; `agents`: name of
-an agent -> the policy that it was given; `shares`: members of a collection -> the share of episodes that was set."""
-NOTHING: State = {"rates": {}, "frozen": [], "agents": {}, "shares": {}}
+an agent -> the policy that it was given; `shares`: members of a collection -> the share of episodes that was set;
+`added`: policy -> its section `policy`, and the `agent` whose spaces it has; `retired`: policies that are no more."""
+NOTHING: State = {"rates": {}, "frozen": [], "agents": {}, "shares": {}, "added": {}, "retired": []}
 
 
 def after(state: State, line: Mapping[str, Any], followers: Collection[str]) -> State:
     """What `state` becomes by a line of the history: a command, or a key with which the run went on. `followers`: those
     with the learning rate of `policy`."""
     rates, agents, shares = dict(state["rates"]), dict(state["agents"]), dict(state["shares"])
-    frozen = set(state["frozen"])
+    frozen, added, retired = set(state["frozen"]), dict(state["added"]), list(state["retired"])
     if (key := _RATE.fullmatch(line["key"])) is not None:
         if line.get("command") == "set":
             rates[key[2]] = line["new"]
@@ -66,7 +73,12 @@ def after(state: State, line: Mapping[str, Any], followers: Collection[str]) -> 
         agents[line["key"]] = line["new"]
     elif line.get("command") == "worlds":
         shares[line["key"]] = line["new"]
-    return {"rates": rates, "frozen": sorted(frozen), "agents": agents, "shares": shares}
+    elif line.get("command") == "add":
+        added[line["key"]] = line["new"]
+    elif line.get("command") == "retire":
+        retired.append(line["key"])
+    now = {"rates": rates, "frozen": sorted(frozen), "agents": agents, "shares": shares}
+    return {**now, "added": added, "retired": retired}
 
 
 class Roster:
@@ -79,11 +91,12 @@ class Roster:
         world: World,
         plans: Mapping[str, TrainingPlan],
         folder: Path,
-        disk: SafeWriter,
         standing: Callable[[], tuple[bool, int]],
     ) -> None:
         self._world, self._played = world, run.policy_of(world)
-        self._run, self._plans, self._standing, self._disk = run, plans, standing, disk
+        self._run, self._plans, self._standing = run, {**plans}, standing
+        own_plans = {name: plan for name, plan in plans.items() if name not in run.auxiliaries}
+        self._learners = learners_of(run, [*plans], kinds_of(own_plans))
         self._path, self._lock = folder / "history.jsonl", threading.Lock()
         own = {name for name, keys in run.policies.items() if "learning_rate" in keys}
         self._followers = plans.keys() - own - run.auxiliaries.keys()
@@ -95,6 +108,9 @@ class Roster:
             self.state = after(self.state, line, self._followers)
             if "number" in line:
                 self.commands.append(line)
+        self.added = plan_added(run, world, self.state["added"])
+        """Plans of the policies that joined the run, those that were retired among them."""
+        self._plans |= self.added
 
     @property
     def told(self) -> dict[str, Any]:
@@ -132,6 +148,9 @@ class Roster:
             who = {"number": len(self.commands) + 1, "by": one_line(by[:_SAID]), "peer": peer}
             line = {"time": now, "agent_steps": made, **who, "command": name, "key": key, "old": old, "new": new}
             self._write(json.dumps(line).encode() + b"\n")
+            if name == "add":
+                self.added = {**self.added, key: plan_added(self._run, self._world, {key: new})[key]}
+                self._plans[key] = self.added[key]
             self.state = after(self.state, line, self._followers)
             self.commands.append(line)
         log.info("event=roster number=%d by=%s command=%r", who["number"], who["by"], " ".join(words))
@@ -142,13 +161,18 @@ class Roster:
         name, *rest = words or [""]
         if name not in USAGE:
             raise ConfigurationError("roster_command_unknown", value=name[:_SAID], choices=[*USAGE])
-        if len(words) != len(USAGE[name].split()):
+        if len(words) != len(USAGE[name].split()) and (name != "add" or len(words) < 3):
             raise ConfigurationError("roster_words_miscounted", value=name, expected=USAGE[name])
         if name == "assign":
             return name, rest[0], *self._given(*rest)
         if name == "worlds":
             return name, rest[0], *self._share(*rest)
+        if name == "add":
+            return name, rest[0], None, self._addition(rest[0], rest[1], rest[2:])
         plan = self._plan(rest[0])
+        if name == "retire":
+            self._check_idle(plan)
+            return name, plan.name, True, False
         if name == "set":
             key, rate = self._rate(plan, rest[1])
             return name, key, self.state["rates"].get(plan.name, plan.config.learning_rate), rate
@@ -161,9 +185,10 @@ class Roster:
 
     def _plan(self, name: str) -> TrainingPlan:
         """That of the policy of this name, of which something may be changed while it learns."""
-        plan = self._plans.get(name)
+        plan = None if name in self.state["retired"] else self._plans.get(name)
         if plan is None:
-            raise ConfigurationError("roster_policy_unknown", policy=name[:_SAID], choices=[*self._plans])
+            choices = [one for one in self._plans if one not in self.state["retired"]]
+            raise ConfigurationError("roster_policy_unknown", policy=name[:_SAID], choices=choices)
         if self._run.lockstep or plan.recorded:
             key = "schedule" if self._run.lockstep else "policy.record"
             raise ConfigurationError("roster_run_is_repeated", policy=name, key=key)
@@ -206,6 +231,48 @@ class Roster:
         agents = 1 + sum(policy == plan.name for policy in played.values())
         return None if agents * plan.groups <= plan.most_seats else "its rings, sized by credits, have no room for more"
 
+    def _addition(self, name: str, agent: str, settings: Sequence[str]) -> dict[str, Any]:
+        """What is written of a policy `name` with these `settings` that is to have the spaces of `agent`."""
+        run, played = self._run, {**self._played, **self.state["agents"]}
+        if agent not in played:
+            raise ConfigurationError("roster_agent_unknown", agent=agent[:_SAID], choices=[*played])
+        if (reason := self._closed(name)) is not None:
+            raise ConfigurationError("roster_policy_not_added", policy=name[:_SAID], reason=reason)
+        told = {"agent": agent, "policy": section_of(settings)}
+        run = with_policies(run, {name: told["policy"]})
+        if run.fixed(name) is not None:
+            raise ConfigurationError("roster_policy_not_added", policy=name, reason="it learns nothing")
+        if (reason := foreign(run.policy_config(name))) is not None:
+            raise ConfigurationError("roster_policy_not_added", policy=name, reason=reason)
+        plan_added(self._run, self._world, {name: told})
+        return told
+
+    def _closed(self, name: str) -> str | None:
+        """Why no policy can be added that is called so, if so it is."""
+        run, names = self._run, {*self._plans, *self._played.values()}
+        learners = {*self._learners, *(one for name in names for one in rank_names(name, 1))}
+        if name in names or name.isdecimal() or rank_names(name, 1)[0] in learners:
+            return "its name was used before, or is a number"
+        if run.lockstep or run.league is not None or not run.actors or run.auxiliaries:
+            return "the run is in lock-step, or has a league or auxiliaries, or no actors"
+        if common_of(self._world) is not None:
+            return "what all agents see is planned for those that each policy has"
+        return None
+
+    def _check_idle(self, plan: TrainingPlan) -> None:
+        """ConfigurationError unless the policy of `plan` can go."""
+        played = {**self._played, **self.state["agents"]}
+        mine = [agent for agent, policy in played.items() if policy == plan.name]
+        reason = None
+        if plan.of_copies or self._run.auxiliaries:
+            reason = "a league or auxiliaries are in use of it"
+        elif mine or plan.static:
+            reason = f"it plays {', '.join(map(repr, mine))}" if mine else "it learns from a dataset"
+        elif any(plan.name in each and len(each) > 1 for each in self._learners.values()):
+            reason = "its learner has other policies too, which would wait; freeze it instead"
+        if reason is not None:
+            raise ConfigurationError("roster_policy_not_retired", policy=plan.name, reason=reason)
+
     def _share(self, member: str, setting: str) -> tuple[float, float]:
         """The share that the member has of all episodes, by the sum of all shares, and the one that it is to have."""
         shares = {**self._drawn, **self.state["shares"]}
@@ -228,7 +295,7 @@ class Roster:
         text = self._path.read_bytes()
         whole = text.rpartition(b"\n")[0]
         if not text.endswith(b"\n"):
-            file = AppendFile(self._path, self._disk)
+            file = AppendFile(self._path, SafeWriter())
             file.shorten(len(whole) + bool(whole))
             file.close()
         lines = []
@@ -244,7 +311,7 @@ class Roster:
         """Returns when the line outlasts the machine; DiskFault, and nothing of it is there, where it cannot."""
         again = "the command once more"
         try:
-            file = AppendFile(self._path, self._disk)
+            file = AppendFile(self._path, SafeWriter())
         except OSError as fault:  # also where it has too many files open
             facts = {"file": self._path, "place": f" {self._path}", "reason": fault.strerror, "other": again}
             raise DiskFault("file_not_writable", **facts) from None

@@ -63,6 +63,10 @@ class InfoCurves:
         self._totals: dict[str, dict[str, tuple[float, float]]] = {policy: {} for policy in self.newest}
         """policy -> name -> (episodes, sum) so far."""
 
+    def add(self, policy: str) -> None:
+        """One more that is played."""
+        self.newest[policy], self._totals[policy] = {}, {}
+
     def look(self, actors: Page) -> None:
         """At the sums of what all actors counted."""
         for told, count in actors.items():

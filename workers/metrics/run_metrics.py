@@ -71,9 +71,10 @@ class RunMetrics:
         self._processors, self._apart = processors, False
         self._of_run: dict[str, dict[str, Excess]] = {}
         self._told_findings: dict[str, set[str]] = {}
-        self._flow = Throughput(self._learned, credits)
+        self._flow = Throughput(self._learned, {**credits})
         copies = run.environment.copies * max(1, run.actors)
-        self._returns = {policy: ReturnsCurve(run.end, copies) for policy in self._played}
+        self._sizes = run.end, copies
+        self._returns = {policy: ReturnsCurve(*self._sizes) for policy in self._played}
         self._recent = dict.fromkeys(self._played, (0, 0.0, 0))
         """Since the last look: episodes, the sum of their returns, and of their lengths."""
         self._ended = 0
@@ -100,6 +101,16 @@ class RunMetrics:
         self._watching: tuple[float, float] | None = None
         self.view: dict[str, Any] = {}
         self._restore()
+
+    def add(self, policy: str, credit: int) -> None:
+        """One policy more that learns; an actor may have so many of its segments on their way."""
+        self._learned.insert(len(self._policies), policy)
+        self._policies.append(policy)
+        self._played.append(policy)
+        self._flow.credits[policy] = credit
+        self._returns[policy] = ReturnsCurve(*self._sizes)
+        self._recent[policy], self._newest[policy] = (0, 0.0, 0), RecentReturns()
+        self._infos.add(policy)
 
     @property
     def history(self) -> History:

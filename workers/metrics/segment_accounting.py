@@ -17,6 +17,9 @@ Page = Mapping[str, float]
 Pages = Mapping[tuple[str, int], Page]
 """(worker, incarnation) -> its counters."""
 
+RELEASED = "released"
+"""What an actor measures of a policy that was retired, and to which it sends nothing any more."""
+
 
 def sum_counters(pages: Iterable[Page], *names: str) -> int:
     """Sum of the named counters over pages; a page may lack some."""

@@ -23,8 +23,8 @@ _KINDS = ("produced", "received", "trained", "steps_made", "waits.credit")
 class Throughput:
     """Of `policies`, all that learn. `credits`: segments that one actor may have announced and not settled."""
 
-    def __init__(self, policies: Sequence[str], credits: Mapping[str, int]) -> None:
-        self._policies, self._credits = policies, credits
+    def __init__(self, policies: Sequence[str], credits: dict[str, int]) -> None:
+        self._policies, self.credits = policies, credits
         self._looks: deque[tuple[float, dict[str, float]]] = deque()
 
     def update(
@@ -54,7 +54,7 @@ class Throughput:
         }
 
     def _of(self, policy: str, acting: Pages) -> dict[str, float]:
-        room = self._credits.get(policy, 0) * len(acting)
+        room = self.credits.get(policy, 0) * len(acting)
         flight = sum_counters(acting.values(), f"flight.{policy}")
         return {
             "segments_produced_per_second": self._rate(f"produced.{policy}"),
@@ -70,7 +70,7 @@ class Throughput:
 
     def _rate(self, name: str) -> float:
         (then, before), (now, after) = self._looks[0], self._looks[-1]
-        return max(0.0, after[name] - before[name]) / (now - then) if now > then else 0.0
+        return max(0.0, after[name] - before.get(name, 0.0)) / (now - then) if now > then else 0.0
 
 
 def seconds_starved(page: Page, policy: str) -> float:

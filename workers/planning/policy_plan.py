@@ -6,7 +6,7 @@ Legend: `E` copies, `C` agents that one template stands for in a copy (1 for a n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from protocol.config.run import (
     Run,
     Sampled,
     Streamed,
+    parse_run,
 )
 from protocol.config.trainable import DeclaredOutput, Discounted
 from protocol.errors import ConfigurationError
@@ -106,6 +107,11 @@ class TrainingPlan:
         """Blocks that one actor may have in flight."""
         credits = self.config.credits
         return 2 * self.open_blocks if credits is None else blocks_of(credits, self.block)
+
+    @property
+    def most_announced(self) -> int:
+        """Segments that one actor may have in flight."""
+        return self.credit_blocks * self.block
 
     @property
     def most_seats(self) -> int:
@@ -248,7 +254,6 @@ def plan_policies(run: Run, world: World, fields: LayoutFields | None = None) ->
     names = [name for name in dict.fromkeys((*mapping.values(), *players)) if run.fixed(name) is None]
     plans: dict[str, PolicyPlan] = {}
     where, box = run.environment, common_of(world)
-    games = where.id.startswith(GAME)  # whose moves are worth what they lead to, in however many
     common = None
     if box is not None and names:
         moments = min(run.policy_config(name).segment_length for name in names)
@@ -257,41 +262,63 @@ def plan_policies(run: Run, world: World, fields: LayoutFields | None = None) ->
         agents = tuple(i for i, agent in enumerate(world.agents) if mapping[agent.name] == name)
         if league is not None:
             agents = players[name].agents
-        places = [world.places[i] for i in agents]
-        config = _settled(run.policy_config(name), places[0], world, games)
-        clocked = environment_for_actor(run, run.actors).id == EXTERNAL and run.actors > 0
-        interface = Interface.at(world, places[0], config)
-        if fields is None:
-            config = _declaring(config, _declared(interface, config))
-            state = _state_size(interface, config)
-        else:
-            state, declares = _told(fields.get(name, ()))
-            config = _declaring(config, declares)
-        few_ends = not run.lockstep and config.dataset is None
-        layout = segment_layout(world, places[0], config, clocked, state, few_ends)
-        plan = PolicyPlan(
-            name,
-            agents,
-            interface,
-            config,
-            layout,
-            where.copies if league is None else league.copies_per_slot * run.groups,
-            run.groups,
-            run.actors,
-            run.lock_timeout,
-            common,
-            run.lockstep,
-            0 if league is None else where.copies,
-        )
+        plan = _planned(run, world, name, agents, common, fields)
+        if league is not None:
+            plan = replace(plan, copies=league.copies_per_slot * run.groups, of_copies=where.copies)
         _check_sources(plan)
-        check_ranks(run, name, config, names)
+        check_ranks(run, name, plan.config, names)
         if plan.actors:
             _check(plan)
         if plan.lockstep:
             _check_lockstep(plan, where.id)
-        check_places(plan, places)
+        check_places(plan, [world.places[i] for i in agents])
         plans[name] = plan
     return plans
+
+
+def plan_added(run: Run, world: World, added: Mapping[str, Mapping[str, Any]]) -> dict[str, PolicyPlan]:
+    """The same of policies that `run`'s roster has beside its own, by name: each has the section `policy`, and the
+    spaces of the `agent`, which it may be given."""
+    every = with_policies(run, {name: told["policy"] for name, told in added.items()})
+    plans = {}
+    for name, told in added.items():
+        agent = next(i for i, one in enumerate(world.agents) if one.name == told["agent"])
+        plans[name] = plan = _planned(every, world, name, (agent,), None, None)
+        _check_sources(plan)
+        _check(plan)
+        check_places(plan, [world.places[agent]])
+    return plans
+
+
+def with_policies(run: Run, sections: Mapping[str, Any]) -> Run:
+    """`run` with more policies, whose `sections` are checked as those of a configuration are."""
+    return parse_run({**run.model_dump(), "policies": {**run.policies, **sections}}) if sections else run
+
+
+def _planned(
+    run: Run,
+    world: World,
+    name: str,
+    agents: tuple[int, ...],
+    common: Layout | None,
+    fields: LayoutFields | None,
+) -> PolicyPlan:
+    """That of one policy, which has not been checked."""
+    where, place = run.environment, world.places[agents[0]]
+    games = where.id.startswith(GAME)  # whose moves are worth what they lead to, in however many
+    config = _settled(run.policy_config(name), place, world, games)
+    clocked = environment_for_actor(run, run.actors).id == EXTERNAL and run.actors > 0
+    interface = Interface.at(world, place, config)
+    if fields is None:
+        config = _declaring(config, _declared(interface, config))
+        state = _state_size(interface, config)
+    else:
+        state, declares = _told(fields.get(name, ()))
+        config = _declaring(config, declares)
+    few_ends = not run.lockstep and config.dataset is None
+    layout = segment_layout(world, place, config, clocked, state, few_ends)
+    size = where.copies, run.groups, run.actors, run.lock_timeout
+    return PolicyPlan(name, agents, interface, config, layout, *size, common, run.lockstep)
 
 
 def _settled(config: PolicyConfig, place: Place, world: World, games: bool) -> PolicyConfig:

@@ -22,7 +22,7 @@ def policy_spec(plan: PolicyPlan, world: World) -> PolicySpec:
         layout=_compact(plan.layout.describe()),
         network=_compact(network_facts(plan.interface, plan.config)),
         mode=plan.config.algorithm.mode,
-        credits=plan.credit_blocks * plan.block,
+        credits=plan.most_announced,
         max_inline=plan.pool_slots,
         sync_interval=plan.config.sync_interval,
         common="" if plan.common is None else _compact(plan.common.describe()),

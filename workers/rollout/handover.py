@@ -7,7 +7,7 @@ Legend: `E` streams of an agent in a group of copies, `n` of them present in a t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -40,6 +40,10 @@ class Handover:
         if seat not in self._seats:
             self._seats.append(seat)
         self._to = self._seats.index(seat)
+
+    def involves(self, seats: Collection[AgentCollector]) -> bool:
+        """Whether one of `seats` may play here."""
+        return any(seat in seats for seat in self._seats)
 
     @property
     def over(self) -> bool:
@@ -115,12 +119,34 @@ class AgentHandovers:
         agents: Mapping[str, int],
         build: Callable[[str, int], Mapping[Place, AgentCollector]],
     ) -> None:
-        self._collectors, self._rooms, self._agents, self._build = collectors, rooms, agents, build
+        self._collectors, self._rooms, self._agents, self._build = collectors, {**rooms}, agents, build
         self._seats = {name: dict(seats) for name, seats in learning.items()}
 
+    def admit(self, policy: str, room: int) -> None:
+        """Agents may be given to one policy more, which has weights now."""
+        if policy not in self._seats:
+            self._seats[policy], self._rooms[policy] = {}, room
+
+    def idle(self, policy: str) -> bool:
+        """Whether it plays nothing that was begun."""
+        mine = self._seats.get(policy, {}).values()
+        return not any(
+            seat.involves(mine) if isinstance(seat, Handover) else seat in mine
+            for seat in self._collectors.seats.values()
+        )
+
+    def forget(self, policy: str) -> None:
+        """It is given nothing any more, and plays nothing."""
+        gone = self._seats.pop(policy, {}).values()
+        self._collectors.of.pop(policy, None)
+        self._collectors.writing[:] = [seat for seat in self._collectors.writing if seat not in gone]
+
     def follow(self, given: Mapping[str, str]) -> None:
-        """Agents play what they are `given`, by name, from their next episodes on; to be called again and again."""
+        """Agents play what they are `given`, by name, from their next episodes on, as soon as that has weights; to be
+        called again and again."""
         for name, policy in given.items():
+            if policy not in self._seats:
+                continue
             agent = self._agents[name]
             places = [place for place in self._collectors.seats if place[0] == agent]
             if places[0] not in self._seats[policy]:
@@ -149,7 +175,7 @@ class AgentHandovers:
         for seat in made.values():
             seat.episodes.close_opening()
         self._seats[policy] |= made
-        self._collectors.of[policy] += made.values()
+        self._collectors.of.setdefault(policy, []).extend(made.values())
         self._collectors.writing += made.values()
 
     def _has_room(self, seat: AgentCollector) -> bool:

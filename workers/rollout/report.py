@@ -19,6 +19,7 @@ from workers.environments.checks.bounds_check import BoundsCheck
 from workers.metrics.diagnostics import OUTSIDE, counter, outside_counters
 from workers.metrics.episode_returns import FIRST, PARTS, WINDOWS
 from workers.metrics.infos import infos_counted
+from workers.metrics.segment_accounting import RELEASED
 from workers.metrics.step_time import STAMPS, StepClock
 from workers.planning.policy_plan import TrainingPlan
 from workers.rollout.acting_policy import ActingPolicy
@@ -59,6 +60,8 @@ class ActorReport:
         self._env_steps = self._agent_steps = self._collected_at = 0
         self.environment: dict[str, float] = {}
         """What the world measured last."""
+        self.released: Sequence[str] = ()
+        """Retired policies that nothing is sent for any more."""
 
     @staticmethod
     def names(
@@ -155,13 +158,16 @@ class ActorReport:
     def measured(self) -> dict[str, float]:
         """Of the weights of each policy that learns, POLICY last."""
         metrics: dict[str, float] = {}
-        for policy, performer in self._performers.items():
+        metrics |= {f"{RELEASED}.{policy}": 1.0 for policy in self.released}
+        for policy, performer in [*self._performers.items()]:
+            if (subscriber := self._subscribers.get(policy)) is None:  # it goes just now
+                continue
             metrics[f"adopted.{policy}"] = performer.version.version
-            metrics[f"adoption_lag.{policy}"] = self._subscribers[policy].newest.version - performer.version.version
-            metrics[f"torn_reads.{policy}"] = self._subscribers[policy].torn
-            metrics[f"weight_requests.{policy}"] = self._subscribers[policy].requests
-            metrics[f"weight_requests_repeated.{policy}"] = self._subscribers[policy].repeated
-            metrics[f"weight_messages_refused.{policy}"] = self._subscribers[policy].refused
+            metrics[f"adoption_lag.{policy}"] = subscriber.newest.version - performer.version.version
+            metrics[f"torn_reads.{policy}"] = subscriber.torn
+            metrics[f"weight_requests.{policy}"] = subscriber.requests
+            metrics[f"weight_requests_repeated.{policy}"] = subscriber.repeated
+            metrics[f"weight_messages_refused.{policy}"] = subscriber.refused
         return metrics
 
 

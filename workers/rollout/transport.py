@@ -56,31 +56,41 @@ class ActorTransport:
         common: SharedObservationPlan | None,
         counters: Counters,
     ) -> None:
-        self._life, self._run, self._plans, self._counters = life, run, plans, counters
+        self._life, self._run, self._plans, self._counters = life, run, {**plans}, counters
         me = self._me = ActorIdentity(welcome.run, welcome.name, welcome.incarnation, welcome.proof)
         self.subscribers = {
             name: WeightSubscriber(life.context, name, manifest, run.transport) for name, manifest in manifests.items()
         }
         self.common = None if common is None else common.writer(ring_path(me, COMMON))
-        connections = ConnectionPool(life.context, life.vitals.refusals)
-        self.senders = {
-            name: ExperienceSender(
-                connections,
-                me,
-                name,
-                plan.ring(ring_path(me, name), counters),  # also where nobody shares it, as it survives this process
-                plan.credit(),
-                counters,
-                plan.config.compress,
-                self.common,
-            )
-            for name, plan in plans.items()
-        }
+        self._connections = ConnectionPool(life.context, life.vitals.refusals)
+        self.senders = {name: self._sender(plan) for name, plan in plans.items()}
         self._seen: object = None
         self._unsettled = False
         """Whether a learner's beacon is still to come, which says how to send to it."""
         self.drain_by: float | None = None
         """Set once the coordinator says drain: until when a wait for credit may go on."""
+
+    def _sender(self, plan: TrainingPlan) -> ExperienceSender:
+        """What sends segments of `plan`; its ring is shared also where nobody looks, as it survives this process."""
+        ring = plan.ring(ring_path(self._me, plan.name), self._counters)
+        ways = plan.credit(), self._counters, plan.config.compress, self.common
+        return ExperienceSender(self._connections, self._me, plan.name, ring, *ways)
+
+    def open(self, plan: TrainingPlan, manifest: Manifest) -> None:
+        """The ways of one policy more."""
+        subscriber = WeightSubscriber(self._life.context, plan.name, manifest, self._run.transport)
+        self._plans[plan.name], self.senders[plan.name] = plan, self._sender(plan)
+        self.subscribers[plan.name] = subscriber
+
+    def release(self, policy: str) -> bool:
+        """Lets go of a policy that nobody here writes for, once all that was sent is acknowledged; whether it did."""
+        self.senders[policy].pump()
+        if self.senders[policy].owed:
+            return False
+        self.senders.pop(policy).close(linger=1.0)
+        self.subscribers.pop(policy).close()
+        del self._plans[policy]
+        return True
 
     def update_routes(self) -> Status | None:
         """Learners that moved are followed; the coordinator's newest word, if there was any since."""

@@ -12,6 +12,7 @@ from launch.cli.main import main
 from tests.faults import kinds_in
 from tests.launch.cli.test_status import announce
 from tests.workers.coordination.dashboard.pages import shown
+from workers.coordination.roster import NOTHING
 
 
 def roster(*arguments: str) -> Result:
@@ -29,7 +30,7 @@ def test_another_run_that_has_come_to_live_at_the_port_is_told_nothing(
         assert kinds_in(roster(str(over), "freeze", "agent_0").output) == ["coordinator_answer_unusable"]
         (over / "summary.json").write_text(json.dumps({"roster": {"rates": {"agent_0": 0.5}}}))
         assert kinds_in(roster(str(over), "freeze", "agent_0").output) == ["roster_run_is_ending"]
-        assert json.loads(roster(str(over), "--json").output) == {"commands": [], "rates": {"agent_0": 0.5}}
+        assert json.loads(roster(str(over), "--json").output) == {"commands": [], **NOTHING, "rates": {"agent_0": 0.5}}
         assert run.controls.roster.commands == []
         announce(run_dir, url)
         assert roster(str(run_dir), "freeze", "agent_0").exit_code == 0

@@ -18,7 +18,6 @@ from workers.coordination import roster as product
 from workers.coordination.roster import NOTHING, Roster
 from workers.environments.registry import describe
 from workers.planning.auxiliary_plan import plan_learners
-from workers.runtime.files import SafeWriter
 
 SCRIPTED = {"algorithm": {"name": "scripted"}}
 CURIOUS = {
@@ -38,7 +37,7 @@ def roster_of(folder: Path, goes_on: bool = True, world: World | None = None, **
     """Of a run of agent_0 and agent_1, or in another world."""
     run = parse_run({"environment": {"copies": 16}, "steps": 10_000, **keys})
     world = world or describe(run.environment)
-    return Roster(run, world, plan_learners(run, world), folder, SafeWriter(), lambda: (goes_on, 500))
+    return Roster(run, world, plan_learners(run, world), folder, lambda: (goes_on, 500))
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -65,7 +64,7 @@ def test_a_coordinator_that_returns_knows_all_that_is_written_and_goes_on_counti
     assert (
         again.state
         == made.state
-        == {"rates": {"agent_0": 0.5}, "frozen": ["agent_1"], "agents": {"agent_0": "agent_1"}, "shares": {}}
+        == {**NOTHING, "rates": {"agent_0": 0.5}, "frozen": ["agent_1"], "agents": {"agent_0": "agent_1"}}
     )
     assert again.command(["thaw", "agent_1"], "", "") == 6
 
@@ -200,6 +199,27 @@ def test_a_new_history_outlasts_the_machine_also_after_a_command_that_came_to_no
         ("worlds none share=3", "roster_world_unknown", HUNTS),
         ("worlds hard weight=3", "roster_setting_unknown", HUNTS),
         ("worlds hard share=-1", "roster_number_invalid", HUNTS),
+        ("add third", "roster_words_miscounted", {}),
+        ("add third agent_2", "roster_agent_unknown", {}),
+        ("add agent_0 agent_1", "roster_policy_not_added", {}),
+        ("add 7 agent_1", "roster_policy_not_added", {}),
+        ("add third agent_1 gamma", "roster_setting_malformed", {}),
+        ("add third agent_1 network=1 network.hidden=[8]", "roster_setting_malformed", {}),
+        ("add third agent_1 learning_rate=2020-01-01", "roster_setting_malformed", {}),
+        ("add third agent_1 nonsense=1", "unknown_key", {}),
+        ("add third agent_1 algorithm.name=scripted", "roster_policy_not_added", {}),
+        ("add third agent_1 ranks=2", "roster_policy_not_added", {}),
+        ("add third agent_1 record=true", "roster_policy_not_added", {}),
+        ("add third agent_1 network.core=attention", "roster_policy_not_added", {}),
+        ("add third agent_1 network.entry=mine:Network", "roster_policy_not_added", {}),
+        ("add third agent_1 start=runs/other", "roster_policy_not_added", {}),
+        ("add third agent_1", "roster_policy_not_added", {"schedule": "lockstep"}),
+        ("add third agent_1", "roster_policy_not_added", {"league": {"snapshot_every": 900}}),
+        ("add third agent_1", "roster_policy_not_added", CURIOUS),
+        ("retire nobody", "roster_policy_unknown", {}),
+        ("retire agent_0", "roster_policy_not_retired", {}),
+        ("retire agent_0", "roster_policy_not_retired", {"league": {"snapshot_every": 900}}),
+        ("retire novelty", "roster_policy_not_retired", CURIOUS),
         (
             "freeze agent_0",
             "roster_policy_without_actors",
@@ -250,6 +270,37 @@ def test_an_agent_is_given_to_who_sees_and_does_the_same(tmp_path: Path, other: 
     assert made.commands == []
     made.command(["assign", "one", "three"], "", "")
     assert made.commands[0]["old"] == "one"
+
+
+def test_a_policy_that_joined_is_one_of_the_run_until_it_is_retired_and_its_name_is_never_given_again(
+    tmp_path: Path,
+) -> None:
+    made = roster_of(tmp_path)
+    made.command(["add", "third", "agent_1", "algorithm.name=dqn", "learning_rate=0.25"], "", "")
+    section = {"algorithm": {"name": "dqn"}, "learning_rate": 0.25}
+    assert made.state["added"] == {"third": {"agent": "agent_1", "policy": section}}
+    made.command(["set", "third", "learning_rate=0.5"], "", "")
+    assert made.commands[1]["old"] == 0.25
+    made.command(["assign", "agent_0", "third"], "", "")
+    with raises(ConfigurationError, "roster_policy_not_retired", policy="third"):
+        made.command(["retire", "third"], "", "")
+    made.command(["assign", "agent_0", "agent_1"], "", "")
+    made.command(["retire", "third"], "", "")
+    again = roster_of(tmp_path)
+    assert again.state == made.state
+    assert again.added["third"].config == made.added["third"].config
+    for words in ("assign agent_0 third", "freeze third", "retire third"):
+        with raises(ConfigurationError, "roster_policy_unknown", policy="third"):
+            again.command(words.split(), "", "")
+    with raises(ConfigurationError, "roster_policy_not_added", policy="third"):
+        again.command(["add", "third", "agent_1"], "", "")
+
+
+def test_a_policy_whose_learner_has_others_is_not_retired(tmp_path: Path) -> None:
+    made = roster_of(tmp_path, num_learner_processes=1)
+    made.command(["assign", "agent_0", "agent_1"], "", "")
+    with raises(ConfigurationError, "roster_policy_not_retired", policy="agent_0"):
+        made.command(["retire", "agent_0"], "", "")
 
 
 def test_a_run_that_is_ending_takes_no_commands(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Shown:
         self.books._began -= 100.0
         world = describe(Run().environment)
         plans = plan_learners(Run(), world)
-        roster = Roster(Run(), world, plans, folder, self.books.disk, lambda: (self.stage == "running", self.made))
+        roster = Roster(Run(), world, plans, folder, lambda: (self.stage == "running", self.made))
         self.controls = Controls(threading.Event(), roster)
         self.stage, self.stalled = "running", ""
         self.league: dict[str, Any] = {}

@@ -225,7 +225,7 @@ async function command() {
 function showRoster(roster) {
   at("roster").closest("section").hidden = roster === undefined;
   const told = Object.entries(roster || {}).map(([kind, what]) => {
-    const each = Array.isArray(what) ? what : Object.entries(what).map(([name, value]) => `${name} ${value}`);
+    const each = Array.isArray(what) ? what : Object.entries(what).map(([name, value]) => `${name} ${value.agent || value}`);
     return each.length ? `${kind}: ${each.join(", ")}` : "";
   });
   say(at("told"), told.filter(Boolean).join("; ") || "as configured");
