@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,7 +22,8 @@ from protocol.config.yaml_file import read_run
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import FetchGraph, Graph, Refusal
 from tests.clients import actor
-from tests.clients.languages import started
+from tests.clients.languages import LANGUAGES, started
+from tests.clients.languages import actor as foreign_actor
 from tests.tools import skip_or_fail
 from tests.waiting import PATIENCE, until
 from workers.environments.registry import describe
@@ -52,7 +54,8 @@ POLICY = "agent_0"
 
 @contextmanager
 def run(folder: Path, run_dir: Path, base: int, *act: str) -> Iterator[str]:
-    """The coordinator's address of a run that goes on with a learner; behind it both are told to end, and do."""
+    """The coordinator's address of a run that goes on with a learner and, as its actor, what `act` runs with what
+    probes it and that address. Behind it coordinator and learner are told to end, where there is none, and all do."""
     (folder / "run.yaml").write_text(yaml.safe_dump(RUN))
     address = f"tcp://127.0.0.1:{base}"
     places = ("--open", "--run-dir", str(run_dir), "--bind", f"127.0.0.1:{base}")
@@ -60,9 +63,15 @@ def run(folder: Path, run_dir: Path, base: int, *act: str) -> Iterator[str]:
         learner = ("rookery", "learner", "--coordinator", address, "--bind", f"127.0.0.1:{base + 1}")
         learns = started(stack, folder / "learner.log", *learner)
         leads = started(stack, folder / "coordinator.log", "rookery", "coordinator", str(folder / "run.yaml"), *places)
+        acts = [started(stack, folder / "actor.log", *act, str(folder / "probe.json"), address)] if act else []
         yield address
-        leads.terminate()
-        until(lambda: None not in (leads.poll(), learns.poll()), PATIENCE)
+        if not act:
+            leads.terminate()
+        with suppress(AssertionError):  # then they tell more
+            until(lambda: None not in [one.poll() for one in (*acts, leads, learns)], 4 * PATIENCE)
+        told = "\n".join(f"{log.name}: {log.read_text(errors='replace')[-2000:]}" for log in folder.glob("*.log"))
+        assert [one.poll() for one in acts] == [0] * len(acts), told
+        assert learns.poll() == 0, told
 
 
 def learners(folder: Path, entries: Columns, columns: Columns) -> Columns:
@@ -152,6 +161,41 @@ def test_a_members_first_request_has_the_learner_export_a_graph_that_says_what_i
         state = said["next_state"] * np.float32(not columns["truncated"][t])
     expected = learners(tmp_path, entries, columns)
     np.testing.assert_allclose(np.array(found).T, [expected["log_probability"], expected["value"]], rtol=0, atol=1e-4)
+
+
+@pytest.mark.usefixtures("forked_rookery")
+@pytest.mark.timeout(6 * PATIENCE)
+@pytest.mark.parametrize("language", LANGUAGES[1:])
+def test_an_actor_in_another_language_acts_by_the_graph_and_the_books_are_exact(
+    language: str, tmp_path: Path, run_dir: Path, free_port_block: int
+) -> None:
+    for package in ("onnx", "onnxscript"):
+        _package(package)
+    with run(tmp_path, run_dir, free_port_block, *foreign_actor(language, tmp_path)):
+        pass
+    acted: dict[str, Any] = json.loads((tmp_path / "actor.log").read_text().splitlines()[-1])
+    summary: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
+    segments: dict[str, Any] = summary["segments"]
+    assert acted["error"] == ""
+    assert summary["complete"]
+    assert summary["agent_steps"] == acted["steps"] == RUN["steps"]
+    assert segments["produced"] == segments["received"] == acted["produced"] == acted["settled"]
+    assert segments["trained"] + segments["held"] == segments["produced"]
+    for name in ("rejected", "duplicates", "in_flight", "lost_in_learner", "torn", "unexplained", "uncounted"):
+        assert segments[name] == 0, name
+    assert set(segments["dropped"].values()) == set(summary["refused"].values()) == {0}
+
+    probe: dict[str, Any] = json.loads((tmp_path / "probe.json").read_text())
+    config = read_run(tmp_path / "run.yaml")
+    layout = plan_policies(config, describe(config.environment))[POLICY].layout
+    frames = zip(layout.fields, map(bytes.fromhex, probe["frames"]), strict=True)
+    columns = {
+        one.name: np.frombuffer(frame, one.dtype).reshape(layout.shape(one, 1))[0].copy() for one, frame in frames
+    }
+    assert columns["terminated"].any(), "nothing was forgotten on the way"
+    entries = actor.read_weights({"entries": json.dumps(probe["entries"])}, bytes.fromhex(probe["flat"]))
+    for name, column in learners(tmp_path, entries, columns).items():
+        np.testing.assert_allclose(columns[name][: len(column)], column, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
 def _package(name: str) -> ModuleType:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from protocol.config.run import PPO
 from protocol.spaces import Agent, Box, Dict, Discrete
-from tests.clients.languages import CLIENTS, LANGUAGES
+from tests.clients.languages import CLIENTS, LANGUAGES, ONNX_RUNTIME, compiled
 from tests.tools import require, skip_or_fail
 from tests.workers.policies.exports import CASES, Case, alone, case, made
 from workers.policies.build import state_size
@@ -106,21 +106,7 @@ def program(language: str, code: str, folder: Path) -> list[str]:
     """Runs `code` as a project of its own in `folder` has it; skipped where ONNX Runtime is missing."""
     if language == "cpp":
         (folder / "game.cpp").write_text(code)
-        flags = ["-std=c++17", "-Wall", "-Wextra", f"-I{CLIENTS / 'cpp'}", f"-I{folder}", "-I/usr/include/onnxruntime"]
-        command = [
-            require("g++"),
-            *flags,
-            str(folder / "game.cpp"),
-            "-o",
-            str(folder / "game"),
-            "-lzmq",
-            "-lonnxruntime",
-        ]
-        built = subprocess.run(command, capture_output=True, text=True, check=False)
-        if "onnxruntime_cxx_api.h: No such file" in built.stderr:
-            skip_or_fail("libonnxruntime-dev is not installed")
-        assert built.returncode == 0, built.stderr
-        return [str(folder / "game")]
+        return compiled(folder / "game.cpp", folder / "game", f"-I{folder}", *ONNX_RUNTIME)
     packages = CLIENTS / "javascript" / "node_modules"
     if not (packages / "onnxruntime-web").is_dir():
         skip_or_fail("the npm package onnxruntime-web is not installed")
