@@ -18,6 +18,7 @@ from protocol.errors import ConfigurationError, Timeout
 from protocol.memory.shared_file import read_counters
 from tests.faults import raises
 from tests.flows import runs
+from workers.coordination.roster import NOTHING
 from workers.league import policy_pool
 
 DIES = """
@@ -270,7 +271,19 @@ class _Told:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.draw, self.count = folder, random.Random(0), 0
-        self.state: dict[str, Any] = {"rates": {}, "frozen": [], "agents": {}, "shares": {}}
+        self.state: dict[str, Any] = {**NOTHING}
+        self.died: set[str] = set()
+        """Commands of which a coordinator died."""
+
+    @property
+    def joined(self) -> list[str]:
+        """Policies that joined and are there."""
+        return [name for name in self.state["added"] if name not in self.state["retired"]]
+
+    @property
+    def idle(self) -> list[str]:
+        """Those of them that play nothing."""
+        return [name for name in self.joined if name not in self.state["agents"].values()]
 
     def words(self, verb: str) -> list[str]:
         """One command that can be followed, and what it makes of the state."""
@@ -283,10 +296,18 @@ class _Told:
             world, share = self.draw.choice(["one", "two", "three"]), self.draw.choice([0.5, 1.0, 2.0])
             state["shares"] = {**state["shares"], world: share}
             return [verb, world, f"share={share}"]
+        if verb == "add":
+            name, agent = f"new_{len(state['added'])}", self.draw.choice(policies)
+            state["added"] = {**state["added"], name: {"agent": agent, "policy": {"algorithm": {"name": "impala"}}}}
+            return [verb, name, agent, "algorithm.name=impala"]
+        if verb == "retire":
+            policy = self.draw.choice(self.idle)
+            state["retired"] = [*state["retired"], policy]
+            return [verb, policy]
         if verb == "assign":
             played = {policy: policy for policy in policies} | state["agents"]
             agent = self.draw.choice(policies)
-            free = [p for p in policies if p != played[agent] and [*played.values()].count(p) < 2]
+            free = [p for p in [*policies, *self.joined] if p != played[agent] and [*played.values()].count(p) < 2]
             policy = self.draw.choice(free)
             state["agents"] = {**state["agents"], agent: policy}
             return [verb, agent, policy]
@@ -299,10 +320,13 @@ class _Told:
         """Tells the run, whose coordinator `dies` of it."""
         if verb == "thaw" and not self.state["frozen"]:
             verb = "freeze"
+        if verb == "retire" and not self.idle:
+            verb = "add"
         words, self.count = self.words(verb), self.count + 1
         if not dies:
             roster(self.folder, *words)
             return
+        self.died.add(verb)
         (self.folder / "die").touch()
         with raises(Timeout, "roster_command_unanswered"):
             roster(self.folder, *words)
@@ -310,7 +334,7 @@ class _Told:
 
 
 @pytest.mark.slow
-def test_a_run_of_six_policies_follows_fifty_commands_and_five_of_its_coordinators_die_of_one(
+def test_a_run_of_six_policies_follows_fifty_commands_and_a_coordinator_dies_of_each_kind(
     tmp_path: Path, memory_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who is not named goes on: the same processes, and steps at half of the usual pace at least but for moments."""
@@ -325,7 +349,7 @@ def test_a_run_of_six_policies_follows_fifty_commands_and_five_of_its_coordinato
     data = runs.config(steps=10**9, num_learner_processes=2, restarts=20)
     data["environment"] = {"copies": 8, "members": members, "prior": dict.fromkeys(worlds, 1.0)}
     made: list[tuple[float, float]] = []
-    verbs = ["set", "freeze", "thaw", "assign", "worlds"] * 10
+    verbs = ["set", "freeze", "thaw", "assign", "worlds", "add", "retire"] * 7 + ["assign"]
     random.Random(1).shuffle(verbs)
     with runs.training(data, tmp_path) as worker:
         runs.until(lambda: counted(tmp_path, "steps_made.agent_5", "learner-1"), what="all learn")
@@ -341,10 +365,15 @@ def test_a_run_of_six_policies_follows_fifty_commands_and_five_of_its_coordinato
         assert [one["number"] for one in now["commands"]] == [*range(1, 51)]
         after = runs.workers_of(tmp_path)
         assert after.pop("coordinator") != before.pop("coordinator")
-        assert after == before
+        assert {name: after.get(name) for name in before} == before
+        learners = {f"learner-{name}" for name in run.joined}
+        runs.until(lambda: runs.workers_of(tmp_path).keys() - {*before, "coordinator"} == learners, what="who is left")
+        gone = run.state["retired"]
+        assert [one for one in runs.files(memory_dir) if any(f"-{name}." in str(one) for name in gone)] == []
         summary = stopped(worker, tmp_path, memory_dir)
+    assert run.died == {*verbs}
     assert summary["roster"] == run.state
-    assert summary["restarts"].get("coordinator", 0) >= 5
+    assert summary["restarts"].get("coordinator", 0) >= len(run.died)
     rates = [(other - one) / (later - at) for (at, one), (later, other) in pairwise(made)]
     usual = sorted(rates)[len(rates) // 2]
     slow = [len(list(group)) for below, group in groupby(rates, lambda rate: rate < usual / 2) if below]
