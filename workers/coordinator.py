@@ -139,6 +139,7 @@ class Coordinator:
         self._members = Membership(run, [*learned], kept, [*fixed], resident, disk, kinds, server.refusals)
         for name in roster.added:
             self._members.add(name)
+        self._members.released(roster.state["retired"])
         self._members.told = self._books.told
         entries = {name: entry for name in plans if (entry := start_entry(folder, name)) is not None}
         self._graphs = GraphStore(folder, [*plans])
@@ -393,7 +394,7 @@ class Coordinator:
             quota=member.quota,
             lease=member.lease,
             heartbeat=self._members.interval(member.role),
-            learners=self._members.learners_wanted,
+            learners=self._members.learners_begun,
             actors=run.actors,
             **self._members.credentials(member),
         )

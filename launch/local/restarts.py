@@ -17,6 +17,8 @@ from protocol.errors import RookeryError
 _IN_STEP = ("actor", "learner")
 _BESIDE = ("evaluator", "hooks")
 """Of whom training needs nothing."""
+_OVER = ("nothing_left_to_do", "run_has_ended", "learner_of_retired_policy")
+"""Errors of those that come when their part is done: the run was stopped meanwhile, or their policy is no more."""
 _FIRST_SECONDS = 30.0
 """Of a worker."""
 _UNSENDABLE = "Bad address ("
@@ -47,7 +49,7 @@ class RestartManager:
             if now >= process.again_at:
                 start(process)
             return
-        over = _told(process, "nothing_left_to_do") or _told(process, "run_has_ended")  # it was stopped meanwhile
+        over = any(_told(process, kind) for kind in _OVER)
         needless = code == REFUSED and (process.budget.again or over)
         if process.in_order() or (needless and process.crash() is None):
             process.done = True  # others have taken over what was left to do, or an earlier life of the run had done it

@@ -792,6 +792,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "library_parts_incomplete": "the coordinator's parts of {member} do not make {size} bytes; start it again",
         "no_evaluation_wanted": "this run is not evaluated while it goes on; set evaluation.every_steps, or start no evaluation",
         "nobody_learns": "no policy of this run learns, which leaves nothing to do for a {role}; start none",
+        "learner_of_retired_policy": "{peer!r} has nothing to learn any more, as its policy was retired; see `rookery roster RUN`",
         "nothing_left_to_do": "all steps of this run are made or given to other actors; start another run",
         "nothing_to_relay": "transport {value} leaves nothing to relay; set transport: auto, or start no relay",
         "ranks_not_relayed": "policy {policy!r} has several ranks, which no relay tells apart; start none",

@@ -38,6 +38,8 @@ if 'workers.coordinator' in sys.orig_argv:
 """
 """A coordinator that is killed when the next thing is on the disk, and nobody has been told of it, where a file is."""
 
+LEFT = {"actor-0", "coordinator", "learner-agent_0", "learner-third"}
+
 
 def roster(folder: Path, *words: str) -> dict[str, Any]:
     """What the run was told so far, `words` included."""
@@ -205,7 +207,10 @@ def test_a_policy_with_another_algorithm_joins_plays_and_goes_and_nobody_is_star
             name: pid for name, pid in runs.workers_of(tmp_path).items() if name != "learner-third"
         }
         runs.kill(actor)
-        runs.until(lambda: received("third") > trained + 40, what="the next actor plays it")
+        runs.kill(runs.workers_of(tmp_path)["learner-third"])
+        runs.until(
+            lambda: received("third") > trained + 40, what="the next actor plays it, and the next learner learns"
+        )
         assert received("agent_1") == stood
         roster(tmp_path, "add", "fourth", "agent_0")
         roster(tmp_path, "assign", "agent_1", "fourth")
@@ -218,8 +223,31 @@ def test_a_policy_with_another_algorithm_joins_plays_and_goes_and_nobody_is_star
     assert summary["segments"]["unexplained"] == 0
     assert runs.balanced(summary["segments"])
     assert {"third", "fourth", "agent_0", "agent_1"} <= summary["train_steps"].keys()
-    assert summary["restarts"] == {"actor-0": 1}
+    assert summary["restarts"] == {"actor-0": 1, "learner-third": 1}
     assert runs.files(memory_dir) == []
+
+
+def test_a_run_that_goes_on_has_the_policies_that_joined_it_and_not_those_that_went(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    def received(policy: str) -> float:
+        return counted(tmp_path, f"received.{policy}", f"learner-{policy}")
+
+    def settles(before: float) -> None:
+        runs.until(lambda: received("third") > before + 20, what="it is trained")
+        runs.until(lambda: {*runs.workers_of(tmp_path)} == LEFT, what="who is left")
+
+    data = runs.paced(tmp_path, 10**8, pause=0.001)
+    with runs.training(data, tmp_path) as worker:
+        runs.until(lambda: received("agent_1"), what="the one that is to go is trained")
+        roster(tmp_path, "add", "third", "agent_1")
+        roster(tmp_path, "assign", "agent_1", "third")
+        roster(tmp_path, "retire", "agent_1")
+        settles(0)
+        stopped(worker, tmp_path, memory_dir)
+    with runs.training(data, tmp_path) as worker:
+        settles(received("third"))
+        assert stopped(worker, tmp_path, memory_dir)["restarts"] == {}
 
 
 @pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.slow)])

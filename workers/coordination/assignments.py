@@ -56,6 +56,15 @@ class Assignments:
         """That place is given away no more."""
         self._closed.add(learner)
 
+    def closed(self, name: str) -> bool:
+        """Whether it had a place that is given away no more."""
+        return name in self._closed
+
+    @property
+    def numbered(self) -> int:
+        """Learners that there ever were, by whose numbers they are begun."""
+        return len(self._places["learner"])
+
     def names(self, role: Role) -> list[str]:
         """The names of all actors or learners; no others have a place."""
         return [name for name in self._places.get(role, ()) if name not in self._closed]
@@ -63,7 +72,7 @@ class Assignments:
     def resolve_name(self, role: Role, claim: str) -> str:
         """The name that `claim` asks for. Where learners are called by their policies, `learner-N` means the N-th, as a
         scheduler that numbers its processes says; but for policies that are numbers themselves."""
-        names = self.names(role)
+        names = [*self._places.get(role, ())]  # also those that are closed: nobody's number becomes another's
         number = claim.removeprefix("learner-")
         if role != "learner" or not number.isdecimal() or any(policy.isdecimal() for policy in self._policies):
             return claim

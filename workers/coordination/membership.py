@@ -77,6 +77,11 @@ class Membership:
         """Learner processes of this run, as it is now."""
         return self._places.learners
 
+    @property
+    def learners_begun(self) -> int:
+        """Learner processes that a supervisor begins, by their numbers."""
+        return self._places.numbered
+
     def add(self, policy: str) -> None:
         """One policy more that learns, in a process of its own."""
         self._places.add(policy)
@@ -118,6 +123,8 @@ class Membership:
         if (unfit := self._unfit(join)) is not None:
             return refusal(unfit)
         claimed = self._places.resolve_name(join.role, join.name) if join.role in _KEY else ""
+        if self._places.closed(claimed):
+            return refusal(Refused("learner_of_retired_policy", peer=claimed), self._patient)
         name = claimed or self._vacant(join, steps)
         if name is None:
             return self._full(join.role)

@@ -491,3 +491,24 @@ def test_what_is_left_of_a_longer_run_is_dealt_equally_to_fewer_or_more_once_nob
         assert [admitted(longer, join("actor", f"{actors}-{i}"), steps).quota for i in range(actors)] == shares
         longer.expire(time.monotonic() + 100)
         longer.save()
+
+
+def test_a_learner_whose_policy_went_has_no_place_and_others_keep_their_numbers(tmp_path: Path) -> None:
+    members = members_of(tmp_path)
+    members.add("c")
+    of = {name: admitted(members, join("learner", name, name)) for name in ("learner-0", "learner-1", "learner-c")}
+    actor = admitted(members, join("actor", "acts"))
+    assert members.released(["a"]) == []
+    actor.metrics["released.a"] = 1.0
+    assert members.released(["a"]) == ["a"]
+    assert (members.learners_wanted, members.absent) == (3, [])
+    members.leave(Leave(name="learner-a", token="learner-0", incarnation=1))
+    assert members.released(["a"]) == ["a"]
+    assert (members.learners_wanted, members.learners_begun, members.absent) == (2, 3, [])
+    for claim in ("learner-0", "learner-a"):
+        answer = members.join(join("learner", "again", claim), _of({}))
+        assert isinstance(answer, Refusal)
+        assert kinds_in(answer.reason) == ["learner_of_retired_policy"]
+    members.leave(Leave(name="learner-b", token="learner-1", incarnation=1))
+    assert admitted(members, join("learner", "next", "learner-1")).policies == ["b"]
+    assert of["learner-c"].policies == ["c"]
