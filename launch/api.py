@@ -27,7 +27,8 @@ from launch.local.run_handle import RunHandle
 from launch.run_dir import folder_for
 from protocol.config.base import known_as
 from protocol.config.run import Run
-from protocol.config.yaml_file import check_run_folder, read_summary
+from protocol.config.yaml_file import check_run_folder
+from protocol.control.run_summary import read_summary
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.errors.origin import is_ours
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from launch.presets import PRESETS, nearest, preset_names
 from protocol.config.run import Run, parse_run
 from protocol.config.source_names import with_named_algorithms
 from protocol.config.yaml_file import parse_yaml, read_mapping
@@ -18,7 +18,6 @@ from protocol.errors import ConfigurationError
 
 DEFAULT, DEFAULT_OF_ENV = "treasure-hunt", "cartpole"
 """The preset that is meant where none is named, and where an environment is named alone."""
-PRESETS = Path(__file__).parent / "presets"
 _POLICY = re.compile(r"policy|policies\.[^.]+")
 _ALGORITHM = re.compile(rf"({_POLICY.pattern})\.algorithm")
 _SETTING, _GYMNASIUM = re.compile(r"[\w.]+="), re.compile(r"[\w./-]+-v\d+")
@@ -26,21 +25,6 @@ _SETTING, _GYMNASIUM = re.compile(r"[\w.]+="), re.compile(r"[\w./-]+-v\d+")
 _ANYWHERE = ("copies", "processes", "async_factor", "step_timeout", "restarts")
 """Keys of an environment that mean the same in any other."""
 _ALIASES = {"train_interval": "publish_interval", "model_config": "network"}
-
-
-def preset_names() -> list[str]:
-    """The ready-made configurations."""
-    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
-
-
-def sentence(name: str) -> str:
-    """What a preset is for: the comment in its first line."""
-    return (PRESETS / f"{name}.yaml").read_text().splitlines()[0].lstrip("# ")
-
-
-def nearest(name: str) -> str:
-    """A question, where a preset is called much alike."""
-    return "".join(f" (is {one} meant?)" for one in get_close_matches(name, preset_names(), 1))
 
 
 def is_run_folder(word: str) -> bool:

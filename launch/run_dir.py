@@ -17,8 +17,9 @@ import yaml
 
 from launch.config_loader import DEFAULT, is_run_folder
 from protocol.config.run import Run
-from protocol.config.yaml_file import going_on, read_run, read_summary
+from protocol.config.yaml_file import going_on, read_run
 from protocol.control.processors import available_cores
+from protocol.control.run_summary import read_summary
 from protocol.errors import ConfigurationError, disk_fault
 
 _LIBRARIES = ("gymnasium", "gymnasium_multi", "openspiel", "pettingzoo")

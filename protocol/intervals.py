@@ -13,7 +13,6 @@ Legend: `n` scores, `R` draws, `P` points of a curve.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -55,20 +54,3 @@ def interval(scores: _Scores, statistic: Callable[[_Scores], _Scores] = mean) ->
     drawn = np.stack([statistic(scores[draw.integers(0, len(scores), len(scores))]) for _ in range(_DRAWS)])
     low, high = np.quantile(drawn, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], axis=0)
     return Estimate(value, low, high)
-
-
-def shown(value: float | None, digits: int = 4) -> str:
-    """A number for people: whole ones whole, others with so many significant digits, however small they are, or more
-    where they are large; "–" for none. The page of a run writes numbers in the same way (dashboard.js)."""
-    if value is None or math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    if value == round(value) or abs(value) >= 10 ** (digits - 1):
-        return f"{round(value):,}"
-    return f"{value:.{digits}g}"
-
-
-def shown_interval(low: float | None, high: float | None) -> str:
-    """Bounds in the same way."""
-    return "–" if low is None or high is None else f"{shown(low)} to {shown(high)}"

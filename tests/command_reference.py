@@ -8,12 +8,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import click
 
 from launch.cli.exec import BECOMES
-from launch.cli.main import main as rookery
+from launch.cli.main import COMMANDS, command
 from tests.tools import ROOT
 
 __all__ = ["PATH", "main", "reference"]
@@ -27,22 +27,22 @@ Made from the commands by `python -m tests.command_reference`. `rookery COMMAND 
 def reference() -> str:
     """The whole document."""
     parts = [_HEAD]
-    for name, command in _commands(rookery, "rookery"):
-        context = click.Context(command, info_name=name)
-        parts.append(f"## {name}\n\n```text\n{_told(command)}\n```\n\n`{' '.join(_usage(command, context, name))}`")
-        rows = [row for parameter in command.get_params(context) for row in _row(parameter, context)]
+    for name, found in _commands({name: command(name) for name in COMMANDS}, "rookery"):
+        context = click.Context(found, info_name=name)
+        parts.append(f"## {name}\n\n```text\n{_told(found)}\n```\n\n`{' '.join(_usage(found, context, name))}`")
+        rows = [row for parameter in found.get_params(context) for row in _row(parameter, context)]
         if rows:
             parts.append("\n".join(("| option | meaning |", "|---|---|", *rows)))
     return "\n\n".join(parts) + "\n"
 
 
-def _commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
+def _commands(commands: Mapping[str, click.Command], name: str) -> Iterator[tuple[str, click.Command]]:
     """(its words, command) of each that does something, in the order in which `--help` lists them."""
-    for key, command in sorted(group.commands.items()):
-        if isinstance(command, click.Group):
-            yield from _commands(command, f"{name} {key}")
-        elif not command.hidden:
-            yield f"{name} {key}", _becomes(key) or command
+    for key, found in sorted(commands.items()):
+        if isinstance(found, click.Group):
+            yield from _commands(found.commands, f"{name} {key}")
+        elif not found.hidden:
+            yield f"{name} {key}", _becomes(key) or found
 
 
 def _becomes(name: str) -> click.Command | None:

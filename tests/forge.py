@@ -29,7 +29,8 @@ from types import ModuleType, SimpleNamespace
 from typing import IO, Any
 from unittest.mock import patch
 
-from launch.cli import doctor, import_weights
+from launch.cli import doctor, import_weights, train
+from launch.cli import main as command_line
 from launch.local import fork_client, process, supervisor
 from launch.local.fork_client import ForkClient, ForkedProcess
 from tests.flows.network import Place
@@ -274,8 +275,9 @@ def main() -> None:
     """Imports, and serves."""
     from workers import fork_server
 
-    for name in ("launch.cli.main", LAUNCH):
-        importlib.import_module(name)
+    importlib.import_module(LAUNCH)
+    for name in command_line.COMMANDS:
+        command_line.command(name)
     commands = fork_server._COMMANDS | {LAUNCH: _launch, CODE: _run_code, STEPPER: _step}
     for name in PLAIN:
         module = importlib.import_module(f"workers.{name}")
@@ -354,7 +356,7 @@ def _launch() -> None:
         fork_server._COMMANDS.get(module, partial(runpy.run_module, module, run_name="__main__", alter_sys=True))()
 
     entrance = importlib.import_module(LAUNCH)
-    for module in (entrance, importlib.import_module("launch.cli.main")):
+    for module in (entrance, command_line, doctor, train):
         setattr(module, "become", become)  # noqa: B010
     entrance.main()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import protocol
-from launch.config_loader import preset_names
+from launch.presets import preset_names
 from protocol.errors.distribution import DISTRIBUTION
 from tests.flows import runs
 from tests.flows.sequence import sequence

@@ -30,8 +30,9 @@ import click
 import zmq
 
 from protocol.config.run import Run
-from protocol.config.yaml_file import WORLD, Change, differs, going_on, read_run, read_summary
+from protocol.config.yaml_file import WORLD, Change, differs, going_on, read_run
 from protocol.control.heartbeat import MAX_REQUEST
+from protocol.control.run_summary import read_summary
 from protocol.control.server import BYTES, WAITING, ControlServer, refusal
 from protocol.errors import ConfigurationError, Refused
 from protocol.memory.shared_file import sweep
@@ -49,7 +50,8 @@ from protocol.messages.core import (
     Welcome,
 )
 from protocol.spaces import World
-from protocol.transport.sockets import HTTP, Ports, check_bind, open_context
+from protocol.transport.ports import HTTP
+from protocol.transport.sockets import Ports, check_bind, open_context
 from workers import freeze_startup_objects
 from workers.coordination.controls import Controls
 from workers.coordination.curriculum import curriculum_of

@@ -16,8 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from protocol.control.verdicts import threads_line, verdict_line
-from protocol.intervals import shown
+from protocol.control.wording import shown, threads_line, verdict_line
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _PLAIN_EVERY = 5.0

@@ -1,5 +1,5 @@
-"""What `rookery doctor` looks at: this machine before a run, and a short run, the same workers as in any other; and
-`rookery model`, the networks of a run before it starts.
+"""`rookery doctor` looks at this machine before a run, and at a short run, the same workers as in any other;
+`rookery model` at the networks of a run before it starts, `rookery env` at an environment; `rookery clean` tidies up.
 
 In flow: a configuration. Out flow: findings, the run's folder, whatever became of the run. What needs torch or an
 environment is looked at by processes of its own.
@@ -7,6 +7,8 @@ environment is looked at by processes of its own.
 
 from __future__ import annotations
 
+import json
+import logging
 import signal
 import subprocess
 import sys
@@ -14,16 +16,20 @@ import tempfile
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from launch.cli.display import Silent
-from launch.cli.options import Configured, presets_and_files
-from launch.config_loader import load
+from launch.cli.exec import become
+from launch.cli.options import Configured, own_environment, presets_and_files
+from launch.config_loader import DEFAULT, load
 from launch.local import supervisor
 from launch.local.bundle import collected, write
 from launch.local.process import python
-from launch.run_dir import write_config
+from launch.presets import preset_names
+from launch.run_dir import folder_for, write_config
 from protocol.config.run import Run
 from protocol.errors import EnvironmentFault
+from protocol.memory.shared_file import files, sweep
 
 
 def preflight(run: Run, folder: Path, bind: str, keys: str | None, as_json: bool) -> tuple[int, str]:
@@ -70,17 +76,16 @@ def short_run(run: Run, folder: Path, display: Silent) -> None:
 
 @click.command(cls=Configured)
 @click.argument("source", required=False, metavar="[PRESET or FILE.yaml]", shell_complete=presets_and_files)
-@click.option(
-    "--env", metavar="MODULE:FUNCTION", help="Another environment: your own, gymnasium:ID, pettingzoo:MODULE."
-)
+@own_environment
 @click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
 @click.option("--json", is_flag=True, help="Print it as JSON.")
 @click.option("--picture", is_flag=True, help="Draw it instead, as Mermaid, which GitHub and editors show.")
 @click.option("--graph", is_flag=True, help="Instead try to export it, as for actors in other languages.")
 @click.pass_context
 def model(ctx: click.Context, source: str | None, env: str | None, settings: tuple[str, ...], **flags: bool) -> None:
-    """Says what each policy's network is made of: which part of an observation goes where, shapes, parameters, and
-    what a row costs.
+    """Says what each policy's network is made of, and what a row costs.
+
+    It shows which part of an observation goes where, shapes and parameters.
 
     \b
     rookery model mine.yaml
@@ -117,3 +122,75 @@ def env(
         code, told = said_by("workers.tools.environment", str(config), *options)
     click.echo(told, nl=False)
     ctx.exit(code)
+
+
+@click.command(cls=Configured)
+@click.argument(
+    "source", required=False, metavar="[PRESET or FILE.yaml or RUN-FOLDER]", shell_complete=presets_and_files
+)
+@own_environment
+@click.option("--set", "settings", multiple=True, metavar="a.b=c", help="Change one key; may be repeated.")
+@click.option("--seconds", type=click.FloatRange(min=1), default=15.0, show_default=True, help="Of the short run.")
+@click.option("--run-dir", type=click.Path(file_okay=False, path_type=Path), help="The short run's folder.")
+@click.option("--preflight", "only", is_flag=True, help="Look at this machine only, and train nothing.")
+@click.option("--bind", default="127.0.0.1:0", metavar="HOST:PORT", help="Where a coordinator would listen.")
+@click.option("--keys", "key_folder", envvar="ROOKERY_KEYS", metavar="DIR", help="Keys that workers would use.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@click.option("--bundle", type=click.Path(path_type=Path), metavar="FILE.zip", help="Write what a report needs.")
+@click.option("--yes", is_flag=True, help="Write the bundle without asking.")
+def doctor(
+    source: str | None,
+    env: str | None,
+    settings: tuple[str, ...],
+    seconds: float,
+    run_dir: Path | None,
+    only: bool,
+    bind: str,
+    key_folder: str | None,
+    as_json: bool,
+    bundle: Path | None,
+    yes: bool,
+) -> None:
+    """Says whether this machine can carry a run, which layer of learning fails first, and what to do.
+
+    It looks at a short run, or at one that is over.
+
+    \b
+    rookery doctor cartpole
+    rookery doctor mine.yaml --set environment.copies=8 --preflight
+    rookery doctor --env package.module:function
+    rookery doctor runs/first --json
+    rookery doctor runs/first --bundle report.zip
+    """
+    if bundle is not None:
+        pack(Path(source or "").resolve(), bundle, yes)
+        return
+    logging.getLogger().addHandler(logging.NullHandler())
+    folder, said = Path(source or DEFAULT).resolve(), []
+    if not (folder / "config.yaml").is_file() and not (folder.is_dir() and source not in (None, *preset_names())):
+        run = load(source, settings, env=env, seconds=seconds, restarts=0)
+        folder = folder_for(run, source or env or "", run_dir, run.multiprocessing.enabled is False)
+        code, findings = preflight(run, folder, bind, key_folder, as_json)
+        said.append(findings)
+        if code or only:
+            click.echo(findings, nl=False)
+            sys.exit(code)
+        if not as_json:
+            click.echo(findings, nl=False)
+        short_run(run, folder, Silent(Console(stderr=True)))
+    sys.stdout.flush()
+    if not as_json:
+        become("workers.tools.doctor", [str(folder)])
+    code, findings = diagnosis(folder)
+    merged = {key: value for text in (*said, findings) if text for key, value in json.loads(text).items()}
+    click.echo(json.dumps(merged, indent=2))
+    sys.exit(code)
+
+
+@click.command()
+def clean() -> None:
+    """Removes shared memory that dead processes left; what is in use stays."""
+    for path in sweep():
+        click.echo(f"removed {path}")
+    for path in files():
+        click.echo(f"kept    {path}: a living process uses it")

@@ -13,7 +13,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from launch.config_loader import check_word, nearest, preset_names, sentence
+from launch.config_loader import check_word
+from launch.presets import preset_names, sentence
 from protocol.config.base import known_as
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
@@ -28,6 +29,10 @@ _OPTIONS = {
     "resume": "give the run's folder as first word",
 }
 """Their option -> what to do here, where that is not to set a key."""
+
+own_environment = click.option(
+    "--env", metavar="MODULE:FUNCTION", help="Another environment: your own, gymnasium:ID, pettingzoo:MODULE."
+)
 
 
 class Configured(click.Command):
@@ -76,18 +81,6 @@ class Count(click.IntRange):
         except ValueError:
             self.fail(f"{value!r} is no whole number; write it as 1000000 or 1e6.", param, ctx)
         return super().convert(value, param, ctx)
-
-
-class Preset(click.Choice[str]):
-    """The name of a preset."""
-
-    def __init__(self) -> None:
-        super().__init__(preset_names())
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value not in self.choices:
-            raise ConfigurationError("preset_unknown", value=value, hint=nearest(value), choices=[*self.choices])
-        return str(value)
 
 
 def presets_and_files(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:

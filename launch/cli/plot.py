@@ -122,8 +122,9 @@ def _panel(
 @click.option("-o", "--out", default="curves.png", show_default=True, type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--only", metavar="MEASURE", multiple=True, help="Of metrics.jsonl, or evaluation; may be repeated.")
 def plot(runs: tuple[Path, ...], out: Path, only: tuple[str, ...]) -> None:
-    """Draws returns with evaluations, loss, lag and throughput of RUNS; of several seeds, their interquartile mean with
-    its 95 % interval.
+    """Draws returns with evaluations, loss, lag and throughput of RUNS.
+
+    Of several seeds it draws the interquartile mean with its 95 % interval.
 
     \b
     rookery plot runs/first

@@ -18,7 +18,8 @@ from typing import Any
 import click
 
 from launch.cli.status import CoordinatorAddress, ask, find, refusal
-from protocol.config.yaml_file import read_mapping, read_summary
+from protocol.config.yaml_file import read_mapping
+from protocol.control.run_summary import read_summary
 from protocol.errors import ConfigurationError, Refused, Timeout
 
 _VALUED = ("set", "assign", "worlds")
@@ -92,7 +93,9 @@ def _history(folder: Path) -> list[dict[str, Any]]:
     help="Print that as JSON.",
 )
 def roster(source: str, words: tuple[str, ...], config: Path | None, as_json: bool) -> None:
-    """Changes policies, agents and environments of a run that goes on; without a command, what it was told so far.
+    """Changes policies, agents and environments of a run that goes on.
+
+    Without a command it shows what the run was told so far.
 
     \b
     rookery roster runs/first                                     the history, and what holds now

@@ -22,11 +22,10 @@ import click
 from rich.console import Console
 
 from launch.cli.display import display, findings, read_rows, render, summary_table
-from protocol.config.yaml_file import read_summary
-from protocol.control.verdicts import verdict_line
+from protocol.control.run_summary import read_summary
+from protocol.control.wording import shown, verdict_line
 from protocol.errors import ConfigurationError, Refused, Timeout
-from protocol.intervals import shown
-from protocol.transport.sockets import HTTP
+from protocol.transport.ports import HTTP
 
 _SECONDS = 5.0
 _LOOK_EVERY = 1.0

@@ -1,1 +1,1 @@
-"""Workers of other machines: by SSH, by Slurm."""
+"""Runs on several machines, by SSH, Slurm or Kubernetes, and the commands for them."""

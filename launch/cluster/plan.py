@@ -20,7 +20,8 @@ from protocol.config.run import Run
 from protocol.config.yaml_file import parsed, read_mapping
 from protocol.errors import ConfigurationError
 from protocol.spaces import Label
-from protocol.transport.sockets import BLOCK, bracketed
+from protocol.transport.ports import BLOCK
+from protocol.transport.sockets import bracketed
 
 COORDINATOR, _LEARNER, _HOOKS, _EVALUATION, _RELAY, _ACTOR = 5600, 5610, 6180, 6190, 6200, 6210
 """First ports of each role on a host; a block for each worker."""

@@ -15,7 +15,8 @@ from typing import IO, Any
 
 from launch.cluster.plan import COORDINATOR, Hosts
 from launch.cluster.ssh import ssh
-from protocol.transport.sockets import HTTP, bracketed
+from protocol.transport.ports import HTTP
+from protocol.transport.sockets import bracketed
 
 _PAUSE = 2.0
 """Seconds until it is tried again: the coordinator may not have begun, or have died."""

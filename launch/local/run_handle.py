@@ -26,7 +26,7 @@ from launch.local.process import python
 from launch.local.signals import Interrupt
 from launch.local.supervisor import RunOutcome, View
 from launch.sweeps.curves import Points, read_run
-from protocol.config.yaml_file import read_summary
+from protocol.control.run_summary import read_summary
 from protocol.errors import ConfigurationError, EnvironmentFault
 
 if TYPE_CHECKING:

@@ -26,12 +26,13 @@ from launch.local.signals import END_SECONDS, Interrupt
 from launch.local.view_reader import ViewReader
 from launch.run_dir import left_as_found, make_folder, on_this_machine, remove, write_config
 from protocol.config.run import Run
-from protocol.config.yaml_file import Change, going_on, read_summary
+from protocol.config.yaml_file import Change, going_on
 from protocol.control.client import ControlClient
 from protocol.control.heartbeat import Report
 from protocol.control.processors import available_cores
+from protocol.control.run_summary import read_summary
+from protocol.control.wording import shown
 from protocol.errors import ConfigurationError, EnvironmentFault, Refused, RookeryError, Timeout
-from protocol.intervals import shown
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Welcome
 from protocol.transport.curve import connect_string, run_keys

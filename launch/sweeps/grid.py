@@ -17,7 +17,8 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from launch.config_loader import load, preset_names
+from launch.config_loader import load
+from launch.presets import preset_names
 from launch.sweeps.executors import NamedMachines, check_fits
 from protocol.config.base import ConfigModel
 from protocol.config.run import Run

@@ -23,7 +23,8 @@ from launch.sweeps.curves import read_run
 from launch.sweeps.executors import HERE, Machines, Running, end_all, tell_to_end
 from launch.sweeps.grid import Trial
 from protocol.config.run import parse_run
-from protocol.config.yaml_file import read_mapping, read_summary
+from protocol.config.yaml_file import read_mapping
+from protocol.control.run_summary import read_summary
 from protocol.errors import ConfigurationError
 from protocol.intervals import interquartile_mean, interval
 

@@ -131,20 +131,6 @@ def check_run_folder(folder: Path) -> None:
         raise ConfigurationError("folder_without_config", file=folder)
 
 
-def read_summary(folder: Path) -> dict[str, Any] | None:
-    """What a run that has ended left in its `folder`; None where there is none. ConfigurationError if it is torn."""
-    path = folder / "summary.json"
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, RecursionError):
-        summary = None
-    if not isinstance(summary, dict):
-        raise ConfigurationError("summary_unreadable", file=path)
-    return summary
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """A key that a run goes on with another value of."""

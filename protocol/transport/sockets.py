@@ -20,20 +20,15 @@ from zmq.backend import Socket as Bare
 from protocol.errors import ConfigurationError
 from protocol.refusal_log import RefusalLog
 from protocol.transport.byte_guard import ByteGuard
+from protocol.transport.ports import BLOCK, FREE, HTTP, LAST_BASE
 
 if TYPE_CHECKING:
     from protocol.transport.curve import CurveContext, Keys
 
-BLOCK = 10
-"""Ports of a worker: base control, +1 experience, +2 weights, +3 acknowledgements, +4 meeting of ranks, +9 HTTP."""
-MEETING = 4
-"""Of the first rank of a policy: where the others find it. What is spoken there is torch.distributed's affair."""
-HTTP = 9
 _NAMES = {0: "control", 1: "experience", 2: "weights", 3: "acknowledgements"}
 _READABLE, _EVENTS = int(zmq.POLLIN), int(zmq.EVENTS)  # the enumerations are slower
 _send = Bare.send  # what lies over it, for sockets of other kinds, costs as much again
 _MORE, _LAST = int(zmq.NOBLOCK | zmq.SNDMORE), int(zmq.NOBLOCK)
-LAST_BASE = 65_536 - BLOCK
 HIGH_WATER = 100_000
 """Messages a socket may queue for one peer; beyond it a message would be lost, so credits are refused that reach it."""
 LARGEST: dict[int, int] = {zmq.ROUTER: 4 * 2**20, zmq.DEALER: 4 * 2**20, zmq.XPUB: 512}
@@ -132,7 +127,7 @@ class Ports:
         if self._chosen > LAST_BASE:  # ZeroMQ would bind another port instead
             raise ConfigurationError("port_out_of_range", value=self._chosen + BLOCK - 1, limit=LAST_BASE)
         for attempt in range(200):
-            base = self._chosen or random.SystemRandom().randrange(20_000, 60_000, BLOCK)
+            base = self._chosen or random.SystemRandom().randrange(*FREE, BLOCK)
             try:
                 for offset, kind in kinds.items():
                     socket = self._open_one(kind, self._names.get(offset, ""), (largest or {}).get(offset), waiting)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.config_loader import preset_names
+from launch.presets import preset_names
 from tests.flows.sequence import ended_well, extended, sequence
 
 

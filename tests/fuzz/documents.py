@@ -14,7 +14,8 @@ from typing import Any
 import torch
 import yaml
 
-from launch.config_loader import PRESETS, load
+from launch.config_loader import load
+from launch.presets import PRESETS
 from protocol.config.run import parse_run
 from protocol.errors import RookeryError
 from protocol.experience.ring_buffer import Ring

@@ -28,7 +28,8 @@ from protocol.messages.codec import decode, encode
 from protocol.messages.core import Segments
 from protocol.messages.simulator import Hello
 from protocol.refusal_log import RefusalLog
-from protocol.transport.sockets import HTTP, Ports
+from protocol.transport.ports import HTTP
+from protocol.transport.sockets import Ports
 from protocol.weights.manifest import Entry, Manifest, Version
 from protocol.weights.publisher import WeightSubscriber
 from tests.fuzz.mutations import GATE, GATES

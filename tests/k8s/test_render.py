@@ -279,7 +279,7 @@ def test_hooks_of_a_run_have_no_pod_and_are_refused() -> None:
 def test_files_of_others_are_not_overwritten_and_unknown_components_named(
     k8s: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launch.cli.k8s.outline_of", lambda run: SMALL)
+    monkeypatch.setattr("launch.cluster.k8s.outline_of", lambda run: SMALL)
     refused = CliRunner().invoke(main, ["k8s", "render", "--k8s", str(k8s), "--name", "local", "--actors", "1"])
     assert refused.exit_code == 2
     assert kinds_in(refused.output) == ["file_not_generated"]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from launch.config_loader import load, preset_names, sentence
+from launch.config_loader import load
+from launch.presets import preset_names, sentence
 from protocol.config.run import IQN
 from protocol.errors import ConfigurationError
 from tests.faults import raises

@@ -8,7 +8,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from protocol.intervals import interquartile_mean, interval, shown, shown_interval
+from protocol.control.wording import shown, shown_interval
+from protocol.intervals import interquartile_mean, interval
 from tests.tools import ROOT, require
 
 

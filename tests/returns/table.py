@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from protocol.intervals import interval, shown
+from protocol.control.wording import shown
+from protocol.intervals import interval
 from tests.returns.cells import Pair, pairs
 
 __all__ = ["HERE", "LEARNS", "REACHES", "RESULTS", "read", "table"]

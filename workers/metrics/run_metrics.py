@@ -20,7 +20,7 @@ from typing import Any
 
 from protocol.config.run import Run
 from protocol.control.processors import available_cores
-from protocol.control.verdicts import verdict_line
+from protocol.control.wording import verdict_line
 from protocol.errors import TrainingFault
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.memory.shared_file import read_counters

@@ -34,7 +34,8 @@ from protocol.errors import ConfigurationError, RookeryError
 from protocol.memory.shared_file import sweep
 from protocol.messages.core import Role, Welcome
 from protocol.transport.node_id import node_name
-from protocol.transport.sockets import HTTP, Ports, check_bind, open_context, refusals_of
+from protocol.transport.ports import HTTP
+from protocol.transport.sockets import Ports, check_bind, open_context, refusals_of
 from workers.runtime.entry_points import add_cwd_to_path
 from workers.runtime.files import sync
 from workers.runtime.health import Health, Usage

@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 import click
 
-from protocol.config.yaml_file import read_run_in, read_summary
+from protocol.config.yaml_file import read_run_in
+from protocol.control.run_summary import read_summary
 from protocol.errors import ConfigurationError, one_sentence
 from protocol.memory.shared_file import read_counters
 from workers import freeze_startup_objects

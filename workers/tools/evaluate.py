@@ -20,8 +20,8 @@ from rich.table import Table
 
 from protocol.config.run import FrozenPolicy, Run
 from protocol.config.yaml_file import read_run_in
+from protocol.control.wording import shown, shown_interval
 from protocol.errors import ConfigurationError, one_sentence
-from protocol.intervals import shown, shown_interval
 from protocol.spaces import World
 from workers import freeze_startup_objects
 from workers.environments.registry import describe

@@ -17,8 +17,9 @@ from typing import Any
 import click
 import yaml
 
-from protocol.config.yaml_file import read_run_in, read_summary
-from protocol.control.verdicts import verdict_line
+from protocol.config.yaml_file import read_run_in
+from protocol.control.run_summary import read_summary
+from protocol.control.wording import verdict_line
 from protocol.errors import ConfigurationError, one_sentence
 from protocol.refusal_log import RefusalLog
 from workers import freeze_startup_objects

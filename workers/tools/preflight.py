@@ -33,14 +33,14 @@ from protocol import RELEASE
 from protocol.config.run import Run
 from protocol.config.yaml_file import read_run
 from protocol.control.processors import available_cores
+from protocol.control.wording import shown
 from protocol.errors import ConfigurationError, RookeryError, one_sentence
 from protocol.errors.distribution import DISTRIBUTION
 from protocol.experience.ring_buffer import ring_size
-from protocol.intervals import shown
 from protocol.memory.shared_file import files, memory_dir
 from protocol.spaces import World
 from protocol.transport.curve import ROLES, Keys
-from protocol.transport.sockets import BLOCK, LAST_BASE
+from protocol.transport.ports import BLOCK, LAST_BASE
 from workers import freeze_startup_objects
 from workers.algorithms.build import try_algorithm
 from workers.environments.registry import describe

@@ -13,7 +13,7 @@ from rich.console import Console
 from launch.cli import display as module
 from launch.cli.display import Display, Plain, Silent, baselines_line, render, sparkline, summary_table, tell_summary
 from protocol.config.run import Run
-from protocol.control.verdicts import verdict_line
+from protocol.control.wording import verdict_line
 from workers.metrics.run_metrics import RunMetrics
 from workers.metrics.throughput import bottleneck
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from launch.cli.exec import BECOMES
-from launch.cli.main import _SECTIONS, main
+from launch.cli.main import _SECTIONS, COMMANDS, command, main
 from launch.config_loader import load
 from launch.local import supervisor
 from launch.run_dir import folder_for, make_folder
@@ -40,8 +40,14 @@ def test_help_lists_every_command_once_with_its_whole_first_sentence() -> None:
     said = CliRunner().invoke(main, ["--help"], terminal_width=80).output.partition("Train:")[2]
     names = [name for section in _SECTIONS.values() for name in section]
     assert re.findall(r"^  (\S+)  +[A-Z]", said, re.MULTILINE) == names
-    assert sorted(names) == sorted(main.commands)
+    assert sorted(names) == sorted(COMMANDS)
     assert "..." not in said
+
+
+def test_each_command_says_of_itself_what_help_says_of_it() -> None:
+    """Help does not import them."""
+    told = {name: command(name).get_short_help_str(200) for name in COMMANDS}
+    assert {name: found[1] for name, found in COMMANDS.items() if found and found[1] != told[name]} == {}
 
 
 @pytest.mark.parametrize("name", BECOMES)
@@ -110,7 +116,7 @@ def test_the_doctor_looks_at_an_environment_that_is_named_alone(
         return 0, ""
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("launch.cli.main.preflight", noted)
+    monkeypatch.setattr("launch.cli.doctor.preflight", noted)
     assert CliRunner().invoke(main, ["doctor", "--env", "w:World", "--preflight"]).exit_code == 0
     ((environment, folder),) = told
     assert (environment, folder.parent, folder.name[:2]) == ("w:World", tmp_path / "runs", "w-")

@@ -18,8 +18,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from launch.cli.hosts import _check_keys, _living, _Session
 from launch.cli.main import main
+from launch.cluster.hosts import _check_keys, _living, _Session
 from launch.cluster.plan import Command, Hosts, plan, read_hosts
 from launch.cluster.slurm import batch
 from launch.cluster.ssh import HostFailed, Remote, copies, end_all
@@ -165,7 +165,7 @@ def test_slurm_gets_a_step_for_each_worker_and_bash_finds_no_fault_with_it() -> 
 def test_dry_run_prints_every_command_and_runs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "hosts.yaml"
     path.write_text(yaml.safe_dump({"set": ["actors=5"], "hosts": HOSTS}))
-    monkeypatch.setattr("launch.cli.hosts.outline_of", lambda run: TWO)
+    monkeypatch.setattr("launch.cluster.hosts.outline_of", lambda run: TWO)
     monkeypatch.setenv("PATH", str(tmp_path))
     printed = CliRunner().invoke(main, ["hosts", "up", str(path), "--dry-run"], catch_exceptions=False).output
     lines = printed.splitlines()

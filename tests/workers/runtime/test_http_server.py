@@ -13,7 +13,8 @@ import pytest
 import zmq
 
 from protocol.errors import ConfigurationError
-from protocol.transport.sockets import HTTP, Ports
+from protocol.transport.ports import HTTP
+from protocol.transport.sockets import Ports
 from tests.faults import raises
 from tests.waiting import until
 from tests.workers.coordination.dashboard.asking import ask, serving

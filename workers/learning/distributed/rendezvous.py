@@ -25,7 +25,8 @@ import torch.distributed as dist
 from protocol.errors import ConfigurationError
 from protocol.memory.shared_file import Counters
 from protocol.messages.core import Welcome
-from protocol.transport.sockets import MEETING, is_loopback
+from protocol.transport.ports import MEETING
+from protocol.transport.sockets import is_loopback
 from workers.learning.distributed.process_group import ProcessGroup, RankLost
 from workers.planning.data_parallel import rank_names, rank_of_learner
 from workers.runtime.process import WorkerProcess

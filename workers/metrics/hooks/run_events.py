@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from protocol.config.yaml_file import read_summary
+from protocol.control.run_summary import read_summary
 from workers.metrics.hooks.hook import CommandEvent, EvaluationEvent, FindingEvent, RunEvent, WorkerEvent
 
 Told = tuple[str, Any]

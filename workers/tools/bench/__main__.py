@@ -11,7 +11,7 @@ from importlib import import_module
 
 import click
 
-from protocol.intervals import shown
+from protocol.control.wording import shown
 from workers import freeze_startup_objects
 from workers.runtime import torch_setup
 from workers.tools.bench.pipeline.workloads import WORKLOADS

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import zmq
 
 from protocol.refusal_log import RefusalLog
-from protocol.transport.sockets import HTTP, Ports
+from protocol.transport.ports import HTTP
+from protocol.transport.sockets import Ports
 from workers.runtime.http_server import HttpServer, Routes
 
 __all__ = ["Answer", "ask", "serving"]

@@ -27,8 +27,8 @@ from launch.sweeps.executors import Machines
 from launch.sweeps.grid import Sweep, Trial, read_sweep, trials_of
 from launch.sweeps.pbt import Population, Together, read_population, train
 from launch.sweeps.runs import Queue, aggregate, done, held, play, run_all, told_first
+from protocol.control.wording import shown, shown_interval
 from protocol.errors import ConfigurationError
-from protocol.intervals import shown, shown_interval
 
 _BEST = 10
 """Trials of a search that are shown."""
@@ -41,8 +41,9 @@ Line = dict[str, Any]
 @click.option("--dry-run", is_flag=True, help="Only tell where the first runs would be started.")
 @click.option("--json", "as_json", is_flag=True, help="Print the scores as JSON.")
 def sweep(file: Path, out: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Runs every combination of settings and seeds in FILE.yaml side by side, or those that a search draws, and tells
-    what each comes to.
+    """Runs all combinations of settings and seeds in FILE.yaml, or those that a search draws.
+
+    They run side by side, and it tells what each comes to.
 
     \b
     rookery sweep rates.yaml           the same again goes on with what is left
@@ -138,7 +139,7 @@ def _best(found: list[Line], wanted: Sweep) -> Table:
 @click.option("--dry-run", is_flag=True, help="Only tell where the first runs would be started.")
 @click.option("--json", "as_json", is_flag=True, help="Print what became of it as JSON.")
 def pbt(file: Path, out: Path | None, dry_run: bool, as_json: bool) -> None:
-    """Trains the members of a population side by side; the worst take over from the best, and explore from there.
+    """Trains a population side by side; the worst take over from the best, and explore from there.
 
     \b
     rookery pbt rates.yaml           the same again goes on with what is left
