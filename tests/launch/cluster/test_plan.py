@@ -292,7 +292,7 @@ def test_a_step_that_dies_is_started_again_as_often_as_the_run_says_and_one_that
 ) -> None:
     dies = """echo started >> told
 case "$*" in *learner-a*) exit 1;; *learner-b*) exit 2;; esac
-trap 'echo ended >> told; exit 9' TERM
+trap 'trap "" TERM; echo ended >> told; exit 9' TERM
 while :; do sleep 0.1; done
 """
     (slurm / "bin" / "srun").write_text(f"#!/bin/sh\n{dies}")
