@@ -172,3 +172,24 @@ def test_a_policy_takes_no_more_agents_at_once_than_its_ring_has_room_for(room: 
     assert isinstance(seat, Handover)
     play(seat, range(3))
     assert (seat.over, made.seat.writes) == (room == 2, room == 2)
+
+
+def test_who_joins_is_given_an_agent_once_it_has_weights_and_who_goes_has_played_all_that_it_began() -> None:
+    one, made = Policy(), Policy()
+    collectors = Collectors()
+    collectors.add("one", {(0, 0): one.seat})
+    learning = {"one": {(0, 0): one.seat}}
+    handovers = AgentHandovers(collectors, learning, {"one": 1}, {"a": 0}, lambda *_: {(0, 0): made.seat})
+    play(one.seat, range(2))
+    handovers.follow({"a": "new"})
+    assert collectors.seats[0, 0] is one.seat
+    handovers.admit("new", 1)
+    handovers.follow({"a": "new"})
+    assert (handovers.idle("one"), handovers.idle("new")) == (False, False)
+    seat = collectors.seats[0, 0]
+    assert isinstance(seat, Handover)
+    play(seat, range(2, 5), {3: EVERYWHERE})
+    handovers.follow({"a": "new"})
+    assert (handovers.idle("one"), handovers.idle("new")) == (True, False)
+    handovers.forget("one")
+    assert ([*collectors.of], collectors.writing) == (["new"], [made.seat])
