@@ -174,8 +174,9 @@ def test_an_agent_that_is_given_to_another_policy_stays_there_also_when_its_acto
         stopped(worker, tmp_path, memory_dir)
 
 
+@pytest.mark.parametrize("transport", ["auto", pytest.param("tcp", marks=pytest.mark.slow)])
 def test_a_policy_with_another_algorithm_joins_plays_and_goes_and_nobody_is_started_again(
-    tmp_path: Path, memory_dir: Path
+    tmp_path: Path, memory_dir: Path, transport: str
 ) -> None:
     def received(policy: str) -> float:
         return counted(tmp_path, f"received.{policy}", f"learner-{policy}")
@@ -183,7 +184,7 @@ def test_a_policy_with_another_algorithm_joins_plays_and_goes_and_nobody_is_star
     def process(policy: str) -> int | None:
         return runs.workers_of(tmp_path).get(f"learner-{policy}")
 
-    data = runs.paced(tmp_path, 10**8, pause=0.001)
+    data = runs.paced(tmp_path, 10**8, pause=0.001, transport=transport)
     with runs.training(data, tmp_path) as worker:
         runs.until(lambda: received("agent_0") and received("agent_1"), what="both are trained")
         before = runs.workers_of(tmp_path)
