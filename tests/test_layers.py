@@ -44,7 +44,7 @@ LINES = {
     "workers/algorithms": 2_444,
     "workers/coordination": 1_640,
     "workers/learning": 4_479,
-    "workers/policies": 4_150,
+    "workers/policies": 4_190,
     "workers/policies/encoders": 786,
     "workers/rollout": 1_840,
     "": 50_880,

@@ -180,9 +180,9 @@ class Learner:
 
     def close(self) -> None:
         """Lets go of memory and sockets, once checkpoints are on disk."""
+        self._graphs.close()
         for member in self._members:
             member.close()
-        self._graphs.close()
         self._receiver.close()
         for _, subscriber in self._subscribers:
             subscriber.close()
@@ -248,8 +248,9 @@ class Learner:
                 if name == route.policy:
                     subscriber.route(route)
         for plan in self._plans:
-            if isinstance(plan, PolicyPlan) and plan.name in status.view.get("graphs", ()):
-                self._graphs.begin(plan.name, plan.agents[0], plan.config)
+            if isinstance(plan, PolicyPlan):
+                wanted = plan.name in status.view.get("graphs", ())
+                self._graphs.follow(wanted, plan.name, plan.agents[0], plan.config)
         for member in self._members:
             if isinstance(member, DataParallelLearner):
                 member.attended = any(self._owns_actor(name) for name, _ in living)

@@ -8,12 +8,16 @@ none.
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
+import tempfile
+import traceback
+from collections import Counter
 from pathlib import Path
 
 from protocol.config.run import PolicyConfig
-from protocol.errors import ConfigurationError, RookeryError
+from protocol.errors import ConfigurationError, Refused, RookeryError
 from protocol.spaces import World, parse_world
 from workers import freeze_startup_objects
 from workers.policies.build import build
@@ -21,6 +25,11 @@ from workers.policies.export import graph_store, onnx
 from workers.policies.export.from_checkpoint import export_module
 from workers.policies.interface import Interface
 from workers.runtime.entry_points import add_cwd_to_path
+
+log = logging.getLogger(__name__)
+
+_TRIES = 2
+"""Of a graph that is wanted: an exporter may have been ended by who needed its memory."""
 
 
 def graph_of(world: World, agent: int, config: PolicyConfig) -> bytes:
@@ -43,16 +52,42 @@ class GraphExports:
     def __init__(self, folder: Path | None, world: World) -> None:
         self._folder, self._world = folder, world
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._failed: Counter[str] = Counter()
 
-    def begin(self, policy: str, agent: int, config: PolicyConfig) -> None:
-        """Exports the graph of `policy`, unless that is under way."""
-        before = self._running.get(policy)
-        if self._folder is None or (before is not None and before.poll() is None):
+    def follow(self, wanted: bool, policy: str, agent: int, config: PolicyConfig) -> None:
+        """Exports the graph of `policy` once from when it is `wanted`, and once more where that failed. It waits for
+        nothing, and raises nothing."""
+        process = self._running.get(policy)
+        if self._folder is None or (process is not None and process.poll() is None):
             return
-        told = {"policy": policy, "agent": agent, "folder": str(self._folder), "config": config.model_dump(mode="json")}
-        self._running[policy] = subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE)
-        with self._running[policy].stdin as pipe:  # type: ignore[union-attr]
-            pipe.write(json.dumps({**told, "world": self._world.model_dump_json()}).encode())
+        if not wanted:
+            self._running.pop(policy, None)
+            self._failed.pop(policy, None)
+        elif self._failed[policy] < _TRIES and (process is None or process.returncode):
+            try:
+                if process is not None:
+                    del self._running[policy]
+                    raise ChildProcessError(f"it ended with {process.returncode}")
+                self._begin(self._folder, policy, agent, config)
+            except OSError as fault:
+                self._fail(self._folder, policy, str(fault))
+
+    def _begin(self, folder: Path, policy: str, agent: int, config: PolicyConfig) -> None:
+        told = {"policy": policy, "agent": agent, "folder": str(folder), "config": config.model_dump(mode="json")}
+        with tempfile.TemporaryFile() as document:  # a pipe would fill until the process has imported what it needs
+            document.write(json.dumps({**told, "world": self._world.model_dump_json()}).encode())
+            document.seek(0)
+            self._running[policy] = subprocess.Popen([sys.executable, "-P", "-m", __name__], stdin=document)
+
+    def _fail(self, folder: Path, policy: str, reason: str) -> None:
+        self._failed[policy] += 1
+        fault = Refused("graph_export_failed", policy=policy, reason=reason)
+        log.warning("event=graph_export_failed kind=%s error=%s", fault.kind, fault)
+        if self._failed[policy] == _TRIES:
+            try:
+                graph_store.write(folder, policy, fault.coded)
+            except OSError as full:
+                log.warning("event=graph_export_failed kind=%s error=%s", fault.kind, full)
 
     def close(self) -> None:
         """Ends what is under way."""
@@ -70,6 +105,9 @@ def main() -> None:
         found = graph_of(parse_world(told["world"]), told["agent"], PolicyConfig.model_validate(told["config"]))
     except RookeryError as fault:
         found = fault.coded
+    except Exception as fault:
+        traceback.print_exc()
+        found = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
     graph_store.write(Path(told["folder"]), told["policy"], found)
 
 

@@ -16,10 +16,11 @@ import torch
 from protocol.config.run import PolicyConfig
 from protocol.messages.core import GRAPH_BYTES, Graph, Refusal
 from tests.tools import ROOT, skip_or_fail
+from tests.waiting import until
 from tests.workers.policies.exports import CASES, PLAIN, alone, case, live
 from workers.policies.build import published_weights
 from workers.policies.export import graph_store
-from workers.policies.export.graph import graph_of
+from workers.policies.export.graph import GraphExports, graph_of
 from workers.policies.export.graph_store import GraphStore
 
 LATE = [
@@ -113,3 +114,45 @@ def test_what_is_too_large_or_cannot_be_read_is_refused(tmp_path: Path) -> None:
     answers = [store.answer(name)[0] for name in ("p", "q", "r")]
     kinds = [answer.kind if isinstance(answer, Refusal) else answer.type for answer in answers]
     assert kinds == ["graph_too_large", "graph_unreadable", "graph"]
+
+
+def test_an_exporter_that_fails_is_tried_twice_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/begun\nexit 3\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    store, exports = GraphStore(tmp_path, ["p"]), GraphExports(tmp_path, alone(PLAIN))
+    store.answer("p")
+    turns = []
+
+    def followed() -> bool:
+        turns.append("p" in store.wanted)
+        exports.follow(turns[-1], "p", 0, PolicyConfig())
+        return not turns[-1]
+
+    until(followed)
+    assert (tmp_path / "begun").read_text().split() == ["-P", "-P"]
+    answer = store.answer("p")[0]
+    assert isinstance(answer, Refusal)
+    assert (answer.kind, "graph_export_failed" in answer.reason) == ("graph_not_exportable", True)
+
+
+def test_what_is_handed_to_an_exporter_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")  # it ends and reads nothing
+    config = PolicyConfig.model_validate({"network": {"encoder": {"entry": "a:b", "settings": {"x": "y" * 200_000}}}})
+    exports = GraphExports(tmp_path, alone(PLAIN))
+    exports.follow(True, "p", 0, config)
+    exports.close()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    exports.follow(True, "q", 0, config)
+
+
+def test_what_could_not_be_read_is_looked_at_again(tmp_path: Path) -> None:
+    store = GraphStore(tmp_path, ["p"])
+    (tmp_path / "graphs" / "p.txt").mkdir(parents=True)
+    answer = store.answer("p")[0]
+    assert isinstance(answer, Refusal)
+    assert (answer.kind, answer.retry, "p.txt" in answer.reason) == ("graph_unreadable", True, True)
+    graph_store.write(tmp_path, "p", b"operations")
+    assert store.wanted == []
+    assert isinstance(store.answer("p")[0], Graph)
