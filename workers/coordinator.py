@@ -144,7 +144,7 @@ class Coordinator:
         self._members.released(roster.state["retired"])
         self._members.told = self._books.told
         entries = {name: entry for name in plans if (entry := start_entry(folder, name)) is not None}
-        self._graphs = GraphStore(folder, [*plans])
+        self._graphs = GraphStore(folder, lambda: [*({**plans, **roster.added}.keys() - {*roster.state["retired"]})])
         self._starts = {entry.name: entry.checksum for entry in entries.values()}
         self._config = for_workers(run, entries).model_dump_json()
         server.counts = self._members.refused  # goes on with what an earlier coordinator counted

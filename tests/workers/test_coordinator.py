@@ -574,3 +574,14 @@ def test_beats_of_no_member_are_not_read_and_who_sends_too_much_waits(
         finally:
             context.destroy(linger=0)
         client.leave()
+
+
+def test_graphs_are_passed_on_of_policies_that_joined_until_they_are_retired(
+    coordinator: Coordinator,
+) -> None:
+    kinds = []
+    for words in (["add", "third", "agent_0"], ["retire", "third"]):
+        coordinator.controls.roster.command(words, "", "")
+        answer = coordinator._graphs.answer("third")[0]
+        kinds.append(answer.kind if isinstance(answer, Refusal) else "")
+    assert kinds == ["graph_not_exported", "graph_of_no_learner"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from protocol.control.server import refusal
@@ -30,10 +30,10 @@ def write(folder: Path, policy: str, data: bytes | str) -> None:
 
 
 class GraphStore:
-    """Of the `policies` that learn. What earlier processes exported is forgotten: the code of a network may be another
-    since."""
+    """Of the `policies` that learn now. What earlier processes exported is forgotten: the code of a network may be
+    another since."""
 
-    def __init__(self, folder: Path, policies: Collection[str]) -> None:
+    def __init__(self, folder: Path, policies: Callable[[], Collection[str]]) -> None:
         self._folder, self._policies = folder / _FOLDER, policies
         self._answers: dict[str, tuple[Refusal] | tuple[Graph, bytes]] = {}
         self._asked: set[str] = set()
@@ -41,8 +41,8 @@ class GraphStore:
 
     def answer(self, policy: str) -> tuple[Refusal] | tuple[Graph, bytes]:
         """The graph of `policy`, or a refusal; from the first request on its learner is to export it."""
-        if policy not in self._policies:
-            return (refusal(Refused("graph_of_no_learner", policy=policy, choices=[*self._policies])),)
+        if policy not in (policies := self._policies()):
+            return (refusal(Refused("graph_of_no_learner", policy=policy, choices=sorted(policies))),)
         self._asked.add(policy)
         not_yet = (refusal(Refused("graph_not_exported", policy=policy), retry=True),)
         return self._look(policy) or not_yet

@@ -78,7 +78,7 @@ def test_with_published_weights_as_inputs_a_graph_does_what_the_live_policy_does
 
 @pytest.mark.usefixtures("exporter")
 def test_why_a_policy_cannot_be_exported_is_kept_for_who_asks(tmp_path: Path) -> None:
-    store = GraphStore(tmp_path, ["p"])
+    store = GraphStore(tmp_path, lambda: ["p"])
     config = PolicyConfig.model_validate({"network": {"encoder": {"entry": f"{__name__}:Rounded"}}})
     told = {"policy": "p", "agent": 0, "folder": str(tmp_path), "config": config.model_dump(mode="json")}
     exports = [sys.executable, "-m", "workers.policies.export.graph"]
@@ -92,7 +92,7 @@ def test_why_a_policy_cannot_be_exported_is_kept_for_who_asks(tmp_path: Path) ->
 
 def test_a_graph_is_passed_on_once_it_is_there(tmp_path: Path) -> None:
     graph_store.write(tmp_path, "p", b"of an earlier life")
-    store = GraphStore(tmp_path, ["p", "q"])
+    store = GraphStore(tmp_path, lambda: ["p", "q"])
     kinds = []
     for name in ("p", "other", "q"):
         answer = store.answer(name)[0]
@@ -107,7 +107,7 @@ def test_a_graph_is_passed_on_once_it_is_there(tmp_path: Path) -> None:
 
 
 def test_what_is_too_large_or_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    store = GraphStore(tmp_path, ["p", "q", "r"])
+    store = GraphStore(tmp_path, lambda: ["p", "q", "r"])
     graph_store.write(tmp_path, "p", bytes(GRAPH_BYTES + 1))
     (tmp_path / "graphs" / "q.onnx").mkdir()
     graph_store.write(tmp_path, "r", bytes(GRAPH_BYTES))
@@ -121,7 +121,7 @@ def test_an_exporter_that_fails_is_tried_twice_and_told(tmp_path: Path, monkeypa
     script.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/begun\nexit 3\n")
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
-    store, exports = GraphStore(tmp_path, ["p"]), GraphExports(tmp_path, alone(PLAIN))
+    store, exports = GraphStore(tmp_path, lambda: ["p"]), GraphExports(tmp_path, alone(PLAIN))
     store.answer("p")
     turns = []
 
@@ -148,7 +148,7 @@ def test_what_is_handed_to_an_exporter_waits_for_nobody(tmp_path: Path, monkeypa
 
 
 def test_what_could_not_be_read_is_looked_at_again(tmp_path: Path) -> None:
-    store = GraphStore(tmp_path, ["p"])
+    store = GraphStore(tmp_path, lambda: ["p"])
     (tmp_path / "graphs" / "p.txt").mkdir(parents=True)
     answer = store.answer("p")[0]
     assert isinstance(answer, Refusal)
