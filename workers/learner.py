@@ -330,16 +330,16 @@ class Learner:
         ledger = ReceiptLog(ledger_path(self._folder, plan.name, self._rank) if self._folder else None)
         compression.check_package(plan.config.compress)
         window = Window(plan.credit_blocks, plan.credit_blocks * plan.block)
-        settled = sum(ledger.counts().values()) - self._unread(plan.name)
-        before = 0 if self._run.lockstep else max(0, settled) * plan.layout.length
+        before = 0 if self._run.lockstep else self._rows_before(plan)
         most = most_steps(self._run.end)  # of any actor: a segment has a step at least
         self._receiver.add_policy(plan.name, plan.layout, ledger, plan.pool_slots, plan.check, window, most)
         return self._receiver, before
 
-    def _unread(self, policy: str) -> int:
-        """Segments of `policy` that all incarnations settled while it was frozen, which its schedules do not count."""
-        pages = () if self._folder is None else (self._folder / "counters").glob("[!.]*")
-        return sum(int(read_counters(page).get(f"dropped.frozen.{policy}", 0)) for page in pages)
+    def _rows_before(self, plan: TrainingPlan) -> int:
+        """Rows that earlier incarnations received, by which schedules go on; of ranks, those of this one."""
+        named = f"{self._welcome.name}.*" if plan.ranks > 1 else "[!.]*"
+        pages = () if self._folder is None else (self._folder / "counters").glob(named)
+        return sum(int(read_counters(page).get(f"rows_received.{plan.name}", 0)) for page in pages)
 
     def _member(self, plan: TrainingPlan) -> PolicyLearner:
         welcome, run = self._welcome, self._run

@@ -90,6 +90,14 @@ class _Group(click.Group):
         with one_sentence():
             return super().invoke(ctx)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, which looks for what an unknown word may mean among what it holds."""
+        if args and args[0] not in COMMANDS:
+            self.commands = {name: command(name) for name in COMMANDS}
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """As they are listed."""
         return [*COMMANDS]

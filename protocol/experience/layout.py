@@ -147,7 +147,8 @@ def segment_layout(
     """
     common = common_of(world)
     seen = [_column(leaf) for leaf in place.observed.leaves]
-    shown = sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in seen)
+    kept = [*seen, *([] if common is None else [Field("common", _stored(common.dtype), tuple(common.shape))])]
+    shown = sum(math.prod(field.shape) * np.dtype(field.dtype).itemsize for field in kept)
     few_ends &= config.segment_length * shown > _MOST_FINAL_BYTES
     ends = -(-config.segment_length // (world.episode_steps or (_ROWS_AN_END if few_ends else 1)))
     fields = [

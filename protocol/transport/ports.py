@@ -8,6 +8,6 @@ MEETING = 4
 """Of the first rank of a policy: where the others find it. What is spoken there is torch.distributed's affair."""
 HTTP = 9
 LAST_BASE = 65_536 - BLOCK
-FREE = 10_000, 32_760
-"""Where a block is looked for: below what Linux gives to outgoing connections, one of which may have a port of a block
-before it is bound."""
+FREE = 10_000, 30_000
+"""Where a block is looked for: below Kubernetes' NodePorts and what Linux gives to outgoing connections, one of which
+may have a port of a block before it is bound."""

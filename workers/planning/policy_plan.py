@@ -315,7 +315,7 @@ def _planned(
     else:
         state, declares = _told(fields.get(name, ()))
         config = _declaring(config, declares)
-    few_ends = not run.lockstep and config.dataset is None
+    few_ends = not run.lockstep and config.dataset is None and not config.record
     layout = segment_layout(world, place, config, clocked, state, few_ends)
     size = where.copies, run.groups, run.actors, run.lock_timeout
     return PolicyPlan(name, agents, interface, config, layout, *size, common, run.lockstep)

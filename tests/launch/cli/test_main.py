@@ -44,6 +44,10 @@ def test_help_lists_every_command_once_with_its_whole_first_sentence() -> None:
     assert "..." not in said
 
 
+def test_a_word_that_is_nearly_a_command_is_told_of_it() -> None:
+    assert "'train'" in CliRunner().invoke(main, ["trian"]).output
+
+
 def test_each_command_says_of_itself_what_help_says_of_it() -> None:
     """Help does not import them."""
     told = {name: command(name).get_short_help_str(200) for name in COMMANDS}

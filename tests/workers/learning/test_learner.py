@@ -120,16 +120,19 @@ def test_told_to_end_in_a_run_that_goes_on_it_does_not_wait_for_actors_to_cease_
     assert took > 0.9 if waits else took < 60, took
 
 
-def test_schedules_do_not_go_on_by_what_came_while_the_policy_was_frozen(tmp_path: Path, memory_dir: Path) -> None:
+def test_schedules_go_on_by_the_rows_that_were_received_not_by_segments_which_may_be_short_or_unread(
+    tmp_path: Path, memory_dir: Path
+) -> None:
     (tmp_path / "run_id").write_text("r")
     ReceiptLog(ledger_path(tmp_path, "one", 0)).acknowledge("actor-0", 1, 10, 10)
-    for incarnation, unread in ((7, 2), (8, 4)):
-        page = Counters(tmp_path / "counters" / f"learner-0.{incarnation}", ["dropped.frozen.one"])
-        page.set("dropped.frozen.one", unread)
+    for incarnation, rows in ((7, 6), (8, 10)):
+        Counters(tmp_path / "counters" / f"learner-0.{incarnation}", ["rows_received.one"]).set(
+            "rows_received.one", rows
+        )
     learner, context = _learner(run_of(STREAM), tmp_path)
     learner._begin()
     (member,) = learner._members
-    assert member.progress == 4 * 4 / 1_000
+    assert member.progress == 16 / 1_000
     learner.close()
     context.destroy(linger=0)
 

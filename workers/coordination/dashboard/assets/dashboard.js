@@ -4,7 +4,7 @@
 const at = (id) => document.getElementById(id);
 const Page = { views: 0, slowest: 0 };
 
-// As `shown` of protocol/intervals.py does.
+// As `shown` of protocol/control/wording.py does.
 function number(value, digits = 4) {
   if (value === null || value === undefined) return "–";
   if (Number.isInteger(value) || Math.abs(value) >= 10 ** (digits - 1)) return Math.round(value).toLocaleString("en-US");
