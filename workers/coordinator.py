@@ -382,6 +382,10 @@ class Coordinator:
 
     def _welcome(self, peer: bytes, join: Join, member: WorkerRecord, again: bool) -> None:
         run, roster = self._run, self.controls.roster
+        with roster.lock:  # a launcher starts learners by number, and those who join later by name
+            self._take_in()
+            state = {**roster.state} if roster.commands and member.role in _TOLD_ROSTER else {}
+            learners = self._members.learners_begun
         welcome = Welcome(
             run=self._members.run_id,
             name=member.name,
@@ -391,12 +395,12 @@ class Coordinator:
             run_dir=str(self._folder),
             policies=member.policies,
             specs=self._facts if member.role in ("actor", "relay") else [],
-            roster={**roster.state} if roster.commands and member.role in _TOLD_ROSTER else {},
+            roster=state,
             index=member.index,
             quota=member.quota,
             lease=member.lease,
             heartbeat=self._members.interval(member.role),
-            learners=self._members.learners_begun,
+            learners=learners,
             actors=run.actors,
             **self._members.credentials(member),
         )

@@ -114,7 +114,12 @@ def roster(source: str, words: tuple[str, ...], config: Path | None, as_json: bo
     place = find(source)
     if words:
         section = {} if config is None else read_mapping(config)
-        keys = [f"{key}={json.dumps(value)}" for key, value in section.items()]
+        if config is not None and words[0] != "add":
+            raise click.UsageError("--config goes with add alone.")
+        try:
+            keys = [f"{key}={json.dumps(value)}" for key, value in section.items()]
+        except TypeError:  # a date
+            raise ConfigurationError("roster_setting_malformed", value=str(config)) from None
         done = command(place, [*words[:3], *keys, *words[3:]])
         changed = f" (before: {done['old']})" if words[0] in _VALUED else ""
         click.echo(json.dumps(done) if as_json else f"command {done['number']}: {' '.join(words)}{changed}")

@@ -420,6 +420,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "roster_run_is_repeated": "the updates of {policy!r} are to be made again to the bit, which no command can be part of; start a run without {key}",
         "roster_setting_malformed": "{value!r} is no setting of a policy; write KEY=VALUE, as in algorithm.name=dqn",
         "roster_setting_unknown": "{value!r} is not set while a run goes on; give {expected}=NUMBER, or stop the run and go on with --set",
+        "roster_settings_too_long": "the settings of the policy have {value} characters, {limit} are taken at most; set less, or start a run with it",
         "roster_share_is_the_last": "without {value!r} no episode could be drawn; give another environment a share first",
         "roster_world_unknown": "no episodes are drawn in {value!r}; give one of {choices}",
         "roster_worlds_not_drawn": "this run does not draw its episodes by shares that may change, by {key}; start one with environment.members and .prior that is not in lock-step",

@@ -92,9 +92,8 @@ class Membership:
         have left are not waited for."""
         mine = [name for name in policies if all(f"{RELEASED}.{name}" in one.metrics for one in self.members("actor"))]
         for learner in (name for policy in mine for name in rank_names(policy, 1)):
-            if learner not in self._register.members and (learner, self._register.incarnations.get(learner, 0)) in (
-                self._register.clean
-            ):
+            life = self._register.incarnations.get(learner, 0)
+            if learner not in self._register.members and (not life or (learner, life) in self._register.clean):
                 self._places.close(learner)
         return mine
 

@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import re
+import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,6 +23,9 @@ from typing import Any
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError, DiskFault, Refused, disk_fault
 from protocol.experience.layout import common_of
+from protocol.experience.ring_buffer import ring_size
+from protocol.memory.shared_file import memory_dir
+from protocol.messages import compression
 from protocol.refusal_log import one_line
 from protocol.spaces import Place, World
 from protocol.spaces.policy_map import check_alike
@@ -58,24 +62,25 @@ def after(state: State, line: Mapping[str, Any], followers: Collection[str]) -> 
     with the learning rate of `policy`."""
     rates, agents, shares = dict(state["rates"]), dict(state["agents"]), dict(state["shares"])
     frozen, added, retired = set(state["frozen"]), dict(state["added"]), list(state["retired"])
-    if (key := _RATE.fullmatch(line["key"])) is not None:
-        if line.get("command") == "set":
+    command = line.get("command", "set")
+    if command == "set" and (key := _RATE.fullmatch(line["key"])) is not None:
+        if "command" in line:
             rates[key[2]] = line["new"]
         elif key[2]:
             rates.pop(key[2], None)
         else:
             rates = {name: rate for name, rate in rates.items() if name not in followers}
-    elif line.get("command") == "freeze":
+    elif command == "freeze":
         frozen.add(line["key"])
-    elif line.get("command") == "thaw":
+    elif command == "thaw":
         frozen.discard(line["key"])
-    elif line.get("command") == "assign":
+    elif command == "assign":
         agents[line["key"]] = line["new"]
-    elif line.get("command") == "worlds":
+    elif command == "worlds":
         shares[line["key"]] = line["new"]
-    elif line.get("command") == "add":
+    elif command == "add":
         added[line["key"]] = line["new"]
-    elif line.get("command") == "retire":
+    elif command == "retire":
         retired.append(line["key"])
     now = {"rates": rates, "frozen": sorted(frozen), "agents": agents, "shares": shares}
     return {**now, "added": added, "retired": retired}
@@ -97,7 +102,9 @@ class Roster:
         self._run, self._plans, self._standing = run, {**plans}, standing
         own_plans = {name: plan for name, plan in plans.items() if name not in run.auxiliaries}
         self._learners = learners_of(run, [*plans], kinds_of(own_plans))
-        self._path, self._lock = folder / "history.jsonl", threading.Lock()
+        self._path = folder / "history.jsonl"
+        self.lock = threading.Lock()
+        """While it is held no command changes anything."""
         own = {name for name, keys in run.policies.items() if "learning_rate" in keys}
         self._followers = plans.keys() - own - run.auxiliaries.keys()
         self.state = NOTHING
@@ -139,7 +146,7 @@ class Roster:
         """Writes down what `words` say, whereupon everybody follows it; the number of the command. `by` is who its
         sender says that it is, `peer` its address. ConfigurationError, Refused or DiskFault, and nothing has changed,
         where that is not possible."""
-        with self._lock:
+        with self.lock:
             goes_on, made = self._standing()
             if not goes_on:
                 raise Refused("roster_run_is_ending")
@@ -242,9 +249,15 @@ class Roster:
         run = with_policies(run, {name: told["policy"]})
         if run.fixed(name) is not None:
             raise ConfigurationError("roster_policy_not_added", policy=name, reason="it learns nothing")
-        if (reason := foreign(run.policy_config(name))) is not None:
+        config = run.policy_config(name)
+        if (reason := foreign(config)) is not None:
             raise ConfigurationError("roster_policy_not_added", policy=name, reason=reason)
-        plan_added(self._run, self._world, {name: told})
+        compression.check_package(config.compress)
+        plan = plan_added(self._run, self._world, {name: told})[name]
+        needed, free = ring_size(plan.layout, plan.blocks * plan.block), shutil.disk_usage(memory_dir()).free
+        if needed * run.actors > free:
+            reason = f"its rings need {needed * run.actors:,} bytes of shared memory, of which {free:,} are free"
+            raise ConfigurationError("roster_policy_not_added", policy=name, reason=reason)
         return told
 
     def _closed(self, name: str) -> str | None:

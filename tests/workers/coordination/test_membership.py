@@ -496,6 +496,8 @@ def test_what_is_left_of_a_longer_run_is_dealt_equally_to_fewer_or_more_once_nob
 def test_a_learner_whose_policy_went_has_no_place_and_others_keep_their_numbers(tmp_path: Path) -> None:
     members = members_of(tmp_path)
     members.add("c")
+    members.add("d")
+    assert members.released(["d"]) == ["d"]  # before its learner came
     of = {name: admitted(members, join("learner", name, name)) for name in ("learner-0", "learner-1", "learner-c")}
     actor = admitted(members, join("actor", "acts"))
     assert members.released(["a"]) == []
@@ -504,7 +506,7 @@ def test_a_learner_whose_policy_went_has_no_place_and_others_keep_their_numbers(
     assert (members.learners_wanted, members.absent) == (3, [])
     members.leave(Leave(name="learner-a", token="learner-0", incarnation=1))
     assert members.released(["a"]) == ["a"]
-    assert (members.learners_wanted, members.learners_begun, members.absent) == (2, 3, [])
+    assert (members.learners_wanted, members.learners_begun, members.absent) == (2, 4, [])
     for claim in ("learner-0", "learner-a"):
         answer = members.join(join("learner", "again", claim), _of({}))
         assert isinstance(answer, Refusal)

@@ -102,6 +102,13 @@ def test_a_line_that_cannot_be_kept_is_no_command(tmp_path: Path, monkeypatch: p
     assert len(lines(tmp_path)) == len(made.commands) == 1
 
 
+def test_a_policy_may_be_called_like_a_key(tmp_path: Path) -> None:
+    made = roster_of(tmp_path)
+    made.command(["set", "agent_0", "learning_rate=0.5"], "", "")
+    made.command(["add", "policy.learning_rate", "agent_1"], "", "")
+    assert (made.state["rates"], [*made.state["added"]]) == ({"agent_0": 0.5}, ["policy.learning_rate"])
+
+
 @pytest.mark.parametrize(
     ("key", "left"),
     [
@@ -213,6 +220,11 @@ def test_a_new_history_outlasts_the_machine_also_after_a_command_that_came_to_no
         ("add third agent_1 network.core=attention", "roster_policy_not_added", {}),
         ("add third agent_1 network.entry=mine:Network", "roster_policy_not_added", {}),
         ("add third agent_1 start=runs/other", "roster_policy_not_added", {}),
+        ("add third agent_1 algorithm.curiosity.auxiliary=novelty", "roster_policy_not_added", {}),
+        ("add third agent_1 network.hidden=[20000,20000]", "roster_policy_not_added", {}),
+        ("add third agent_1 credits=60000 segment_length=65535", "roster_policy_not_added", {}),
+        ("add third agent_1 network.hidden=[&a[1],*a]", "roster_setting_malformed", {}),
+        (f"add third agent_1 network.hidden=[{'8,' * 2_100}8]", "roster_settings_too_long", {}),
         ("add third agent_1", "roster_policy_not_added", {"schedule": "lockstep"}),
         ("add third agent_1", "roster_policy_not_added", {"league": {"snapshot_every": 900}}),
         ("add third agent_1", "roster_policy_not_added", CURIOUS),

@@ -125,8 +125,7 @@ def test_with_each_pulse_what_is_held_or_lost_is_announced_though_nobody_acts() 
         _transport=SimpleNamespace(flush=lambda _: pumped.append("one"), update_routes=lambda: None),
         _silent=frozenset(),
         _on_status=lambda _: None,
-        _handovers=SimpleNamespace(follow=lambda _: None),
-        _given={},
+        _follow_roster=lambda: None,
     )
     for turn in range(4):
         if turn % 2:
