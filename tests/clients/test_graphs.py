@@ -108,6 +108,7 @@ def asked(link: zmq.Socket[bytes], who: dict[str, Any], policy: str = POLICY) ->
     return message, [bytes(frame) for frame in frames]
 
 
+@pytest.mark.slow  # the actor in JavaScript asks, gets and acts as well
 @pytest.mark.usefixtures("forked_rookery")
 def test_a_members_first_request_has_the_learner_export_a_graph_that_says_what_it_does(
     tmp_path: Path, run_dir: Path, free_port_block: int, monkeypatch: pytest.MonkeyPatch
