@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -177,8 +178,11 @@ def test_whoever_dies_with_its_process_is_told_as_truncated_with_what_it_and_all
             turn = there.step([rows_of(there, actions_for(p, 4 * MANY, 1)) for p in turn.present])
         assert turn.common is not None
         last, common = turn.present[0].observation.copy(), turn.common.copy()
-        steppers = [p for p in psutil.Process().children() if "workers.environments.process_main" in p.cmdline()]
-        next(p for p in steppers if [word for word in p.cmdline() if word][-2] == "1").kill()
+        for child in psutil.Process().children():
+            with suppress(psutil.ZombieProcess):  # of a test before this one
+                words = [word for word in child.cmdline() if word]
+                if "workers.environments.process_main" in words and words[-2] == "1":
+                    child.kill()
         turn = there.step([rows_of(there, actions_for(p, 4 * MANY, 1)) for p in turn.present])
         cut: dict[int, tuple[bytes, list[float]]] = {}
         news: tuple[AgentTimeStep | AgentOutcome, ...] = (*turn.present, *turn.outcomes)
