@@ -44,7 +44,7 @@ RUN: dict[str, Any] = {
         "network": {"encoder": {"name": "cnn"}, "core": {"name": "gru", "size": 16}, "hidden": [16]},
         "segment_length": 8,
     },
-    "steps": 6_400,
+    "steps": 1_600,
     "baseline_episodes": 0,
     "actor_timeout": 120,
     "learner_timeout": 120,

@@ -68,6 +68,7 @@ def test_a_module_that_cannot_be_built_is_told_in_one_sentence() -> None:
     assert (result.returncode, kinds_in(result.stderr)) == (2, ["network_not_built"])
 
 
+@pytest.mark.slow
 def test_what_actors_in_other_languages_cannot_compute_is_said_before_the_run() -> None:
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:

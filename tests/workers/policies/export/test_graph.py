@@ -77,6 +77,7 @@ def test_with_published_weights_as_inputs_a_graph_does_what_the_live_policy_does
 
 
 @pytest.mark.usefixtures("exporter")
+@pytest.mark.slow
 def test_why_a_policy_cannot_be_exported_is_kept_for_who_asks(tmp_path: Path) -> None:
     store = GraphStore(tmp_path, lambda: ["p"])
     config = PolicyConfig.model_validate({"network": {"encoder": {"entry": f"{__name__}:Rounded"}}})
