@@ -14,7 +14,9 @@
 # make bench    what this machine can do
 # make bench-peers  other systems on the same workloads, each in an environment of its own beside our torch
 # make lint-k8s the manifests by checkov, in an environment of its own (400 MB)
-# make docs     the site of the documents, in build/docs, without a network once its generator is installed
+# make docs     the site of the documents, in build/site, without a network once its generator is installed
+# make wheel    what pip installs, with the site in it, in dist/
+# make gallery  trains each preset and draws its curve; the page of a run, films     (ARGS="--seconds 600 cleanup")
 # make clean    removes what these made; runs/ stays
 #
 # PY chooses the interpreter, PIP_FLAGS goes to every pip command (another package index, say).
@@ -39,7 +41,7 @@ COMPILED := build/.compiled
 # Otherwise each process of the tests would compile again all that it imports of ours.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: train test portable test-cluster check nightly returns fuzz chaos hostile pairs soak bench bench-peers lint-k8s docs clean
+.PHONY: train test portable test-cluster check nightly returns fuzz chaos hostile pairs soak bench bench-peers lint-k8s docs wheel gallery clean
 .DELETE_ON_ERROR:
 
 train: $(INSTALLED)
@@ -165,8 +167,17 @@ lint-k8s: $(INSTALLED)
 
 # a warning, as of a link that leads nowhere, is an error
 docs: $(DOCUMENTED)
-	$(BIN)/python -m sphinx -W --keep-going -q -b html launch/docs build/docs $(ARGS)
-	@echo "the site: build/docs/index.html"
+	$(BIN)/python -m sphinx -W --keep-going -q -d build/doctrees -c launch/docs/site launch/docs build/site/rookery_docs
+	$(BIN)/python -m tests.prose
+	@echo "no warning, no broken link: $(BIN)/rookery docs opens build/site/rookery_docs/index.html"
+
+# what was built before stays in build/lib and would be in it as well
+wheel: docs
+	rm -rf build/lib
+	$(BIN)/python -m pip wheel $(PIP_FLAGS) --no-deps --wheel-dir dist .
+
+gallery: $(TESTABLE)
+	$(BIN)/python -m tests.gallery $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
 import zipfile
 from email.parser import Parser
 from pathlib import Path
+from urllib.parse import unquote, urlparse
 
 import pytest
 
@@ -17,7 +19,7 @@ from launch.presets import preset_names
 from protocol.errors.distribution import DISTRIBUTION
 from tests.flows import runs
 from tests.flows.sequence import sequence
-from tests.tools import ROOT
+from tests.tools import ROOT, build_site
 
 EXTRAS = {
     "dashboard",
@@ -60,7 +62,8 @@ def fresh(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from the repository."""
+    """Built from the repository, with the documents, as `make wheel` does."""
+    build_site(ROOT / "build" / "site" / "rookery_docs")
     folder = tmp_path_factory.mktemp("wheel")
     command(sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT, cwd=folder)
     (built,) = folder.glob("*.whl")
@@ -91,6 +94,26 @@ def test_a_wheel_has_its_metadata_and_what_it_needs(wheel: Path) -> None:
     assert {"protocol/README.md", "protocol/golden/hello.json", "protocol/clients/python/cartpole.py"} <= {*names}
     assert not any("node_modules" in name for name in names)
     assert not any(name.startswith(("tests/", "launch/face/")) for name in names)
+    assert not any(name.endswith(".gif") for name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_documents_open_where_the_wheel_is_installed_and_cost_it_at_most_3_megabytes(
+    wheel: Path, installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(wheel) as held:
+        assert sum(one.compress_size for one in held.infolist() if one.filename.startswith("rookery_docs/")) < 3e6
+    (tmp_path / "browser").write_text('#!/bin/sh\necho "$1" > opened\n')
+    (tmp_path / "browser").chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{tmp_path / 'browser'} %s")
+    said = command(installed.parent / "rookery", "docs", cwd=tmp_path)
+    opened = Path(unquote(urlparse((tmp_path / "opened").read_text().strip()).path))
+    assert opened.as_uri() == said.strip()
+    assert opened.is_relative_to(installed.parents[1])
+    places = re.findall(r'<(?:a|link|img|script)\b[^>]*? (?:href|src)="(?!https?:)([^"#?]+)', opened.read_text("utf-8"))
+    assert [place for place in places if not (opened.parent / place).is_file()] == []
+    assert places
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -12,7 +14,7 @@ import pytest
 
 from tests.skips import fault
 
-__all__ = ["PYTHON_PATH", "ROOT", "SHORT", "require", "skip_or_fail"]
+__all__ = ["PYTHON_PATH", "ROOT", "SHORT", "build_site", "require", "skip_or_fail"]
 
 ROOT = Path(__file__).resolve().parent.parent
 """The top level of the repository."""
@@ -39,3 +41,12 @@ def require(tool: str) -> str:
     if found is None:
         skip_or_fail(f"{tool} is not installed")
     return found
+
+
+def build_site(folder: Path) -> None:
+    """Builds the site of the documents as `make docs` does: without a warning, or the test fails."""
+    if not all(map(importlib.util.find_spec, ("sphinx", "furo", "myst_parser"))):
+        skip_or_fail("Sphinx is not installed")
+    sphinx = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-c", "launch/docs/site", "launch/docs"]
+    done = subprocess.run([*sphinx, folder], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

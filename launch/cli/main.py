@@ -74,6 +74,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str] | None]] = {
         **dict.fromkeys(("learner", "actor", "relay", "evaluator", "hooks", "simulate", "bridge")),
     },
     "This machine": {
+        "docs": ("cli.presets:docs", "Opens the documents in a browser, from this machine and without a network."),
         "bench": None,
         "clean": ("cli.doctor:clean", "Removes shared memory that dead processes left; what is in use stays."),
     },

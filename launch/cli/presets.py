@@ -1,11 +1,13 @@
-"""`rookery presets`."""
+"""What comes with the package: `rookery presets` and `rookery docs`."""
 
 from __future__ import annotations
 
+import webbrowser
 from typing import Any
 
 import click
 
+from launch.packages import HOME
 from launch.presets import PRESETS, nearest, preset_names, sentence
 from protocol.errors import ConfigurationError
 
@@ -38,3 +40,14 @@ def presets(name: str | None) -> None:
     width = max(map(len, names))
     for name in names:
         click.echo(f"{name:{width}} {sentence(name)}")
+
+
+@click.command()
+def docs() -> None:
+    """Opens the documents in a browser, from this machine and without a network."""
+    sites = [HOME / place / "rookery_docs" / "index.html" for place in (".", "build/site")]
+    home = next((page for page in sites if page.is_file()), None)
+    if home is None:
+        raise ConfigurationError("documents_not_built", file=HOME)
+    click.echo(home.as_uri())
+    webbrowser.open(home.as_uri())

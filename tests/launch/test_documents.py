@@ -42,6 +42,7 @@ PLACES = {
     "many machines": ("launch/docs/machines/hosts.md", "Keys of hosts.yaml"),
     "resuming": ("launch/docs/guides/resume.md", "Change keys on the way"),
     "export": ("launch/docs/guides/export.md", "Inputs and outputs"),
+    "from PufferLib": ("launch/docs/moving/pufferlib.md", "From PufferLib"),
     "from RLlib": ("launch/docs/moving/rllib.md", "From RLlib"),
     "from Sample Factory": ("launch/docs/moving/sample-factory.md", "From Sample Factory"),
     "from Stable-Baselines3": ("launch/docs/moving/stable-baselines3.md", "From Stable-Baselines3"),
@@ -51,7 +52,7 @@ PLACES = {
 README_LINES = 120
 PICTURE_BYTES = 100_000
 VALUED = ("--steps", "--seed", "--run-dir", "--replay")
-LIBRARIES = ("RLlib", "Sample Factory", "Stable-Baselines3")
+LIBRARIES = ("PufferLib", "RLlib", "Sample Factory", "Stable-Baselines3")
 
 
 def text(document: str) -> str:

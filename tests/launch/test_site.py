@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from launch.docs.site.flowchart import drawn
-from tests.prose import FOLDER, guides, pages, sentences, words, words_of_ours
-from tests.tools import ROOT, skip_or_fail
-
-LONGEST = 40
-"""Words of a sentence."""
-MEAN = (8, 20)
-PAGE = 1_200
-"""Words of a guide; all pages together have at most:"""
-TOTAL = 45_000
+from tests import prose
+from tests.prose import FOLDER, pages, sentences, words, words_of_ours
+from tests.tools import build_site
 
 
 def test_the_site_is_built_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
     """Links, anchors and the places of all pages are Sphinx's to judge."""
-    if not all(importlib.util.find_spec(name) for name in ("sphinx", "furo", "myst_parser")):
-        skip_or_fail("Sphinx is not installed")
-    command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-W",
-        "--keep-going",
-        "-q",
-        "-b",
-        "html",
-        str(FOLDER),
-        str(tmp_path / "site"),
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    build_site(tmp_path / "site")
     made = {path.relative_to(tmp_path / "site").with_suffix(".md") for path in (tmp_path / "site").rglob("*.html")}
     assert {path.relative_to(FOLDER) for path in FOLDER.rglob("*.md")} <= made
     assert (tmp_path / "site" / "searchindex.js").stat().st_size > 0
@@ -55,30 +31,14 @@ def test_a_flowchart_is_drawn_row_by_row_with_all_its_arrows() -> None:
     assert heights == sorted({*heights})
 
 
-def test_sentences_of_the_pages_are_short() -> None:
-    long = [
-        f"{path.relative_to(FOLDER)}, {words(one)} words: {one}"
-        for path in pages()
-        for one in sentences(path.read_text(encoding="utf-8"))
-        if words(one) > LONGEST
-    ]
-    assert long == []
-    running = [
-        words(one)
-        for path in guides()
-        for one in sentences(path.read_text(encoding="utf-8"))
-        if words(one) >= 5  # not the cells of tables
-    ]
-    assert MEAN[0] <= sum(running) / len(running) <= MEAN[1]
+def test_sentences_and_pages_are_short_and_all_of_them_a_book_that_can_be_read() -> None:
+    assert prose.judged()[1] == []
 
 
-def test_pages_are_short_and_all_of_them_a_book_that_can_be_read() -> None:
-    sizes = {
-        path.relative_to(FOLDER).as_posix(): sum(map(words, sentences(path.read_text(encoding="utf-8"))))
-        for path in pages()
-    }
-    assert {name: size for name, size in sizes.items() if size > PAGE and FOLDER / name in guides()} == {}
-    assert sum(sizes.values()) <= TOTAL
+def test_what_is_too_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prose, "FOLDER", tmp_path)
+    (tmp_path / "long.md").write_text("One two three four five six seven eight nine ten. " * 120 + "Word " * 41)
+    assert prose.judged()[1] == ["long.md: a sentence of 41 words", "long.md: 1241 words"]
 
 
 def test_pages_say_the_fields_words() -> None:

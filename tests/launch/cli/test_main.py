@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from launch.cli import presets
 from launch.cli.exec import BECOMES
 from launch.cli.main import _SECTIONS, COMMANDS, command, main
 from launch.config_loader import load
@@ -34,6 +35,17 @@ def test_a_preset_is_printed_as_a_file_that_trains_the_same(tmp_path: Path) -> N
     result = CliRunner().invoke(main, ["presets", "spread"])
     (tmp_path / "mine.yaml").write_text(result.output)
     assert load(str(tmp_path / "mine.yaml")) == load("spread")
+
+
+@pytest.mark.parametrize("place", ["rookery_docs", "build/site/rookery_docs"])
+def test_the_documents_are_opened_where_they_are(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(presets, "HOME", tmp_path)
+    monkeypatch.setattr(presets.webbrowser, "open", opened.append)
+    assert kinds_in(CliRunner().invoke(main, ["docs"]).output) == ["documents_not_built"]
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / "index.html").touch()
+    assert CliRunner().invoke(main, ["docs"]).output.split() == opened == [(tmp_path / place / "index.html").as_uri()]
 
 
 def test_help_lists_every_command_once_with_its_whole_first_sentence() -> None:

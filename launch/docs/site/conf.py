@@ -1,4 +1,4 @@
-"""How Sphinx makes the site of the pages in this folder: `make docs` writes it to build/docs, without a network.
+"""How Sphinx makes the site of the pages around this folder: `make docs` writes it to build/site, without a network.
 
 A page with `<!-- whole: FILE -->` is, in the site, the whole text of FILE, a document that stays where its readers look
 for it. Links between documents of the repository lead to their pages, links to code to a copy of the file.
@@ -14,7 +14,7 @@ from typing import Any
 import protocol
 from launch.docs.site.flowchart import drawn
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 ROOT = HERE.parents[1]
 WHOLE = re.compile(r"<!-- whole: (\S+) -->")
 LINK = re.compile(r"(?<=\]\()(?![a-z]+://)([^)\s#]+)(#[^)\s]*)?(?=\))")
@@ -32,7 +32,7 @@ suppress_warnings = ["misc.highlighting_failure", "myst.header"]
 
 html_theme = "furo"
 html_title = "Rookery"
-html_static_path = ["site/site.css"]
+html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 html_show_copyright = False
 html_show_sphinx = False
