@@ -16,7 +16,7 @@
 # make lint-k8s the manifests by checkov, in an environment of its own (400 MB)
 # make docs     the site of the documents, in build/site, without a network once its generator is installed
 # make wheel    what pip installs, with the site in it, in dist/
-# make gallery  trains each preset and draws its curve; the page of a run, films     (ARGS="--seconds 600 cleanup")
+# make gallery  trains each preset and draws its curve; the page of a run, films     (ARGS=cartpole)
 # make clean    removes what these made; runs/ stays
 #
 # PY chooses the interpreter, PIP_FLAGS goes to every pip command (another package index, say).

@@ -17,6 +17,7 @@ from launch.cli.main import COMMANDS, command
 from launch.config_loader import load
 from protocol.config.run import parse_run
 from tests import command_reference as commands
+from tests import gallery
 from tests.configuration_reference import PATH, SECTIONS, keys, reference
 from tests.tools import ROOT
 
@@ -50,7 +51,7 @@ PLACES = {
 
 
 README_LINES = 120
-PICTURE_BYTES = 100_000
+PICTURE_BYTES, ALL_PICTURES_BYTES = 100_000, 1_000_000
 VALUED = ("--steps", "--seed", "--run-dir", "--replay")
 LIBRARIES = ("PufferLib", "RLlib", "Sample Factory", "Stable-Baselines3")
 
@@ -74,6 +75,13 @@ def test_the_reference_of_the_configuration_is_what_the_types_say_L5() -> None:
 
 def test_the_reference_of_the_commands_is_what_they_say() -> None:
     assert commands.PATH.read_text(encoding="utf-8") == commands.reference(), "run python -m tests.command_reference"
+
+
+def test_each_preset_and_each_algorithm_shows_the_curve_of_a_run() -> None:
+    assert gallery.PATH.read_text(encoding="utf-8") == gallery.reference(), "run make gallery"
+    pages = {*(ROOT / "launch/docs/algorithms").glob("*.md")}
+    assert [page.name for page in pages if "/site/gallery/" not in page.read_text("utf-8")] == ["index.md"]
+    assert sum(picture.stat().st_size for picture in gallery.FOLDER.iterdir()) < ALL_PICTURES_BYTES
 
 
 def test_every_key_says_what_it_means_L5() -> None:

@@ -19,6 +19,7 @@ ROOT = HERE.parents[1]
 WHOLE = re.compile(r"<!-- whole: (\S+) -->")
 LINK = re.compile(r"(?<=\]\()(?![a-z]+://)([^)\s#]+)(#[^)\s]*)?(?=\))")
 MERMAID = re.compile(r"^```mermaid\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
+THEMED = re.compile(r"^(!\[[^\]]*\]\(\S+-(light|dark)\.png\))$", re.MULTILINE)
 LINK_TO_FOLDER = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)([^)\s#]+)\)")
 
 project = "Rookery"
@@ -73,6 +74,7 @@ def _for_the_site(app: Any, name: str, source: list[str]) -> None:
 
     text = re.sub(r"^<!-- (?:test-as|no-test|deadline):.*-->\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^(\s*```\w+) no-test$", r"\1", text, flags=re.MULTILINE)
+    text = THEMED.sub(r"{.only-\2}\n\1", text)
     text = MERMAID.sub(lambda chart: f"```{{raw}} html\n{drawn(chart[1])}\n```", text)
     source[0] = LINK.sub(linked, LINK_TO_FOLDER.sub(unlinked, text))
 
