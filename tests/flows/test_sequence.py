@@ -17,7 +17,10 @@ def test_a_run_is_interrupted_gone_on_with_evaluated_watched_and_exported(tmp_pa
 
 @pytest.mark.parametrize(
     ("preset", "steps", "setting"),
-    [("treasure-hunt", 4_000, "environment.copies=4"), ("cartpole-iqn", 1_600, "policy.algorithm.replay_ratio=0.5")],
+    [
+        ("treasure-hunt", 4_000, "environment.copies=4"),
+        pytest.param("cartpole-iqn", 1_600, "policy.algorithm.replay_ratio=0.5", marks=pytest.mark.slow),
+    ],
 )
 def test_a_finished_run_is_made_longer_and_started_from(tmp_path: Path, preset: str, steps: int, setting: str) -> None:
     """On a stream and on replay."""

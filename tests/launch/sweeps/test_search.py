@@ -150,7 +150,7 @@ def test_more_trials_go_on_and_a_number_draws_the_same_however_often_it_is_inter
     assert len({*rates}) == 5
 
 
-@pytest.mark.parametrize("pruner", ["halving", "median"])
+@pytest.mark.parametrize("pruner", ["halving", pytest.param("median", marks=pytest.mark.slow)])
 def test_a_trial_that_is_behind_is_told_to_end_and_marked_pruned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pruner: str
 ) -> None:

@@ -110,6 +110,7 @@ ONNX_LATE = [
     for name in (
         *("image", "lstm", "text", "a set", "image remembered by a central critic's actor"),
         *("images of frames for sac", "c51", "gru", "sac", "attention"),
+        *("dqn that remembers", "iqn that remembers", "images of frames", "iqn of frames", "sac of choices"),
     )
 ]
 """What others and TorchScript have: all of the first line is recorded by day as one policy of all senses, and rows
