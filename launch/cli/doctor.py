@@ -92,6 +92,8 @@ def model(ctx: click.Context, source: str | None, env: str | None, settings: tup
     rookery model cartpole --set policy.network.core=lstm
     """
     options = [f"--{name}" for name, given in flags.items() if given]
+    if len(options) > 1:
+        raise click.UsageError(f"{options[0]} and {options[1]} print different things; give one of them.")
     with tempfile.TemporaryDirectory() as scratch:
         config = write_config(load(source, settings, env=env), Path(scratch))
         code, told = said_by("workers.tools.model", str(config), *options)

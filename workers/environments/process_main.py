@@ -9,14 +9,10 @@ inherited file NOTES says where. It ends when its parent does, however that dies
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import signal
 import socket
 import sys
-import threading
-import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -30,9 +26,7 @@ from workers.environments.registry import make
 from workers.environments.vectorized.process_handle import ANSWER, COMMAND, ProcessCommand
 from workers.environments.vectorized.process_side import TurnWriter
 from workers.environments.vectorized.shared_arrays import Partition, SharedTurns
-from workers.runtime.last_words import watch_user_code
-
-_PR_SET_PDEATHSIG = 1
+from workers.runtime.last_words import end_with, watch_user_code
 
 
 class EnvironmentProcess:
@@ -80,25 +74,9 @@ def _answer(wire: socket.socket, kind: ProcessCommand, number: int, text: str = 
     wire.sendall(ANSWER.pack(kind, number, len(said)) + said)
 
 
-def _end_with(parent: int) -> None:
-    """This process is killed when its parent dies, even while a world's step hangs."""
-    if sys.platform == "linux":  # a stopped process and one that holds the interpreter's lock die, too
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), signal.SIGKILL)
-    else:
-        threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
-
-
-def _watch(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def main(descriptor: int, notes: int, parent: int, process: int, config: str) -> None:
     """Steps until the parent closes the socket."""
-    _end_with(parent)
+    end_with(parent)
     watch_user_code(notes)
     with socket.socket(fileno=descriptor) as wire:
         wire.set_inheritable(False)

@@ -6,7 +6,6 @@ In flow: a function that tells lines of text. Out flow: the lines as they come, 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import faulthandler
 import os
 import select
@@ -21,14 +20,13 @@ from typing import NoReturn
 
 from protocol.errors import EnvironmentFault, one_sentence
 from protocol.errors.origin import stack_in
-from workers.runtime.last_words import leave, noted_crash, watch_user_code
+from workers.runtime.last_words import end_with, leave, noted_crash, watch_user_code
 
 Tell = Callable[[str], None]
 
 _LOOK_SECONDS = 0.1
 _END_SECONDS = 1.0
 """In which one that is to end may close what it has made."""
-_PR_SET_PDEATHSIG = 1
 _exit = os._exit
 
 
@@ -189,15 +187,13 @@ def _become(body: Callable[[Tell], int], write: int, parent: int, notes: int, st
 
     try:
         os.setsid()
-        if sys.platform == "linux":
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        end_with(parent)
         signal.signal(signal.SIGTERM, _end)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         watch_user_code(notes)
         faulthandler.register(signal.SIGUSR1, stacks, all_threads=False)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
-        if os.getppid() == parent:
-            code = body(tell)
+        code = body(tell)
     except Ended:
         pass  # it was told to end, and has closed its world on the way here
     except BaseException:

@@ -8,11 +8,14 @@ one in which our frames are folded), the error that other processes are told, th
 from __future__ import annotations
 
 import atexit
+import ctypes
 import faulthandler
 import logging
 import os
+import signal
 import sys
 import threading
+import time
 import traceback
 import weakref
 from collections.abc import Callable
@@ -25,9 +28,26 @@ from workers.runtime.logs import SHOWN
 
 log = logging.getLogger(__name__)
 
+_PR_SET_PDEATHSIG = 1
 _exit = os._exit
 _THREAD_SECONDS, _HANDLER_SECONDS = 4.0, 20.0
 """That the user's threads may go on at a process's end, and that its handlers of `atexit` may take then."""
+
+
+def end_with(parent: int) -> None:
+    """This process is killed when its parent dies, even while the user's code hangs."""
+    if sys.platform == "linux":  # a stopped process and one that holds the interpreter's lock die, too
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        threading.Thread(target=_watch, args=(parent,), name="parent", daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def tell_failure(role: str, fault: Exception) -> tuple[str, int]:

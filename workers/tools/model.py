@@ -21,7 +21,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from protocol.config.yaml_file import read_run
-from protocol.errors import one_sentence
+from protocol.errors import Refused, RookeryError, one_sentence
+from protocol.messages.core import GRAPH_BYTES
+from protocol.spaces import World
 from workers import freeze_startup_objects
 from workers.environments.base import random_rows
 from workers.environments.registry import describe
@@ -110,6 +112,19 @@ def _cost(acting: ActingPolicy, plan: PolicyPlan) -> tuple[int, float]:
     return counted.get_total_flops() // _ROWS, float(np.median(times)) / _ROWS
 
 
+def _try_export(world: World, plan: PolicyPlan) -> int:
+    """0, or the exit code of what keeps an actor in another language from the graph, which is told."""
+    try:
+        size = len(graph_of(world, plan.agents[0], plan.config))
+        if size > GRAPH_BYTES:
+            raise Refused("graph_too_large", policy=plan.name, limit=GRAPH_BYTES)
+    except RookeryError as fault:
+        click.echo(f"policy {plan.name}: {fault.coded}", err=True)
+        return fault.exit_code
+    click.echo(f"policy {plan.name}: its graph has {size:,} bytes")
+    return 0
+
+
 def _text(told: dict[str, Any]) -> Iterator[str]:
     """For people."""
     yield f"{told['policy']} ({told['algorithm']})"
@@ -142,10 +157,7 @@ def main(config: Path, as_json: bool, picture: bool, graph: bool) -> None:
         world = describe(run.environment)
         plans = plan_policies(run, world).values()
         if graph:
-            for plan in plans:
-                size = len(graph_of(world, plan.agents[0], plan.config))
-                click.echo(f"policy {plan.name}: its graph has {size:,} bytes")
-            return
+            raise SystemExit(max(_try_export(world, plan) for plan in plans))
         if picture:
             click.echo("\n".join(f"%% {plan.name}\n{chart(plan)}" for plan in plans))
             return

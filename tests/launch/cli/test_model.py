@@ -78,8 +78,9 @@ def test_what_actors_in_other_languages_cannot_compute_is_said_before_the_run() 
         "--set",
         "environment.id=synthetic",
         "--set",
-        "environment.settings={agents: 1, image: [2, 3, 1], actions: 2}",
+        "environment.settings={agents: 2, image: [2, 3, 1], actions: 2}",
     )
-    result = model(*world, "--set", f"policy.network.encoder={{entry: '{code}'}}", "--graph")
+    result = model(*world, "--set", f"policies.agent_0.network.encoder={{entry: '{code}'}}", "--graph")
     assert (result.returncode, kinds_in(result.stderr)) == (2, ["network_not_recorded"]), result.stderr
     assert code in result.stderr
+    assert "agent_1: its graph has" in result.stdout

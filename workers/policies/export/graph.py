@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ from workers.policies.export import graph_store, onnx
 from workers.policies.export.from_checkpoint import export_module
 from workers.policies.interface import Interface
 from workers.runtime.entry_points import add_cwd_to_path
+from workers.runtime.last_words import end_with
 
 log = logging.getLogger(__name__)
 
@@ -73,9 +75,10 @@ class GraphExports:
                 self._fail(self._folder, policy, str(fault))
 
     def _begin(self, folder: Path, policy: str, agent: int, config: PolicyConfig) -> None:
-        told = {"policy": policy, "agent": agent, "folder": str(folder), "config": config.model_dump(mode="json")}
+        told = {"policy": policy, "agent": agent, "folder": str(folder), "parent": os.getpid()}
+        made_of = {"config": config.model_dump(mode="json"), "world": self._world.model_dump_json()}
         with tempfile.TemporaryFile() as document:  # a pipe would fill until the process has imported what it needs
-            document.write(json.dumps({**told, "world": self._world.model_dump_json()}).encode())
+            document.write(json.dumps(told | made_of).encode())
             document.seek(0)
             self._running[policy] = subprocess.Popen([sys.executable, "-P", "-m", __name__], stdin=document)
 
@@ -98,8 +101,9 @@ class GraphExports:
 
 def main() -> None:
     """Exports the graph that it is told of, or says why it cannot."""
-    add_cwd_to_path()
     told = json.load(sys.stdin)
+    end_with(told["parent"])
+    add_cwd_to_path()
     found: bytes | str
     try:
         found = graph_of(parse_world(told["world"]), told["agent"], PolicyConfig.model_validate(told["config"]))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 
@@ -82,6 +85,7 @@ def test_why_a_policy_cannot_be_exported_is_kept_for_who_asks(tmp_path: Path) ->
     store = GraphStore(tmp_path, lambda: ["p"])
     config = PolicyConfig.model_validate({"network": {"encoder": {"entry": f"{__name__}:Rounded"}}})
     told = {"policy": "p", "agent": 0, "folder": str(tmp_path), "config": config.model_dump(mode="json")}
+    told["parent"] = os.getpid()
     exports = [sys.executable, "-m", "workers.policies.export.graph"]
     given = json.dumps({**told, "world": alone(PLAIN).model_dump_json()})
     subprocess.run(exports, cwd=ROOT, input=given, text=True, check=True, timeout=300)
@@ -89,6 +93,38 @@ def test_why_a_policy_cannot_be_exported_is_kept_for_who_asks(tmp_path: Path) ->
     assert isinstance(answer, Refusal)
     assert (answer.kind, answer.retry, store.wanted) == ("graph_not_exportable", False, [])
     assert "network_not_recorded" in answer.reason
+
+
+LEARNER = """
+import sys, time
+from pathlib import Path
+from protocol.config.run import PolicyConfig
+from tests.workers.policies.export.test_graph import Endless, alone, PLAIN
+from workers.policies.export.graph import GraphExports
+exports = GraphExports(Path(sys.argv[1]), alone(PLAIN))
+network = {"encoder": {"entry": f"{Endless.__module__}:Endless", "folder": sys.argv[1]}}
+exports.follow(True, "p", 0, PolicyConfig.model_validate({"network": network}))
+time.sleep(600)
+"""
+
+
+class Endless(torch.nn.Module):
+    """An encoder that takes for ever to make, and says who makes it in `folder`."""
+
+    def __init__(self, observation: Any, folder: str) -> None:
+        super().__init__()
+        (Path(folder) / "maker").write_text(str(os.getpid()))
+        time.sleep(600)
+
+
+@pytest.mark.slow
+def test_an_exporter_ends_with_its_learner(tmp_path: Path) -> None:
+    learner = subprocess.Popen([sys.executable, "-c", LEARNER, str(tmp_path)], cwd=ROOT)
+    maker = tmp_path / "maker"
+    until(lambda: maker.exists() and maker.read_text())
+    learner.kill()
+    learner.wait()
+    until(lambda: not psutil.pid_exists(int(maker.read_text())))
 
 
 def test_a_graph_is_passed_on_once_it_is_there(tmp_path: Path) -> None:
