@@ -139,7 +139,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "document_not_yaml": "{file}, line {line}, column {column}: {reason}, which makes it no YAML; correct it",
         "document_too_large": "{file} has more than {limit} bytes, which no configuration has; give another",
         "document_unreadable": "{file} cannot be read ({reason}); give a YAML file",
-        "documents_not_built": "{file} has no documents beside the code; run `make docs` in a clone of the repository, or read launch/docs/index.md there",
+        "documents_not_built": "{file} has no documents beside the code; run `make docs` in a clone of the repository",
         "drop_newest_with_replay": "flow drop_newest cannot serve replay, whose ring overwrites its oldest; use block or drop_oldest",
         "encoder_cannot_read": "{key}: {value} reads {reads}, and cannot read {found}; take mlp, or an encoder of your own",
         "encoder_name_and_entry": "an encoder has both a name, {value!r}, and an entry; keep the name for one of ours, or the entry for your own",
