@@ -35,7 +35,7 @@ PLACES = {
     "the wire": ("protocol/README.md", "Messages"),
     "examples": ("README.md", "Train something else"),
     "an environment": ("launch/docs/environments/own.md", "Train your own environment"),
-    "an algorithm": ("workers/README.md", "Add an algorithm"),
+    "an algorithm": ("launch/docs/contribute/algorithm.md", "Add an algorithm"),
     "a simulator": ("launch/docs/environments/simulators.md", "Which side has the clock"),
     "troubleshooting": ("launch/docs/guides/troubleshooting.md", "Troubleshooting"),
     "no learning": ("launch/docs/guides/diagnose.md", "Why does my run not learn?"),
