@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 import textwrap
+from functools import cache
 from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -51,7 +52,7 @@ from protocol.config.trainable import Freeze, Start
 from tests.network_pictures import PICTURES, picture
 from tests.tools import ROOT
 
-__all__ = ["PATH", "SECTIONS", "keys", "main", "reference"]
+__all__ = ["PATH", "SECTIONS", "explains", "keys", "main", "mentions", "reference"]
 
 PATH = ROOT / "launch" / "docs" / "reference" / "configuration.md"
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
@@ -121,6 +122,47 @@ EXPLAINED = {
     "multiprocessing": ("most-used-keys.md", "Most used keys"),
 }
 """The beginning of a section's name -> the page that explains its keys; of several the longest."""
+KEYS = {
+    "../algorithms/dqn.md": "anneal_learning_rate batch_size buffer_capacity double dueling epsilon epsilon_decay"
+    " epsilon_decay_freq epsilon_min error_buffer exploration_fraction exploration_steps kappa learning_starts n_step"
+    " noisy replay_ratio target_update target_update_freq tau",
+    "../algorithms/ppo.md": "anneal_entropy c_clip central_critic central_state entropy_coefficient epochs gamma"
+    " minibatches normalize_observation priority_alpha priority_beta rho_clip segments value_coefficient zero_last"
+    " zero_start",
+    "../concepts/agents.md": "copies",
+    "../concepts/determinism.md": "seed",
+    "../concepts/experience.md": "credits max_lag",
+    "../concepts/survival.md": "actor_timeout learner_timeout lock_timeout monitor_period restarts stall_timeout"
+    " starvation_sleep",
+    "../environments/curricula.md": "adversarial curriculum members prior split",
+    "../environments/inputs.md": "observe",
+    "../environments/kinds.md": "id turn_mode",
+    "../guides/diagnose.md": "largest_number max_grad_norm",
+    "../guides/evaluate.md": "baseline_episodes",
+    "../guides/hooks.md": "hooks",
+    "../guides/loggers.md": "loggers",
+    "../guides/performance.md": "checksums compress flush_after publish_interval publish_mode ring sync_interval"
+    " transport wire_weights",
+    "../guides/reproduce.md": "act_block lockstep_checkpoint_rounds replay schedule",
+    "../guides/resume.md": "schedule_steps seconds target_return until",
+    "../guides/watch.md": "log_dir log_format log_interval log_mebibytes logging",
+    "../learning/checkpoints.md": "checkpoint_interval checkpoint_replay checkpoint_steps keep_checkpoint_every"
+    " keep_checkpoints",
+    "../learning/curiosity.md": "curiosity",
+    "../learning/datasets.md": "dataset record",
+    "../learning/start.md": "start",
+    "../learning/teams.md": "team_reward teams",
+    "../machines/cohorts.md": "cohort learners num_learner_processes",
+    "../machines/gpu.md": "act_device compile device device_per_agent precision",
+    "../machines/ranks.md": "ranks",
+    "../networks/algorithm.md": "declares entry",
+    "../networks/cores.md": "burn_in core frames",
+    "../networks/encoders.md": "network",
+    "../networks/whole.md": "autoregressive",
+    "../start/configure.md": "learning_rate",
+    "most-used-keys.md": "multiprocessing",
+}
+"""A page -> the keys that it explains where the page of their section does not."""
 _HEAD = """# All configuration keys
 
 Made from the types in [protocol/](../../../protocol/config/run.py) by `python -m tests.configuration_reference`.
@@ -138,11 +180,11 @@ def reference() -> str:
     parts = [_HEAD]
     for name, section in SECTIONS:
         rows = [
-            f"| `{key}` | {_type(field.annotation)}{_range(field)} | {_default(field)} | {meaning} |"
+            f"| {_linked(name, key)} | {_type(field.annotation)}{_range(field)} | {_default(field)} | {meaning} |"
             for key, field, meaning in keys(section)
         ]
         heading = f"`{name}`" if name else "At the top"
-        page, title = EXPLAINED[max(filter(name.startswith, EXPLAINED), key=len)]
+        page, title = _section_page(name)
         parts.append(f"## {heading}\n\nExplained on [{title}]({page}).")
         parts.append("\n".join(("| key | values | default | meaning |", "|---|---|---|---|", *rows)))
         parts += map(picture, PICTURES.get(name, ()))
@@ -160,6 +202,28 @@ def keys(section: type[BaseModel]) -> list[tuple[str, FieldInfo, str]]:
         for name, field in section.model_fields.items()
         if name != "name"
     ]
+
+
+def explains(name: str, key: str) -> str:
+    """The page that explains a key of a section, beside this reference: that of the section where it has the key."""
+    page, other = _section_page(name)[0], next((page for page, found in KEYS.items() if key in found.split()), "")
+    return page if not other or mentions(page, key) else other
+
+
+def _section_page(name: str) -> tuple[str, str]:
+    return EXPLAINED[max(filter(name.startswith, EXPLAINED), key=len)]
+
+
+@cache
+def mentions(page: str, key: str) -> bool:
+    """Whether the page has the key in code."""
+    text = (PATH.parent / page).read_text(encoding="utf-8")
+    return any(re.search(rf"\b{key}\b", code) for code in re.findall(r"```.*?```|`[^`]*`", text, re.S))
+
+
+def _linked(name: str, key: str) -> str:
+    page = explains(name, key)
+    return f"`{key}`" if page == _section_page(name)[0] else f"[`{key}`]({page})"
 
 
 def _docstrings(cls: type[BaseModel]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from launch.config_loader import load
 from protocol.config.run import parse_run
 from tests import command_reference as commands
 from tests import gallery
-from tests.configuration_reference import PATH, SECTIONS, keys, reference
+from tests.configuration_reference import PATH, SECTIONS, explains, keys, mentions, reference
 from tests.tools import ROOT
 
 WIDTH = 120
@@ -87,6 +87,11 @@ def test_each_preset_and_each_algorithm_shows_the_curve_of_a_run() -> None:
 def test_every_key_says_what_it_means_L5() -> None:
     every = [(section.__name__, *rest) for _, section in SECTIONS for rest in keys(section)]
     assert [(section, key) for section, key, _, meaning in every if not meaning] == []
+
+
+def test_every_key_is_explained_on_a_page_that_has_it() -> None:
+    found = {(name, key): explains(name, key) for name, section in SECTIONS for key, *_ in keys(section)}
+    assert {key: page for key, page in found.items() if not mentions(page, key[1])} == {}
 
 
 def configuration(library: str) -> dict[str, Any]:
