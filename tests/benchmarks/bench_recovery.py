@@ -64,7 +64,7 @@ def _training(folder: Path) -> Iterator[Path]:
         popen = subprocess.Popen(
             [require("rookery"), "train", str(config), "--run-dir", str(folder / "run"), "--no-progress"],
             cwd=folder,
-            env=_as_installed(),
+            env=as_installed(),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
@@ -77,7 +77,7 @@ def _training(folder: Path) -> Iterator[Path]:
         popen.wait(60)
 
 
-def _as_installed() -> dict[str, str]:
+def as_installed() -> dict[str, str]:
     """The environment of processes that keep their bytecode, as an installation does."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""}
 
@@ -96,7 +96,7 @@ def _death(folder: Path, role: str) -> dict[str, float]:
     }
     os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
-    bare = subprocess.Popen([sys.executable, "-c", "import torch"], env=_as_installed())
+    bare = subprocess.Popen([sys.executable, "-c", "import torch"], env=as_installed())
     imported, gap, moved_at, steps = 0.0, 0.0, killed, _steps(folder)
     while not ready[role]():
         now = time.monotonic()
