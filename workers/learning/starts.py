@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 def take_starts(run: Run, plans: Mapping[str, PolicyPlan], folder: Path) -> None:
     """Puts in place what each of `plans` starts from, unless it is there from an earlier life of the run; of what was
     recorded, what it started from then. ConfigurationError."""
-    from workers.policies.build import build
-    from workers.policies.export.start import take_start
-
     for name, plan in plans.items():
         start = plan.config.start
         if start is not None and start_entry(folder, name) is None:
+            from workers.policies.build import build  # torch, which takes longer to import than all else before a run
+            from workers.policies.export.start import take_start
+
             data = start_bytes(Path(run.replay), name) if run.replay else b""
             at = f"policies.{name}.start" if "start" in run.policies.get(name, ()) else "policy.start"
             data = data or take_start(name, build(plan.interface, plan.config, 0), start, at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from protocol.config.run import Run, parse_run
 from protocol.errors import EnvironmentFault
 from tests.faults import kinds_in, raises
+from tests.tools import ROOT
 from workers.environments.registry import describe
 from workers.evaluation import description
 from workers.evaluation.description import described
@@ -312,3 +314,23 @@ def test_what_is_wrong_is_said_though_the_world_does_not_close_after_it(
         described(hanging(tmp_path, monkeypatch, "close", policies=script), "coordinator")
     assert ended.value.code == 2
     assert kinds_in(capfd.readouterr().err)[-1] == "module_not_found"
+
+
+DESCRIBES = """
+import sys
+from functools import partial
+from pathlib import Path
+import workers.coordinator
+from protocol.config.run import parse_run
+from workers.evaluation.description import _describe
+from workers.learning.starts import take_starts
+told = []
+run = parse_run({"environment": {"id": "synthetic"}, "steps": 1})
+_describe(run, "it", told.append, partial(take_starts, folder=Path("nowhere")))
+print(len(told), "torch" in sys.modules)
+"""
+
+
+def test_a_run_that_starts_from_nothing_is_described_without_torch() -> None:
+    """Its import takes longer than all else that is done until then, on a processor that the workers need."""
+    assert subprocess.check_output([sys.executable, "-c", DESCRIBES], cwd=ROOT, text=True).split() == ["2", "False"]
