@@ -54,7 +54,7 @@ from workers.rollout.handover import AgentHandovers
 from workers.rollout.inference import act_turn
 from workers.rollout.lockstep import ActorCheckpoint, Progress, schedule_of
 from workers.rollout.report import ActorReport, BoundsReport, update_environment_counters
-from workers.rollout.stacked_inference import build_stacked_inference
+from workers.rollout.stacked_inference import StackedInference, build_stacked_inference
 from workers.rollout.transport import ActorTransport
 from workers.runtime import torch_setup
 from workers.runtime.last_words import run_to_end
@@ -78,9 +78,9 @@ class Actor:
         self._quota = -(-run.end // run.actors) if run.lockstep else welcome.quota
         world, folder = environment.world, run_dir_of(welcome)
         known, self._roster = plan_policies(run, world), welcome.roster
-        gone = self._roster.get("retired", ())
-        plans = known | plan_added(run, world, self._roster.get("added", {}))
-        plans = {name: plan for name, plan in plans.items() if name not in gone}
+        over, added = self._roster.get("over", ()), self._roster.get("added", {})
+        plans = known | plan_added(run, world, {name: told for name, told in added.items() if name not in over})
+        plans = {name: plan for name, plan in plans.items() if name not in over}
         auxiliaries, fixed, league = plan_auxiliaries(run, plans), plan_fixed(run, world), plan_league(run, world)
         self._plans: dict[str, TrainingPlan] = {**plans, **auxiliaries}
         self._bounds = BoundsReport(world, known)
@@ -104,6 +104,9 @@ class Actor:
         agents = {agent.name: number for number, agent in enumerate(world.agents)}
         rooms = {name: plan.most_seats for name, plan in plans.items()}
         self._handovers = AgentHandovers(collectors, learning, rooms, agents, self._seats_of)
+        self._stacked: list[str] = []
+        self._joint: StackedInference | None = None
+        self._stack_inference()
         self._league: ActorLeague | None = None
         if league is not None:
             newest = {name: SyncedPolicy(plans[name], self._performers[name]) for name in league.players}
@@ -134,7 +137,6 @@ class Actor:
         self._report.state = "acting"
         seats, environment = self._collectors.seats, self._environment
         log.info("event=acting quota=%d agents=%d copies=%d", self._quota, len(seats), environment.copies)
-        joint = build_stacked_inference(self._performers, self._run)
         answer = environment.preview_actions if environment.wants_preview else None
         try:
             turn, done = self._begin()
@@ -147,7 +149,7 @@ class Actor:
                     self._write_shared_observations(self._transport.common, turn.common)
                 if self._league is not None:
                     turn = self._league.begin(turn, environment.flush_ends)
-                actions = act_turn(seats, turn, self._check, joint, answer)  # ships the segments that are full
+                actions = act_turn(seats, turn, self._check, self._joint, answer)  # ships the segments that are full
                 turn = environment.step(actions)
                 self._count(turn, sum(map(len, actions)), done)
                 self._pause()
@@ -286,11 +288,12 @@ class Actor:
         self, known: Mapping[str, PolicyPlan], plans: Mapping[str, PolicyPlan], auxiliaries: Mapping[str, AuxiliaryPlan]
     ) -> dict[str, dict[tuple[int, int], AgentCollector]]:
         """By policy those of the agents that it has in the configuration, of which all are `known`, unless it was
-        retired: then who was given the agent plays it from the beginning."""
+        retired: then who was given the agent plays it from the beginning. One that is in `plans` still sends what an
+        actor of this name before had finished."""
         senders, common, world = self._transport.senders, self._transport.common, self._environment.world
         found: dict[str, dict[tuple[int, int], AgentCollector]] = {name: {} for name in plans}
         for name, plan in known.items():
-            if name in plans:
+            if name not in self._roster.get("retired", ()):
                 sender = with_auxiliaries(plan, plans, auxiliaries, senders, common)
                 parts = self._performers[name], sender, self._run.seed, self._hand, common
                 found[name] |= build_collectors(plan, world, *parts)
@@ -318,6 +321,14 @@ class Actor:
                     del table[name]
                 log.info("event=policy_released policy=%s", name)
         self._report.released = [name for name in retired if name not in self._plans]
+        self._stack_inference()
+
+    def _stack_inference(self) -> None:
+        """Of those who play now, those of one kind act together."""
+        playing = {seat.performer for seat in self._collectors.seats.values() if isinstance(seat, AgentCollector)}
+        performers = {name: performer for name, performer in self._performers.items() if performer in playing}
+        if [*performers] != self._stacked:
+            self._stacked, self._joint = [*performers], build_stacked_inference(performers, self._run)
 
     def _open(self, name: str, told: Mapping[str, Any]) -> None:
         """Ways and counters of a policy that joined the run. Where there is no room for them it is tried again."""

@@ -134,12 +134,11 @@ class Coordinator:
         learned = {**plans, **auxiliaries}
         roster = Roster(run, world, learned, folder, lambda: (self._goes_on, self._books.steps_done))
         credits = {name: plan.most_announced for name, plan in (plans | roster.added).items()}
-        judge, named = RunFindings.of(plans, run, world), [*plans, *roster.added]
+        judge, named = RunFindings.of(plans, run, world), [*plans, *roster.state["added"]]
         self._books = RunMetrics(run, named, folder, list(auxiliaries), fixed, credits, judge, ProcessorUse())
         kept, disk, self._learned = folder / "state.json", self._books.disk, [*named, *auxiliaries]
-        kinds = kinds_of(plans)
-        self._members = Membership(run, [*learned], kept, [*fixed], resident, disk, kinds, server.refusals)
-        for name in roster.added:
+        self._members = Membership(run, [*learned], kept, [*fixed], resident, disk, kinds_of(plans), server.refusals)
+        for name in roster.state["added"]:
             self._members.add(name)
         self._members.released(roster.state["retired"])
         self._members.told = self._books.told
@@ -163,6 +162,7 @@ class Coordinator:
         self._standing = None if league is None else LeagueState(league, folder)
         self._curriculum = curriculum_of(run, world, [*plans, *fixed], folder, disk)
         self.controls = Controls(self._asked_to_stop, roster)
+        self._followed = self._follow(self._tally.learners())
         self._playing = self._plays()
         self.vitals = Health(Identity(self._members.run_id, "coordinator", "coordinator", 1), refusals=server.refusals)
         self.vitals.bind(lambda: "serving" if self.vitals.ticked_at else self._stages.now, None)
@@ -226,6 +226,14 @@ class Coordinator:
                 self._books.add(name, plan.most_announced)
                 self._members.add(name)
                 self._learned.append(name)
+
+    def _follow(self, learners: Pages) -> dict[str, Any]:
+        """What of the roster is to be followed, by what `learners` counted; `over` are those policies that nothing is
+        sent of any more."""
+        roster = self.controls.roster
+        published = {name for name in roster.added if any(page.get(f"version.{name}") for page in learners.values())}
+        state = roster.followed(published)
+        return {**state, "over": [name for name in state["retired"] if self._members.over(name)]}
 
     def view(self) -> dict[str, Any]:
         """The books' view for a page; from any thread."""
@@ -384,7 +392,9 @@ class Coordinator:
         run, roster = self._run, self.controls.roster
         with roster.lock:  # a launcher starts learners by number, and those who join later by name
             self._take_in()
-            state = {**roster.state} if roster.commands and member.role in _TOLD_ROSTER else {}
+            state = (
+                self._follow(self._tally.known("learner")) if roster.commands and member.role in _TOLD_ROSTER else {}
+            )
             learners = self._members.learners_begun
         welcome = Welcome(
             run=self._members.run_id,
@@ -435,8 +445,7 @@ class Coordinator:
             view = self._view()
         elif member.role == "learner":
             evaluations = self._books.mean_evaluations(member.policies)
-            roster = self.controls.roster.state
-            released = self._members.released(roster["retired"])
+            roster, released = self._followed, self._members.released(self._followed["retired"])
             view = {"evaluations": evaluations, "roster": roster, "released": released, **self._end()}
             view["graphs"] = self._graphs.wanted
         elif member.role == "evaluator":
@@ -484,6 +493,7 @@ class Coordinator:
         now = self._stages.now, orders.paused, orders.checkpoints, len(orders.roster.commands)
         if now == self._told:
             return
+        self._followed = self._follow(self._tally.known("learner"))
         self._told, self._playing = now, self._plays()
         for member in self._members.everybody():
             if member.told is not None and (member.role == "learner" or member.told != self._orders(member)):
@@ -492,19 +502,19 @@ class Coordinator:
     def _plays(self) -> dict[str, Any]:
         """What actors are told of the roster, the league and the curriculum."""
         roster = self.controls.roster
-        plays: dict[str, Any] = {"roster": roster.state}
+        plays: dict[str, Any] = {"roster": self._followed}
         if self._standing is not None:
             plays["league"] = self._standing.instructions
-        if self._curriculum is not None:
-            plays["curriculum"] = self._curriculum.view
-        elif prior := roster.prior:
-            plays["curriculum"] = {"prior": prior}
-        return plays
+        drawn = {"prior": roster.prior} if roster.prior else {}
+        drawn = drawn if self._curriculum is None else self._curriculum.view
+        settings = {"settings": roster.state["settings"]} if roster.state["settings"] else {}
+        return {**plays, "curriculum": drawn | settings} if drawn or settings else plays
 
     def _serve_file(self, peer: bytes, wanted: Fetch) -> None:
-        """A part of a member of the league's library, or of what a policy starts from."""
+        """A part of a member of the league's library, or of what a policy starts from, or is given instead."""
         told = {} if self._standing is None else self._standing.instructions.get("files", {})
-        self._server.answer(peer, *serve_chunk(self._folder, {**self._starts, **told}, wanted))
+        members = {**self._starts, **self.controls.roster.files, **told}
+        self._server.answer(peer, *serve_chunk(self._folder, members, wanted))
 
     def _view(self) -> dict[str, Any]:
         """The books', with what a supervisor must know to tell a worker that hangs from one that has left."""
@@ -587,6 +597,7 @@ class Coordinator:
             self._standing.update(pages[0], time.monotonic())
         if self._curriculum is not None:
             self._curriculum.update(pages[0])
+        self._followed = self._follow(pages[1])
         self._playing = self._plays()
         if self._stages.now == "running":
             paused, counted = self.controls.paused, {**pages[0], **pages[1]}

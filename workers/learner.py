@@ -13,12 +13,13 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import zmq
 
 from protocol.config.run import Run
-from protocol.control.file_fetch import fetching
+from protocol.control.file_fetch import FileFetcher, fetching
 from protocol.experience.ack_publisher import Window
 from protocol.experience.receipt_log import ReceiptLog
 from protocol.experience.receiver import ExperienceReceiver
@@ -43,7 +44,7 @@ from workers.learning.lockstep_learner import LockstepLearner
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.report import LearnerReport
 from workers.learning.source import SegmentSource
-from workers.learning.starts import start_name
+from workers.learning.starts import start_name, weights_name
 from workers.metrics.hooks.calls import HookCalls
 from workers.planning.auxiliary_plan import AuxiliaryPlan, plan_learners
 from workers.planning.cohorts import stacks_of
@@ -143,6 +144,7 @@ class Learner:
         self._subscribers: list[tuple[str, WeightSubscriber]] = []
         """To the weights of auxiliaries that the members consult, by name."""
         self._members: list[PolicyLearner] = []
+        self._files = FileFetcher(self._fetch)
         compiler = StepCompiler(life.vitals.idle, life.vitals.tick)  # meanwhile the loop is not stuck
         self._cohort = Cohort(run.restarts, self._publisher.last, self._counters, life.vitals.tick, compiler)
 
@@ -181,6 +183,7 @@ class Learner:
     def close(self) -> None:
         """Lets go of memory and sockets, once checkpoints are on disk."""
         self._graphs.close()
+        self._files.close()
         for member in self._members:
             member.close()
         self._receiver.close()
@@ -258,11 +261,26 @@ class Learner:
             member.hurries = self._size == 1 and status.view.get("cut_short", False)
             with self._cohort.restarting(member):
                 member.obey(status.view.get("roster", {}))
+                self._replace(member, status.view.get("roster", {}).get("replaced", {}).get(member.name))
             member.heard(status.returns.get(member.name), status.view.get("evaluations", {}).get(member.name))
             if asked:
                 member.save()
             if not member.static:
                 self._receiver.let_go(member.name, member.uses)
+
+    def _replace(self, member: PolicyLearner, told: Mapping[str, Any] | None) -> None:
+        """Weights that the run's roster has for a member, unless it learns from them already, once they are here."""
+        if told is not None and told["number"] > member.replaced:
+            data = self._files.get(weights_name(member.name, told["sha256"]), told["checksum"])
+            if data is not None:
+                member.replace(data, told["number"])
+
+    def _fetch(self, name: str, checksum: str) -> bytes:
+        """A file of the run's library, from the coordinator."""
+        life = self._life
+        assert life.client is not None
+        fetch = fetching(life.context, life.client)
+        return fetch(name, checksum, self._run.learner_timeout, life.stopping)
 
     @property
     def _heard(self) -> Status | None:
@@ -381,12 +399,8 @@ class Learner:
 
     def _start(self, plan: TrainingPlan) -> bytes:
         """The file of what `plan`'s policy starts from, from the coordinator; empty where it starts from nothing."""
-        start, life = plan.config.start if isinstance(plan, PolicyPlan) else None, self._life
-        if start is None:
-            return b""
-        assert life.client is not None
-        fetch = fetching(life.context, life.client)
-        return fetch(start_name(plan.name), start.path, self._run.learner_timeout, life.stopping)
+        start = plan.config.start if isinstance(plan, PolicyPlan) else None
+        return b"" if start is None else self._fetch(start_name(plan.name), start.path)
 
     def _mailbox_path(self, policy: str) -> Path | None:
         """Where the weights lie from which another incarnation goes on; without shared memory, in the run's folder."""

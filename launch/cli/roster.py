@@ -6,6 +6,7 @@ in the run's history, which the run then follows; or the history.
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import json
 import os
@@ -22,30 +23,59 @@ from protocol.config.yaml_file import read_mapping
 from protocol.control.run_summary import read_summary
 from protocol.errors import ConfigurationError, Refused, Timeout
 
+_PART = 60_000
+"""Bytes of a file that are sent at a time."""
+_SECONDS = 150.0
+"""For an answer: some commands are tried first, in a process of their own."""
 _VALUED = ("set", "assign", "worlds")
 """Commands that put one value in place of another."""
-_NOTHING: dict[str, Any] = {"rates": {}, "frozen": [], "agents": {}, "shares": {}, "added": {}, "retired": []}
+_NOTHING: dict[str, Any] = {
+    "rates": {},
+    "frozen": [],
+    "agents": {},
+    "shares": {},
+    "settings": {},
+    "added": {},
+    "retired": [],
+    "replaced": {},
+}
 
 
-def command(place: CoordinatorAddress, words: Sequence[str]) -> dict[str, Any]:
-    """Its line of the history: its `number`, the `old` value and the `new` one, and more. ConfigurationError or Refused
-    in one sentence, and nothing has changed; Timeout where nobody answers, and the history says whether the command is
-    in it."""
+def command(place: CoordinatorAddress, words: Sequence[str], weights: Path | None = None) -> dict[str, Any]:
+    """Its line of the history: its `number`, the `old` value and the `new` one, and more; `weights`: the file that goes
+    with it, or the folder of a checkpoint. ConfigurationError or Refused in one sentence, and nothing has changed;
+    Timeout where nobody answers, and the history says whether the command is in it."""
     by = f"{os.environ.get('USER') or os.getuid()}@{platform.node()}"
-    return _answered(place, {"words": [*words], "by": by})
+    sent = {} if weights is None else {"weights": _send(place, weights)}
+    return _answered(place, "roster", json.dumps({"words": [*words], "by": by, **sent}).encode())
+
+
+def _send(place: CoordinatorAddress, path: Path) -> str:
+    """The SHA-256 of a file, which the run has got then, part by part."""
+    path = path / "weights.safetensors" if path.is_dir() else path
+    try:
+        with path.open("rb") as file:
+            sha256, size, at = hashlib.file_digest(file, "sha256").hexdigest(), file.tell(), 0
+            while at < size:
+                file.seek(at)
+                part = file.read(_PART)
+                at = _answered(place, f"weights?sha256={sha256}&offset={at}", part)["size"]
+    except OSError as fault:
+        raise ConfigurationError("start_not_safetensors", key="--from", file=path, reason=fault.strerror) from None
+    return sha256
 
 
 def told(place: CoordinatorAddress) -> dict[str, Any]:
     """All `commands` that the run was given, and what they come to: learning `rates` that were set, and which policies
-    are `frozen`, and which policies `agents` were given, and which `shares` of episodes members of a collection; which
-    policies were `added`, and `retired`."""
-    return _answered(place, None)
+    are `frozen`, and which policies `agents` were given, and which `shares` of episodes and `settings` members of a
+    collection; which policies were `added`, `retired`, and given other weights (`replaced`)."""
+    return _answered(place, "roster", None)
 
 
-def _answered(place: CoordinatorAddress, asked: dict[str, Any] | None) -> dict[str, Any]:
-    method, body = ("GET", None) if asked is None else ("POST", json.dumps(asked).encode())
+def _answered(place: CoordinatorAddress, what: str, asked: bytes | None) -> dict[str, Any]:
     try:
-        return dict(json.loads(ask(place, "roster", method, body)))
+        answer = ask(place, what) if asked is None else ask(place, what, "POST", asked, _SECONDS)
+        return dict(json.loads(answer))
     except urllib.error.HTTPError as fault:
         code, _, said = refusal(fault).partition(": ")
         if code == "400":
@@ -87,12 +117,19 @@ def _history(folder: Path) -> list[dict[str, Any]]:
     help="With add: a YAML file with the section of the policy; KEY=VALUE goes before it.",
 )
 @click.option(
+    "--from",
+    "weights",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="FILE",
+    help="With add and replace: weights (safetensors), or the folder of a checkpoint; its bytes are sent.",
+)
+@click.option(
     "--json",
     "as_json",
     is_flag=True,
     help="Print that as JSON.",
 )
-def roster(source: str, words: tuple[str, ...], config: Path | None, as_json: bool) -> None:
+def roster(source: str, words: tuple[str, ...], config: Path | None, weights: Path | None, as_json: bool) -> None:
     """Changes policies, agents and environments of a run that goes on.
 
     Without a command it shows what the run was told so far.
@@ -102,8 +139,10 @@ def roster(source: str, words: tuple[str, ...], config: Path | None, as_json: bo
     rookery roster runs/first set agent_0 learning_rate=0.0001    until it is set again
     rookery roster runs/first freeze agent_0                      it acts on, and learns nothing
     rookery roster runs/first thaw agent_0                        it learns again
+    rookery roster runs/first replace agent_0 --from runs/other/checkpoints/agent_0/900   other weights
     rookery roster runs/first assign agent_1 agent_0              from agent_1's next episode on agent_0 plays it
     rookery roster runs/first worlds hard share=3                 of all episodes, by the sum of all shares
+    rookery roster runs/first worlds hard width=9                 a setting, from the next episodes on
     rookery roster runs/first add third agent_1 algorithm.name=dqn   a new policy with the spaces of agent_1
     rookery roster runs/first retire agent_1                      a policy without agents goes, its checkpoints stay
 
@@ -120,7 +159,7 @@ def roster(source: str, words: tuple[str, ...], config: Path | None, as_json: bo
             keys = [f"{key}={json.dumps(value)}" for key, value in section.items()]
         except TypeError:  # a date
             raise ConfigurationError("roster_setting_malformed", value=str(config)) from None
-        done = command(place, [*words[:3], *keys, *words[3:]])
+        done = command(place, [*words[:3], *keys, *words[3:]], weights)
         changed = f" (before: {done['old']})" if words[0] in _VALUED else ""
         click.echo(json.dumps(done) if as_json else f"command {done['number']}: {' '.join(words)}{changed}")
         return
@@ -129,14 +168,16 @@ def roster(source: str, words: tuple[str, ...], config: Path | None, as_json: bo
         click.echo(json.dumps(now))
         return
     for one in now["commands"]:
-        new = f" = {one['new']}" if one["command"] in (*_VALUED, "add") else ""
+        new = f" = {one['new']}" if one["command"] in (*_VALUED, "add", "replace") else ""
         said = f"{one['number']:4} {one['time']} at step {one['agent_steps']:,} {one['command']} {one['key']}{new}"
         click.echo(f"{said}   by {one['by']} ({one['peer']})")
     rates = ", ".join(f"{name} {rate:g}" for name, rate in now["rates"].items())
     shares = ", ".join(f"{member} {share:g}" for member, share in now["shares"].items())
     given = ", ".join(f"{agent} to {policy}" for agent, policy in now["agents"].items())
-    frozen = ", ".join(now["frozen"])
+    settings = ", ".join(f"{name} {one}" for name, one in now["settings"].items())
+    frozen, replaced = ", ".join(now["frozen"]), ", ".join(now["replaced"])
     added = ", ".join(name for name in now["added"] if name not in now["retired"])
     holds = f"learning rates set: {rates or 'none, all are as configured'}; frozen: {frozen or 'none'}"
     holds += f"; agents given: {given or 'none'}; shares set: {shares or 'none'}"
+    holds += f"; settings: {settings or 'as configured'}; weights replaced: {replaced or 'none'}"
     click.echo(f"{holds}; added: {added or 'none'}; retired: {', '.join(now['retired']) or 'none'}")

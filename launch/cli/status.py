@@ -111,13 +111,15 @@ def stop(place: CoordinatorAddress) -> None:
         raise Timeout("coordinator_silent", peer=place.url or place.folder) from None
 
 
-def ask(place: CoordinatorAddress, what: str, method: str = "GET", body: bytes | None = None) -> bytes:
+def ask(
+    place: CoordinatorAddress, what: str, method: str = "GET", body: bytes | None = None, seconds: float = _SECONDS
+) -> bytes:
     """What the coordinator answers; OSError where none does, urllib.error.HTTPError where it refuses, ValueError where
     nobody coordinates the run."""
     headers = {"Authorization": f"Bearer {place.token}"} if place.token else {}
-    url = f"{place.url}/api/{what}" + (f"?id={place.run_id}" if place.run_id else "")
+    url = f"{place.url}/api/{what}" + (f"{'&' if '?' in what else '?'}id={place.run_id}" if place.run_id else "")
     request = urllib.request.Request(url, headers=headers, method=method, data=body)
-    with _DIRECT.open(request, timeout=_SECONDS) as answer:
+    with _DIRECT.open(request, timeout=seconds) as answer:
         return bytes(answer.read())
 
 

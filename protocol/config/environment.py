@@ -115,6 +115,14 @@ class EnvironmentConfig(ConfigModel):
             observe=self.observe,
         )
 
+    def with_settings(self, settings: Mapping[str, Mapping[str, Any]]) -> EnvironmentConfig:
+        """The same with other `settings` of some members, key by key."""
+        members = {
+            name: one.model_copy(update={"settings": {**one.settings, **settings.get(name, {})}})
+            for name, one in (self.members or {}).items()
+        }
+        return self.model_copy(update={"members": members})
+
     def evaluation(self) -> EnvironmentConfig:
         """What policies are evaluated in: the test side of a split, all members of a curriculum or an adversarial set,
         each equally likely; what has no other structure, or is drawn from a prior anyway, stays as it is."""

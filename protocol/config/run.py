@@ -365,6 +365,9 @@ class Run(ConfigModel):
     """How well the policies do without exploring, measured while they learn; None: it is not."""
     hooks: tuple[HookConfig, ...] = ()
     """Classes of the user's own that are told what happens, in the order in which they are called."""
+    allow_entries: tuple[str, ...] | None = None
+    """Code that policies may name which `rookery roster` adds, as `module:Class`; None: what this configuration names
+    for its own. Hooks can never be added."""
     league: LeagueConfig | None = None
     """Who plays against whose past (protocol/config/league.py); None: all play with the newest weights of all."""
 

@@ -6,9 +6,11 @@ In flow: who asks for which file. Out flow: its bytes; Refused or Timeout in a s
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import zmq
 
@@ -17,6 +19,8 @@ from protocol.errors import Refused, Timeout, WireError
 from protocol.messages.codec import decode, encode
 from protocol.messages.core import PART_BYTES, Fetch, Part, Refusal, Welcome
 from protocol.transport.sockets import connect, poll, try_receive
+
+log = logging.getLogger(__name__)
 
 _AGAIN = 2.0
 """Seconds, at least, until a part that has not come is asked for once more: twice what the last one took, and each time
@@ -117,3 +121,30 @@ def fetching(context: zmq.Context[zmq.Socket[bytes]], client: ControlClient) -> 
             library.close()
 
     return fetch
+
+
+class FileFetcher:
+    """`fetch` waits for the file with a name and checksum, in a thread; what does not come is asked for again."""
+
+    def __init__(self, fetch: Callable[[str, str], bytes]) -> None:
+        self._fetch, self._pool = fetch, ThreadPoolExecutor(1, "files")
+        self._coming: dict[tuple[str, str], Future[bytes]] = {}
+
+    def get(self, name: str, checksum: str) -> bytes | None:
+        """The file; None as long as it is on its way."""
+        key = name, checksum
+        coming = self._coming.get(key)
+        if coming is None:
+            self._coming[key] = self._pool.submit(self._fetch, *key)
+        if coming is None or not coming.done():
+            return None
+        del self._coming[key]
+        try:
+            return coming.result()
+        except (Refused, Timeout) as fault:
+            log.warning("event=file_not_fetched file=%s error=%s", name, fault.coded)
+            return None
+
+    def close(self) -> None:
+        """Waits for nothing that has not begun."""
+        self._pool.shutdown(wait=False, cancel_futures=True)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
+import shutil
 import signal
+import statistics
 import time
+from bisect import bisect
 from contextlib import ExitStack
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from launch.local.run_handle import RunHandle
 from protocol.errors import ConfigurationError, Timeout
 from protocol.memory.shared_file import read_counters
 from tests.faults import raises
 from tests.flows import runs
-from workers.coordination.roster import NOTHING
+from workers.coordination.roster_state import NOTHING, after
 from workers.league import policy_pool
 
 DIES = """
@@ -29,21 +35,20 @@ if 'workers.coordinator' in sys.orig_argv:
 
     def fsync(file):
         before(file)
-        marker = os.path.join(os.getcwd(), 'die')
-        if os.path.exists(marker):
+        marker, history = (os.path.join(os.getcwd(), name) for name in ('die', 'run/history.jsonl'))
+        if os.path.exists(marker) and os.path.sameopenfile(file, os.open(history, os.O_RDONLY)):
             os.remove(marker)
             os.kill(os.getpid(), 9)
 
     os.fsync = fsync
 """
-"""A coordinator that is killed when the next thing is on the disk, and nobody has been told of it, where a file is."""
+"""A coordinator that is killed when the next command is on the disk, and nobody has been told of it, where a file is.
+"""
 
-LEFT = {"actor-0", "coordinator", "learner-agent_0", "learner-third"}
 
-
-def roster(folder: Path, *words: str) -> dict[str, Any]:
+def roster(folder: Path, *words: str, weights: Path | None = None) -> dict[str, Any]:
     """What the run was told so far, `words` included."""
-    return RunHandle(folder / "run").roster(*words)
+    return RunHandle(folder / "run").roster(*words, weights=weights)
 
 
 def told(folder: Path) -> dict[str, Any]:
@@ -105,9 +110,9 @@ def test_a_command_holds_whose_coordinator_is_killed_before_it_tells_anybody(
         assert [one["number"] for one in now["commands"]] == [1]
         runs.until(lambda: newest(tmp_path, "agent_0", "learning_rate") == 0.125, what="the rate")
         assert newest(tmp_path, "agent_1", "learning_rate") != 0.125
-        after = runs.workers_of(tmp_path)
-        assert after.pop("coordinator") != before.pop("coordinator")
-        assert after == before
+        living = runs.workers_of(tmp_path)
+        assert living.pop("coordinator") != before.pop("coordinator")
+        assert living == before
         runs.kill(second.popen.pid, signal.SIGINT)
         assert second.wait() == 9
     assert runs.balanced(runs.summary_of(tmp_path)["segments"])
@@ -228,27 +233,102 @@ def test_a_policy_with_another_algorithm_joins_plays_and_goes_and_nobody_is_star
     assert runs.files(memory_dir) == []
 
 
+@pytest.mark.parametrize("names", [pytest.param("agent_{}", marks=pytest.mark.slow), "{}"])
 def test_a_run_that_goes_on_has_the_policies_that_joined_it_and_not_those_that_went(
-    tmp_path: Path, memory_dir: Path
+    tmp_path: Path, memory_dir: Path, names: str
 ) -> None:
+    one, two = names.format(0), names.format(1)
+
     def received(policy: str) -> float:
         return counted(tmp_path, f"received.{policy}", f"learner-{policy}")
 
     def settles(before: float) -> None:
         runs.until(lambda: received("third") > before + 20, what="it is trained")
-        runs.until(lambda: {*runs.workers_of(tmp_path)} == LEFT, what="who is left")
+        left = {"actor-0", "coordinator", f"learner-{one}", "learner-third"}
+        runs.until(lambda: {*runs.workers_of(tmp_path)} == left, what="who is left")
 
-    data = runs.paced(tmp_path, 10**8, pause=0.001)
+    data = runs.paced(tmp_path, 10**8, pause=0.001, agents={"agent_0": one, "agent_1": two})
     with runs.training(data, tmp_path) as worker:
-        runs.until(lambda: received("agent_1"), what="the one that is to go is trained")
+        runs.until(lambda: received(two), what="the one that is to go is trained")
         roster(tmp_path, "add", "third", "agent_1")
         roster(tmp_path, "assign", "agent_1", "third")
-        roster(tmp_path, "retire", "agent_1")
+        roster(tmp_path, "retire", two)
         settles(0)
         stopped(worker, tmp_path, memory_dir)
     with runs.training(data, tmp_path) as worker:
         settles(received("third"))
         assert stopped(worker, tmp_path, memory_dir)["restarts"] == {}
+
+
+@pytest.mark.slow
+def test_what_a_killed_actor_had_of_a_policy_that_goes_is_sent_by_the_next_one(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    def waits() -> float:
+        return sum(counted(tmp_path, f"{level}.agent_1", "actor-0") for level in ("backlog", "flight"))
+
+    with runs.training(runs.paced(tmp_path, 10**8, pause=0.001, transport="tcp"), tmp_path) as worker:
+        runs.until(lambda: counted(tmp_path, "received.agent_1", "learner-agent_1"), what="it is trained")
+        roster(tmp_path, "add", "third", "agent_1")
+        runs.until(lambda: counted(tmp_path, "version.third", "learner-third"), what="the next one has weights")
+        workers = runs.workers_of(tmp_path)
+        runs.kill(workers["learner-agent_1"], signal.SIGSTOP)
+        runs.until(waits, what="nobody takes its segments")
+        roster(tmp_path, "assign", "agent_1", "third")
+        runs.kill(workers["actor-0"])
+        roster(tmp_path, "retire", "agent_1")
+        runs.kill(workers["learner-agent_1"], signal.SIGCONT)
+        runs.until(lambda: "learner-agent_1" not in runs.workers_of(tmp_path), what="it has gone")
+        assert not [file for file in runs.files(memory_dir) if "-agent_1." in str(file)]
+        runs.until(lambda: counted(tmp_path, "received.third", "learner-third"), what="the next one is trained")
+        summary = stopped(worker, tmp_path, memory_dir)
+    assert summary["restarts"] == {"actor-0": 1}
+    assert summary["segments"]["dropped"]["actor_lost"] == 0
+    assert "event=predecessor_resent policy=agent_1" in (tmp_path / "run" / "logs" / "actor-0.log").read_text()
+
+
+@pytest.mark.slow
+def test_weights_from_a_file_are_learned_from_and_a_killed_learner_goes_on_with_what_it_made_of_them(
+    tmp_path: Path, memory_dir: Path
+) -> None:
+    def version() -> float:
+        return newest(tmp_path, "agent_0", "version") or 0.0
+
+    def replaced() -> int:
+        log = tmp_path / "run" / "logs" / "learner-agent_0.log"
+        return log.read_text().count("event=weights_replaced")
+
+    data = runs.paced(tmp_path, 10**8, pause=0.001)
+    data["policy"]["learning_rate"] = 1e-12
+    with runs.training(data, tmp_path) as worker:
+        runs.until(lambda: counted(tmp_path, "checkpoints.agent_1", "learner-agent_1"), what="it learns")
+        mine, sent = (tmp_path / "run" / "checkpoints" / f"agent_{number}" for number in (0, 1))
+        runs.until(lambda: sent.is_dir() and [*sent.glob("[0-9]*")], what="a checkpoint of the other one")
+        file = next(sent.glob("[0-9]*")) / "weights.safetensors"
+        bad = tmp_path / "bad"
+        bad.write_bytes(b"weights")
+        with raises(ConfigurationError, "start_not_safetensors"):
+            roster(tmp_path, "replace", "agent_0", weights=bad)
+        before = [load_file(file), load_file(max(mine.glob("[0-9]*")) / "weights.safetensors")]
+        assert not torch.allclose(*(one["policy_weight"] for one in before))
+        roster(tmp_path, "replace", "agent_0", weights=file)
+        runs.until(replaced, what="it has them")
+        pid = runs.workers_of(tmp_path)["learner-agent_0"]
+        at = counted(tmp_path, "checkpoints.agent_0", "learner-agent_0")
+        runs.until(lambda: counted(tmp_path, "checkpoints.agent_0", "learner-agent_0") > at, what="they are kept")
+        runs.kill(pid)
+        made = counted(tmp_path, "steps_made.agent_0", "learner-agent_0")
+        runs.until(lambda: counted(tmp_path, "steps_made.agent_0", "learner-agent_0") > made + 10, what="the next one")
+        roster(tmp_path, "add", "third", "agent_1", weights=file)
+        roster(tmp_path, "assign", "agent_1", "third")
+        runs.until(lambda: newest(tmp_path, "third", "train_steps"), what="who begins with them learns")
+        summary = stopped(worker, tmp_path, memory_dir)
+    assert replaced() == 1
+    assert summary["starts"]["third"]["sha256"] == summary["roster"]["replaced"]["agent_0"]["sha256"]
+    for policy in ("agent_0", "third"):
+        folder = max((tmp_path / "run" / "checkpoints" / policy).iterdir(), key=lambda path: int(path.name))
+        kept = load_file(folder / "weights.safetensors")
+        assert all(torch.allclose(kept[name], one, atol=1e-6) for name, one in before[0].items() if "weight" in name)
 
 
 @pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.slow)])
@@ -303,6 +383,9 @@ class _Told:
         self.state: dict[str, Any] = {**NOTHING}
         self.died: set[str] = set()
         """Commands of which a coordinator died."""
+        self.weights, self.last = folder / "weights.safetensors", 0
+        shutil.copy(next((folder / "run" / "checkpoints" / "agent_0").glob("[0-9]*")) / self.weights.name, self.weights)
+        self.sha256 = hashlib.sha256(self.weights.read_bytes()).hexdigest()
 
     @property
     def joined(self) -> list[str]:
@@ -321,13 +404,24 @@ class _Told:
             policy, rate = self.draw.choice(policies), self.draw.choice([1e-3, 1e-4, 0.0])
             state["rates"] = {**state["rates"], policy: rate}
             return [verb, policy, f"learning_rate={rate}"]
+        if verb == "replace":
+            policy = self.draw.choice([*policies, *self.joined])
+            state["replaced"] = {**state["replaced"], policy: {"number": self.count + 1, "sha256": self.sha256}}
+            return [verb, policy]
+        world = self.draw.choice(["one", "two", "three"])
+        if verb == "settings":
+            steps = {"episode_steps": self.draw.choice([one for one in range(4, 20) if one != self.last])}
+            self.last = steps["episode_steps"]
+            state["settings"] = {**state["settings"], world: steps}
+            return ["worlds", world, f"episode_steps={self.last}"]
         if verb == "worlds":
-            world, share = self.draw.choice(["one", "two", "three"]), self.draw.choice([0.5, 1.0, 2.0])
+            share = self.draw.choice([0.5, 1.0, 2.0])
             state["shares"] = {**state["shares"], world: share}
             return [verb, world, f"share={share}"]
         if verb == "add":
             name, agent = f"new_{len(state['added'])}", self.draw.choice(policies)
-            state["added"] = {**state["added"], name: {"agent": agent, "policy": {"algorithm": {"name": "impala"}}}}
+            told = {"agent": agent, "policy": {"algorithm": {"name": "impala"}}}
+            state["added"] = {**state["added"], name: told}
             return [verb, name, agent, "algorithm.name=impala"]
         if verb == "retire":
             policy = self.draw.choice(self.idle)
@@ -351,14 +445,15 @@ class _Told:
             verb = "freeze"
         if verb == "retire" and not self.idle:
             verb = "add"
-        words, self.count = self.words(verb), self.count + 1
+        words, weights = self.words(verb), self.weights if verb == "replace" else None
+        self.count += 1
         if not dies:
-            roster(self.folder, *words)
+            roster(self.folder, *words, weights=weights)
             return
         self.died.add(verb)
         (self.folder / "die").touch()
         with raises(Timeout, "roster_command_unanswered"):
-            roster(self.folder, *words)
+            roster(self.folder, *words, weights=weights)
         runs.until(lambda: told(self.folder), what="another coordinator")
 
 
@@ -378,32 +473,51 @@ def test_a_run_of_six_policies_follows_fifty_commands_and_a_coordinator_dies_of_
     data = runs.config(steps=10**9, num_learner_processes=2, restarts=20)
     data["environment"] = {"copies": 8, "members": members, "prior": dict.fromkeys(worlds, 1.0)}
     made: list[tuple[float, float]] = []
-    verbs = ["set", "freeze", "thaw", "assign", "worlds", "add", "retire"] * 7 + ["assign"]
+    each = ["set", "freeze", "thaw", "assign", "worlds", "settings", "add", "retire", "replace"]
+    verbs = [*each * 5, "freeze", "add", "assign", "add", "thaw"]
     random.Random(1).shuffle(verbs)
     with runs.training(data, tmp_path) as worker:
         runs.until(lambda: counted(tmp_path, "steps_made.agent_5", "learner-1"), what="all learn")
-        before, run = runs.workers_of(tmp_path), _Told(tmp_path)
+        runs.until(lambda: counted(tmp_path, "checkpoints.agent_0", "learner-0"), what="a checkpoint")
+        before, run, began = runs.workers_of(tmp_path), _Told(tmp_path), time.monotonic()
+        watch(made, tmp_path, 30.0)
         to_die = {verb: verbs.index(verb, 25) for verb in dict.fromkeys(verbs)}
         for number, verb in enumerate(verbs):
             run.give(verb, dies=number in to_die.values())
-            for _ in range(4):
-                made.append((time.monotonic(), counted(tmp_path, "agent_steps", "actor-0")))
-                time.sleep(0.25)
+            watch(made, tmp_path, 1.0)
         now = roster(tmp_path)
+        for told in now["replaced"].values():
+            del told["checksum"]
         assert {name: now[name] for name in run.state} == run.state
         assert [one["number"] for one in now["commands"]] == [*range(1, 51)]
-        after = runs.workers_of(tmp_path)
-        assert after.pop("coordinator") != before.pop("coordinator")
-        assert {name: after.get(name) for name in before} == before
+        living = runs.workers_of(tmp_path)
+        assert living.pop("coordinator") != before.pop("coordinator")
+        assert {name: living.get(name) for name in before} == before
         learners = {f"learner-{name}" for name in run.joined}
         runs.until(lambda: runs.workers_of(tmp_path).keys() - {*before, "coordinator"} == learners, what="who is left")
         gone = run.state["retired"]
         assert [one for one in runs.files(memory_dir) if any(f"-{name}." in str(one) for name in gone)] == []
         summary = stopped(worker, tmp_path, memory_dir)
     assert run.died == {*verbs}
-    assert summary["roster"] == run.state
+    again = NOTHING
+    for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines():
+        again = after(again, json.loads(line), ())
+    assert summary["roster"] == again
     assert summary["restarts"].get("coordinator", 0) >= len(run.died)
-    rates = [(other - one) / (later - at) for (at, one), (later, other) in pairwise(made)]
-    usual = sorted(rates)[len(rates) // 2]
-    slow = [len(list(group)) for below, group in groupby(rates, lambda rate: rate < usual / 2) if below]
-    assert max(slow, default=0) * 0.25 < 3, "nobody waits"
+    at, rates = [one for one, _ in made[1:]], [(b - a) / (later - one) for (one, a), (later, b) in pairwise(made)]
+    below = [
+        rate < statistics.median(rates[bisect(at, moment - 30.0) : number]) / 2 if moment > began + 30.0 else False
+        for number, (moment, rate) in enumerate(zip(at, rates, strict=True))
+    ]
+    slow = [sum(1 for _ in group) for low, group in groupby(below) if low]
+    usual = statistics.median(one for one, moment in zip(rates, at, strict=True) if moment <= began + 30.0)
+    figures = f"{at[-1] - began:.0f} s, {summary['segments']['produced']} segments, usual {usual:.0f} steps/s"
+    assert max(slow, default=0) * 0.25 < 3, f"nobody waits: {figures}, lowest {min(rates):.0f}"
+
+
+def watch(made: list[tuple[float, float]], folder: Path, seconds: float) -> None:
+    """Adds (moment, agent steps) four times a second."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        made.append((time.monotonic(), counted(folder, "agent_steps", "actor-0")))
+        time.sleep(0.25)

@@ -6,14 +6,14 @@ In flow: `KEY=VALUE` words. Out flow: a policy's section; ConfigurationError, or
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import yaml
 
 from protocol.config.network import CellCore
-from protocol.config.run import PolicyConfig
+from protocol.config.run import PolicyConfig, Run
 from protocol.config.yaml_file import parse_yaml
 from protocol.errors import ConfigurationError
 
@@ -47,12 +47,15 @@ def section_of(settings: Sequence[str]) -> dict[str, Any]:
     return section
 
 
-def foreign(config: PolicyConfig) -> str | None:
-    """Why a policy of this configuration cannot join a run that goes on, if so it is."""
-    if _entries(config.model_dump()) or not isinstance(config.network.core, CellCore | None):
-        return "code of others, or attention, has to be there from the start"
-    if config.ranks > 1 or config.record or config.start is not None:
-        return "it has several ranks, or a record, or a start"
+def foreign(config: PolicyConfig, allowed: Collection[str], started: bool) -> str | None:
+    """Why a policy of this configuration cannot join a run that goes on, in which code that is `allowed` may be named;
+    if so it is. `started`: it begins with weights that were sent."""
+    if strange := _entries(config.model_dump()) - {*allowed}:
+        return (
+            f"{min(strange)} is no code of this run, which a run has to name, or list under allow_entries, at its start"
+        )
+    if config.ranks > 1 or config.record or (config.start is not None and not started):
+        return "it has several ranks, or a record, or a start that is no file which was sent"
     if getattr(config.algorithm, "curiosity", None) is not None:
         return "its curiosity needs an auxiliary, which has to be there from the start"
     if sum(a * b for a, b in pairwise(config.network.hidden)) > _WEIGHTS:
@@ -60,8 +63,21 @@ def foreign(config: PolicyConfig) -> str | None:
     return None
 
 
-def _entries(data: Any) -> bool:
-    """Whether code of others is named in it."""
+def needs_trial(config: PolicyConfig) -> bool:
+    """Whether only a process that runs code, of others or of torch, can plan it."""
+    return bool(_entries(config.model_dump())) or not isinstance(config.network.core, CellCore | None)
+
+
+def entries_of(run: Run) -> set[str]:
+    """The code of others that policies which join `run` may name."""
+    if run.allow_entries is not None:
+        return {*run.allow_entries}
+    return {entry for config in run.learning for entry in _entries(config.model_dump())}
+
+
+def _entries(data: Any) -> set[str]:
+    """The code of others that is named in it."""
     if isinstance(data, Mapping):
-        return any((key == "entry" and value) or _entries(value) for key, value in data.items())
-    return isinstance(data, list | tuple) and any(map(_entries, data))
+        own = {data["entry"]} if data.get("entry") else set[str]()
+        return own.union(*map(_entries, data.values()))
+    return set[str]().union(*map(_entries, data)) if isinstance(data, list | tuple) else set()

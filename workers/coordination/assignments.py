@@ -62,8 +62,13 @@ class Assignments:
 
     @property
     def numbered(self) -> int:
-        """Learners that there ever were, by whose numbers they are begun."""
-        return len(self._places["learner"])
+        """Learners to begin by their numbers: all that there ever were, or where policies are numbers those that have
+        a place, of which each takes one."""
+        return self.learners if self._decimal else len(self._places["learner"])
+
+    @property
+    def _decimal(self) -> bool:
+        return any(policy.isdecimal() for policy in self._policies)
 
     def names(self, role: Role) -> list[str]:
         """The names of all actors or learners; no others have a place."""
@@ -74,7 +79,7 @@ class Assignments:
         scheduler that numbers its processes says; but for policies that are numbers themselves."""
         names = [*self._places.get(role, ())]  # also those that are closed: nobody's number becomes another's
         number = claim.removeprefix("learner-")
-        if role != "learner" or not number.isdecimal() or any(policy.isdecimal() for policy in self._policies):
+        if role != "learner" or not number.isdecimal() or self._decimal:
             return claim
         return names[int(number)] if int(number) < len(names) else claim
 

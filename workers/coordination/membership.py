@@ -88,14 +88,27 @@ class Membership:
         self.claims.played.add(policy)
 
     def released(self, policies: Collection[str]) -> list[str]:
-        """Those of `policies`, which were retired, that no actor sends anything of any more. Learners of theirs that
-        have left are not waited for."""
-        mine = [name for name in policies if all(f"{RELEASED}.{name}" in one.metrics for one in self.members("actor"))]
+        """Those of `policies`, which were retired, that no actor sends anything of any more, nor one that was lost and
+        may come back. Learners of theirs that have left are not waited for."""
+        store, acting = self._register, self._places.names("actor")
+        lives = {
+            (name, life) for name in acting if name not in store.members and (life := store.incarnations.get(name))
+        }
+        sends = bool(lives - self.clean)
+        mine = [
+            name
+            for name in policies
+            if not sends and all(f"{RELEASED}.{name}" in one.metrics for one in self.members("actor"))
+        ]
         for learner in (name for policy in mine for name in rank_names(policy, 1)):
             life = self._register.incarnations.get(learner, 0)
             if learner not in self._register.members and (not life or (learner, life) in self._register.clean):
                 self._places.close(learner)
         return mine
+
+    def over(self, policy: str) -> bool:
+        """Whether the learner of `policy`, which was retired, has nothing to learn any more, and has left."""
+        return all(map(self._places.closed, rank_names(policy, 1)))
 
     def life_ended(self) -> None:
         """The run has ended in order, for now: whoever goes on with it replaces nobody."""

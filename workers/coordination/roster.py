@@ -12,10 +12,10 @@ import json
 import logging
 import math
 import os
-import re
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,15 @@ from protocol.messages import compression
 from protocol.refusal_log import one_line
 from protocol.spaces import Place, World
 from protocol.spaces.policy_map import check_alike
-from workers.coordination.added_policy import foreign, section_of
+from workers.coordination.added_policy import entries_of, foreign, needs_trial, section_of
+from workers.coordination.roster_state import NOTHING, State, after
+from workers.coordination.sent_weights import SentWeights
+from workers.coordination.trial import fitting, tried
+from workers.league import policy_pool
+from workers.learning.starts import start_name, weights_name
 from workers.planning.cohorts import kinds_of, learners_of
 from workers.planning.data_parallel import rank_names
-from workers.planning.policy_plan import TrainingPlan, plan_added, with_policies
+from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_added, with_policies
 from workers.runtime.files import AppendFile, SafeWriter, sync
 
 log = logging.getLogger(__name__)
@@ -41,49 +46,15 @@ USAGE = {
     "set": "set POLICY learning_rate=NUMBER",
     "freeze": "freeze POLICY",
     "thaw": "thaw POLICY",
+    "replace": "replace POLICY --from FILE",
     "assign": "assign AGENT POLICY",
-    "worlds": "worlds ENVIRONMENT share=NUMBER",
-    "add": "add POLICY AGENT [KEY=VALUE ...]",
+    "worlds": "worlds ENVIRONMENT share=NUMBER|KEY=VALUE [KEY=VALUE ...]",
+    "add": "add POLICY AGENT [KEY=VALUE ...] [--from FILE]",
     "retire": "retire POLICY",
 }
 """Command -> its words."""
-_RATE = re.compile(r"(policy|(?:policies|auxiliaries)\.(.+))\.learning_rate")
 _SAID = 128
 """Characters of who says a command that are kept."""
-State = Mapping[str, Any]
-"""`rates`: learner's name -> learning rate that was set; `frozen`: names of those that do not learn; `agents`: name of
-an agent -> the policy that it was given; `shares`: members of a collection -> the share of episodes that was set;
-`added`: policy -> its section `policy`, and the `agent` whose spaces it has; `retired`: policies that are no more."""
-NOTHING: State = {"rates": {}, "frozen": [], "agents": {}, "shares": {}, "added": {}, "retired": []}
-
-
-def after(state: State, line: Mapping[str, Any], followers: Collection[str]) -> State:
-    """What `state` becomes by a line of the history: a command, or a key with which the run went on. `followers`: those
-    with the learning rate of `policy`."""
-    rates, agents, shares = dict(state["rates"]), dict(state["agents"]), dict(state["shares"])
-    frozen, added, retired = set(state["frozen"]), dict(state["added"]), list(state["retired"])
-    command = line.get("command", "set")
-    if command == "set" and (key := _RATE.fullmatch(line["key"])) is not None:
-        if "command" in line:
-            rates[key[2]] = line["new"]
-        elif key[2]:
-            rates.pop(key[2], None)
-        else:
-            rates = {name: rate for name, rate in rates.items() if name not in followers}
-    elif command == "freeze":
-        frozen.add(line["key"])
-    elif command == "thaw":
-        frozen.discard(line["key"])
-    elif command == "assign":
-        agents[line["key"]] = line["new"]
-    elif command == "worlds":
-        shares[line["key"]] = line["new"]
-    elif command == "add":
-        added[line["key"]] = line["new"]
-    elif command == "retire":
-        retired.append(line["key"])
-    now = {"rates": rates, "frozen": sorted(frozen), "agents": agents, "shares": shares}
-    return {**now, "added": added, "retired": retired}
 
 
 class Roster:
@@ -97,9 +68,11 @@ class Roster:
         plans: Mapping[str, TrainingPlan],
         folder: Path,
         standing: Callable[[], tuple[bool, int]],
+        tried: Callable[..., dict[str, Any]] = tried,
     ) -> None:
         self._world, self._played = world, run.policy_of(world)
-        self._run, self._plans, self._standing = run, {**plans}, standing
+        self._run, self._plans, self._standing, self._tried = run, {**plans}, standing, tried
+        self._folder, self.sent, self._sending = folder, SentWeights(folder), threading.Lock()
         own_plans = {name: plan for name, plan in plans.items() if name not in run.auxiliaries}
         self._learners = learners_of(run, [*plans], kinds_of(own_plans))
         self._path = folder / "history.jsonl"
@@ -115,8 +88,9 @@ class Roster:
             self.state = after(self.state, line, self._followers)
             if "number" in line:
                 self.commands.append(line)
-        self.added = plan_added(run, world, self.state["added"])
-        """Plans of the policies that joined the run, those that were retired among them."""
+        added, retired = self.state["added"], self.state["retired"]
+        self.added = plan_added(run, world, {name: told for name, told in added.items() if name not in retired})
+        """Plans of the policies that joined the run, but for those that were retired before this coordinator came."""
         self._plans |= self.added
 
     @property
@@ -134,6 +108,26 @@ class Roster:
         where = self._run.environment
         return where.prior or dict.fromkeys(where.split.train if where.split is not None else (), 1.0)
 
+    @property
+    def files(self) -> dict[str, str]:
+        """Weights that learners may ask for: name in the run's library -> checksum."""
+        starts = {name: told["policy"]["start"]["path"] for name, told in self.state["added"].items() if _starts(told)}
+        replaced = self.state["replaced"].items()
+        return {
+            **{start_name(name): checksum for name, checksum in starts.items()},
+            **{weights_name(name, told["sha256"]): told["checksum"] for name, told in replaced},
+        }
+
+    def followed(self, published: Collection[str]) -> State:
+        """What of `state` is to be followed now: an agent is played by the last policy that it was given which has
+        weights, by `published`, and one that is retired goes when it plays none."""
+        agents = dict[str, str]()
+        for line in self.commands:
+            if line["command"] == "assign" and (line["new"] not in self.state["added"] or line["new"] in published):
+                agents[line["key"]] = line["new"]
+        played = {**self._played, **agents}.values()
+        return {**self.state, "agents": agents, "retired": [one for one in self.state["retired"] if one not in played]}
+
     def change(self, keys: Iterable[str]) -> None:
         """The run goes on with other values of these keys of its configuration, of which its history tells next."""
         before = self.state["rates"]
@@ -142,15 +136,21 @@ class Roster:
         for name in before.keys() - self.state["rates"].keys():
             log.info("event=rate_ended policy=%s learning_rate=%g by=configuration", name, before[name])
 
-    def command(self, words: Sequence[str], by: str, peer: str) -> int:
+    def command(self, words: Sequence[str], by: str, peer: str, weights: str = "") -> int:
         """Writes down what `words` say, whereupon everybody follows it; the number of the command. `by` is who its
-        sender says that it is, `peer` its address. ConfigurationError, Refused or DiskFault, and nothing has changed,
-        where that is not possible."""
+        sender says that it is, `peer` its address; `weights` the SHA-256 of a file that was sent before.
+        ConfigurationError, Refused or DiskFault, and nothing has changed, where that is not possible."""
+        with self._sending if weights else nullcontext():
+            ready = self._tried_out(words, weights)
+            try:
+                return self._written(words, by, peer, weights, ready)
+            finally:
+                if weights and words[0] == "add" and words[1] not in self.state["added"]:
+                    shutil.rmtree(self._library(words, weights), ignore_errors=True)
+
+    def _written(self, words: Sequence[str], by: str, peer: str, weights: str, ready: Mapping[str, Any]) -> int:
         with self.lock:
-            goes_on, made = self._standing()
-            if not goes_on:
-                raise Refused("roster_run_is_ending")
-            name, key, old, new = self._understood(words)
+            made, (name, key, old, new) = self._made(), self._understood(words, weights, ready)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             who = {"number": len(self.commands) + 1, "by": one_line(by[:_SAID]), "peer": peer}
             line = {"time": now, "agent_steps": made, **who, "command": name, "key": key, "old": old, "new": new}
@@ -163,23 +163,72 @@ class Roster:
         log.info("event=roster number=%d by=%s command=%r", who["number"], who["by"], " ".join(words))
         return len(self.commands)
 
-    def _understood(self, words: Sequence[str]) -> tuple[str, str, Any, Any]:
-        """(command, key, old value, new value)."""
+    def _made(self) -> int:
+        """Agent steps so far; Refused where the run takes no commands."""
+        goes_on, made = self._standing()
+        if not goes_on:
+            raise Refused("roster_run_is_ending")
+        return made
+
+    def _tried_out(self, words: Sequence[str], weights: str) -> dict[str, Any]:
+        """What only another process can tell of a command, and its weights in the library, while others are followed.
+        Empty where nothing has to be tried."""
+        with self.lock:
+            self._made()
+            name, key, _, new = self._understood(words, weights, None)
+        if name == "worlds" and isinstance(new, Mapping):
+            return self._tried(
+                self._run, self._world, member=key, settings={**self.state["settings"].get(key, {}), **new}
+            )
+        coded = name == "add" and needs_trial(with_policies(self._run, {key: new["policy"]}).policy_config(key))
+        if not weights and not coded:
+            return {}
+        added = new if name == "add" else self.state["added"].get(key)
+        file = self.sent.whole(weights) if weights else None
+        asked = {"policy": key, "added": added, "weights": str(file or ""), "whole": name == "replace"}
+        found = self._tried(self._run, self._world, **asked)
+        ready = {"fields": found["fields"]} if coded else {}
+        if file is None:
+            return ready
+        place = self._library(words, weights)
+        if name == "add":  # a coordinator may have died before it wrote the command
+            shutil.rmtree(place, ignore_errors=True)
+        entry = policy_pool.add(self._folder, place.name, 0, fitting(file).read_bytes())
+        for path in (file, fitting(file)):
+            path.unlink()
+        return {**ready, "checksum": entry.checksum}
+
+    def _library(self, words: Sequence[str], weights: str) -> Path:
+        """The folder of the library where weights of a command lie."""
+        name = start_name(words[1]) if words[0] == "add" else weights_name(words[1], weights)
+        return self._folder / policy_pool.FOLDER / name.rpartition("/")[0]
+
+    def _understood(
+        self, words: Sequence[str], weights: str, ready: Mapping[str, Any] | None
+    ) -> tuple[str, str, Any, Any]:
+        """(command, key, old value, new value). `ready`: what was tried of it, once that is known."""
         name, *rest = words or [""]
         if name not in USAGE:
             raise ConfigurationError("roster_command_unknown", value=name[:_SAID], choices=[*USAGE])
-        if len(words) != len(USAGE[name].split()) and (name != "add" or len(words) < 3):
+        needed, more = USAGE[name].partition(" [")[0].partition(" --")[0].split(), "..." in USAGE[name]
+        fits = len(words) == len(needed) or (more and len(words) > len(needed))
+        if not fits or (bool(weights) if "--from" not in USAGE[name] else not weights and name == "replace"):
             raise ConfigurationError("roster_words_miscounted", value=name, expected=USAGE[name])
         if name == "assign":
             return name, rest[0], *self._given(*rest)
         if name == "worlds":
-            return name, rest[0], *self._share(*rest)
+            return name, rest[0], *self._world_of(rest[0], rest[1:])
         if name == "add":
-            return name, rest[0], None, self._addition(rest[0], rest[1], rest[2:])
+            return name, rest[0], None, self._addition(rest[0], rest[1], rest[2:], weights, ready)
         plan = self._plan(rest[0])
         if name == "retire":
             self._check_idle(plan)
             return name, plan.name, True, False
+        if name == "replace":
+            if not isinstance(plan, PolicyPlan):
+                raise ConfigurationError("roster_weights_of_auxiliary", policy=plan.name)
+            before = self.state["replaced"].get(plan.name, {}).get("sha256")
+            return name, plan.name, before, {"sha256": weights, "checksum": (ready or {}).get("checksum", "")}
         if name == "set":
             key, rate = self._rate(plan, rest[1])
             return name, key, self.state["rates"].get(plan.name, plan.config.learning_rate), rate
@@ -238,21 +287,33 @@ class Roster:
         agents = 1 + sum(policy == plan.name for policy in played.values())
         return None if agents * plan.groups <= plan.most_seats else "its rings, sized by credits, have no room for more"
 
-    def _addition(self, name: str, agent: str, settings: Sequence[str]) -> dict[str, Any]:
-        """What is written of a policy `name` with these `settings` that is to have the spaces of `agent`."""
+    def _addition(
+        self, name: str, agent: str, settings: Sequence[str], weights: str, ready: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        """What is written of a policy `name` with these `settings`, and `weights` to begin with, that is to have the
+        spaces of `agent`; as much of it as is known before it was tried, where it is not `ready`."""
         run, played = self._run, {**self._played, **self.state["agents"]}
         if agent not in played:
             raise ConfigurationError("roster_agent_unknown", agent=agent[:_SAID], choices=[*played])
         if (reason := self._closed(name)) is not None:
             raise ConfigurationError("roster_policy_not_added", policy=name[:_SAID], reason=reason)
-        told = {"agent": agent, "policy": section_of(settings)}
+        told: dict[str, Any] = {"agent": agent, "policy": section_of(settings)}
+        if weights:
+            start = told["policy"].setdefault("start", {})
+            if not isinstance(start, dict) or "path" in start:
+                raise ConfigurationError("roster_setting_malformed", value="start")
+            start["path"] = (ready or {}).get("checksum", weights)
+        if ready and "fields" in ready:
+            told["fields"] = ready["fields"]
         run = with_policies(run, {name: told["policy"]})
         if run.fixed(name) is not None:
             raise ConfigurationError("roster_policy_not_added", policy=name, reason="it learns nothing")
         config = run.policy_config(name)
-        if (reason := foreign(config)) is not None:
+        if (reason := foreign(config, entries_of(self._run), bool(weights))) is not None:
             raise ConfigurationError("roster_policy_not_added", policy=name, reason=reason)
         compression.check_package(config.compress)
+        if ready is None and needs_trial(config):
+            return told
         plan = plan_added(self._run, self._world, {name: told})[name]
         needed, free = ring_size(plan.layout, plan.blocks * plan.block), shutil.disk_usage(memory_dir()).free
         if needed * run.actors > free:
@@ -262,7 +323,7 @@ class Roster:
 
     def _closed(self, name: str) -> str | None:
         """Why no policy can be added that is called so, if so it is."""
-        run, names = self._run, {*self._plans, *self._played.values()}
+        run, names = self._run, {*self._plans, *self._played.values(), *self.state["added"]}
         learners = {*self._learners, *(one for name in names for one in rank_names(name, 1))}
         if name in names or name.isdecimal() or rank_names(name, 1)[0] in learners:
             return "its name was used before, or is a number"
@@ -286,14 +347,27 @@ class Roster:
         if reason is not None:
             raise ConfigurationError("roster_policy_not_retired", policy=plan.name, reason=reason)
 
-    def _share(self, member: str, setting: str) -> tuple[float, float]:
-        """The share that the member has of all episodes, by the sum of all shares, and the one that it is to have."""
-        shares = {**self._drawn, **self.state["shares"]}
-        if self._run.lockstep or not shares:
-            raise ConfigurationError("roster_worlds_not_drawn", key="schedule" if shares else "environment.prior")
-        if member not in shares:
-            raise ConfigurationError("roster_world_unknown", value=member[:_SAID], choices=[*shares])
-        share = _number(setting, "share", member)
+    def _world_of(self, member: str, settings: Sequence[str]) -> tuple[Any, Any]:
+        """The share that the member has of all episodes, by the sum of all shares, and the one that it is to have; or
+        settings of its, and what they are to be."""
+        run, shares = self._run, {**self._drawn, **self.state["shares"]}
+        sharing = settings[0].startswith("share=") or "=" not in settings[0]
+        members = shares if sharing else run.environment.members or {}
+        if run.lockstep or not members:
+            key = "schedule" if members else "environment.prior" if sharing else "environment.members"
+            raise ConfigurationError("roster_worlds_not_drawn", key=key)
+        if member not in members:
+            raise ConfigurationError("roster_world_unknown", value=member[:_SAID], choices=[*members])
+        if not sharing:
+            new, known = section_of(settings), self.state["settings"].get(member, {})
+            known = {**run.environment.members[member].settings, **known} if run.environment.members else known
+            old = {key: known.get(key) for key in new}
+            if old == new:
+                raise ConfigurationError("roster_changes_nothing", name=member, value="set", reason="has that")
+            return old, new
+        if len(settings) > 1:
+            raise ConfigurationError("roster_words_miscounted", value="worlds", expected=USAGE["worlds"])
+        share = _number(settings[0], "share", member)
         if not any({**shares, member: share}.values()):
             raise ConfigurationError("roster_share_is_the_last", value=member)
         return shares[member], share
@@ -340,6 +414,11 @@ class Roster:
             raise disk_fault(fault, again) or fault from None
         finally:
             file.close()
+
+
+def _starts(told: Mapping[str, Any]) -> bool:
+    """Whether a policy that joined began with weights."""
+    return bool(told["policy"].get("start"))
 
 
 def _number(setting: str, wanted: str, of: str) -> float:

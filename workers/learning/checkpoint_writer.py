@@ -84,7 +84,13 @@ class CheckpointWriter:
         """Whether something was learned that is in no checkpoint, and the last one is on disk."""
         return self._parts.update.train_steps != self._step and not self._writing
 
-    def write(self, version: Version, rows: int, mean_return: float | None, seconds: float = 0.0) -> None:
+    def expire(self) -> None:
+        """The policy is another one now: the next checkpoint is due at once."""
+        self._taken_at, self._step = -math.inf, -1
+
+    def write(
+        self, version: Version, rows: int, mean_return: float | None, seconds: float = 0.0, replaced: int = 0
+    ) -> None:
         """Takes all of this moment into memory and begins to write it, once the last one is on disk; where that takes
         more than `seconds`, it is given up."""
         self._taken_at, self._rows_at = time.monotonic(), rows
@@ -92,7 +98,7 @@ class CheckpointWriter:
             self._failed(f"the one before took longer than {seconds:g} s; look at the disk")
             return
         earned = max((one for one in (mean_return, self.evaluated) if one is not None), default=None)
-        found, self.evaluated = self._snapshot(version, rows, earned), None
+        found, self.evaluated = self._snapshot(version, rows, earned, replaced), None
         self._step = found.manifest.step
         self._best = max(self._best, -math.inf if earned is None else earned)
         name = f"checkpoint-{self._plan.name}"
@@ -150,7 +156,7 @@ class CheckpointWriter:
     def _writing(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def _snapshot(self, version: Version, rows: int, mean_return: float | None) -> Checkpoint:
+    def _snapshot(self, version: Version, rows: int, mean_return: float | None, replaced: int) -> Checkpoint:
         policy, update, replay = self._parts
         place, config = self._plan.interface.place, self._plan.config
         manifest = CheckpointManifest(
@@ -162,6 +168,7 @@ class CheckpointWriter:
             rows=rows,
             weights_hash=flatten_(policy).hash,
             mean_return=mean_return,
+            replaced=replaced,
             agent=place.agent.model_dump(),
             common=next((leaf.space.model_dump() for leaf in place.leaves if leaf.common), None),
             config=config.model_dump(mode="json"),

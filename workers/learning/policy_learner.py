@@ -101,6 +101,8 @@ class PolicyLearner:
     """Whether it learns nothing: actors go on with its weights, and what they send is settled unread."""
     _rate: float | None = None
     """The learning rate that the run's roster has for it; None: none."""
+    replaced = 0
+    """The number of the roster's command that gave it the weights which it learns from; 0: none did."""
     second_try = True
     """Whether it may go back to what it was and learn on, where others share its process."""
 
@@ -239,7 +241,7 @@ class PolicyLearner:
         loaded = self._checkpoints.load() if self._checkpoints is not None else None
         number = last.version
         if loaded is not None:
-            number = max(number, loaded.version)
+            number, self.replaced = max(number, loaded.version), loaded.replaced
             self._rows_before = max(self._rows_before, loaded.rows)
             steps = self.update.train_steps
             if self.static:  # what was trained since the checkpoint is trained again
@@ -266,6 +268,7 @@ class PolicyLearner:
         loaded = None
         if self._checkpoints is not None and self._checkpoints.wait(self._run.learner_timeout):
             loaded = self._checkpoints.load(rows=False)
+        self.replaced = self.replaced if loaded is None else loaded.replaced
         if loaded is None:
             if found is None:
                 raise TrainingFault("no_weights_to_go_back_to", policy=self.name)
@@ -273,6 +276,17 @@ class PolicyLearner:
             self.update.optimizer.reset()
         self._faults = self._withheld = 0
         self._begin_here()
+
+    def replace(self, data: bytes, number: int) -> None:
+        """Learns on from the weights in `data` (workers/policies/export/start.py), without the momentum of those
+        before, as command `number` of the roster says; versions, train steps, schedules and replay go on."""
+        put_in_place(self.policy, data)
+        self.update.optimizer.first.zero_()
+        self.replaced = number
+        log.info("event=weights_replaced policy=%s command=%d", self.name, number)
+        self._begin_here()
+        if self._checkpoints is not None:
+            self._checkpoints.expire()
 
     def _begin_here(self) -> None:
         """With a publication, from which the next ones are counted."""
@@ -449,7 +463,7 @@ class PolicyLearner:
 
     def _save(self, checkpoints: CheckpointWriter, seconds: float) -> None:
         if self._finite():  # or else the last good ones stay, for whoever resumes
-            checkpoints.write(self.version, self._rows, self.mean_return, seconds)
+            checkpoints.write(self.version, self._rows, self.mean_return, seconds, self.replaced)
 
     def finish(self) -> bool:
         """The last publication and checkpoint of the run; True when that is done."""

@@ -92,5 +92,10 @@ def start_name(policy: str) -> str:
     return f"{_place(policy)}/0"
 
 
+def weights_name(policy: str, sha256: str) -> str:
+    """What is called in the library what `policy` takes of a file that was sent to replace its weights."""
+    return f"weights~{policy}~{sha256}/0"
+
+
 def _place(policy: str) -> str:
     return f"start~{policy}"

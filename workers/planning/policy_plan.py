@@ -278,12 +278,13 @@ def plan_policies(run: Run, world: World, fields: LayoutFields | None = None) ->
 
 def plan_added(run: Run, world: World, added: Mapping[str, Mapping[str, Any]]) -> dict[str, PolicyPlan]:
     """The same of policies that `run`'s roster has beside its own, by name: each has the section `policy`, and the
-    spaces of the `agent`, which it may be given."""
+    spaces of the `agent`, which it may be given; and the `fields` of its layout where only code can tell these."""
     every = with_policies(run, {name: told["policy"] for name, told in added.items()})
     plans = {}
     for name, told in added.items():
         agent = next(i for i, one in enumerate(world.agents) if one.name == told["agent"])
-        plans[name] = plan = _planned(every, world, name, (agent,), None, None)
+        fields = {name: told["fields"]} if "fields" in told else None
+        plans[name] = plan = _planned(every, world, name, (agent,), None, fields)
         _check_sources(plan)
         _check(plan)
         check_places(plan, [world.places[agent]])

@@ -29,8 +29,8 @@ from protocol import RELEASE
 from protocol.errors import ConfigurationError
 from workers.runtime.files import sync
 
-FORMAT = 2
-"""2 has `mean_return` and, on replay, a file of its own."""
+FORMAT = 3
+"""2 has `mean_return` and, on replay, a file of its own; 3 has `replaced`."""
 _OLDEST = 1
 _MANIFEST_BYTES = 16 * 2**20
 _STEP = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -54,6 +54,8 @@ class CheckpointManifest(BaseModel):
     mean_return: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Of the newest hundred episodes or so that had ended by then, or of an evaluation that had just ended if that is
     more; None where too few had."""
+    replaced: _Count = 0
+    """The number of the command of the run's roster that gave the policy the weights it has learned from; 0: none."""
     agent: dict[str, Any]
     common: dict[str, Any] | None
     config: dict[str, Any]

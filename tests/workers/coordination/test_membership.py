@@ -514,3 +514,23 @@ def test_a_learner_whose_policy_went_has_no_place_and_others_keep_their_numbers(
     members.leave(Leave(name="learner-b", token="learner-1", incarnation=1))
     assert admitted(members, join("learner", "next", "learner-1")).policies == ["b"]
     assert of["learner-c"].policies == ["c"]
+
+
+def test_a_policy_is_not_over_while_an_actor_that_was_lost_may_come_back_with_what_it_had(tmp_path: Path) -> None:
+    members = members_of(tmp_path, actors=2)
+    actor, other = (admitted(members, join("actor", token)) for token in "xy")
+    actor.metrics["released.a"] = other.metrics["released.a"] = 1.0
+    assert members.released(["a"]) == ["a"]
+    members.expire(other.seen + 100)
+    admitted(members, join("actor", "z", actor.name)).metrics["released.a"] = 1.0
+    assert members.released(["a"]) == []
+    admitted(members, join("actor", "back", other.name)).metrics["released.a"] = 1.0
+    assert members.released(["a"]) == ["a"]
+
+
+def test_as_many_learners_begin_as_have_a_place_where_policies_are_numbers(tmp_path: Path) -> None:
+    members = Membership(Run.model_validate({}), ["0", "1"], tmp_path / "state.json")
+    assert members.learners_begun == 2
+    assert members.released(["0"]) == ["0"]
+    assert (members.over("0"), members.over("1"), members.learners_begun) == (True, False, 1)
+    assert admitted(members, join("learner", "x")).policies == ["1"]

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save
 
-from protocol.config.run import parse_run
+from protocol.config.run import Run, parse_run
 from protocol.errors import ConfigurationError, DiskFault, Refused
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 from workers.coordination import roster as product
+from workers.coordination import trial
 from workers.coordination.roster import NOTHING, Roster
 from workers.environments.registry import describe
+from workers.league import policy_pool
+from workers.league.policy_pool import PoolEntry
+from workers.learning.starts import start_bytes, start_table, weights_name
 from workers.planning.auxiliary_plan import plan_learners
+from workers.planning.policy_plan import plan_policies
+from workers.policies.build import build
 
 SCRIPTED = {"algorithm": {"name": "scripted"}}
 CURIOUS = {
@@ -25,7 +35,9 @@ CURIOUS = {
     "auxiliaries": {"novelty": {}},
 }
 HUNT = {"id": "treasure_hunt", "settings": {"width": 7, "height": 7, "turns": 4}}
-HUNTS = {"environment": {"copies": 16, "members": {"easy": HUNT, "hard": HUNT}, "prior": {"easy": 1.0, "hard": 2.0}}}
+HUNTS: dict[str, Any] = {
+    "environment": {"copies": 16, "members": {"easy": HUNT, "hard": HUNT}, "prior": {"easy": 1.0, "hard": 2.0}}
+}
 ALIKE = Agent(name="one", observation=Box(shape=(2,)), action=Discrete(n=5))
 OTHERS = {
     "observation": ALIKE.model_copy(update={"name": "two", "observation": Box(shape=(3,))}),
@@ -37,7 +49,25 @@ def roster_of(folder: Path, goes_on: bool = True, world: World | None = None, **
     """Of a run of agent_0 and agent_1, or in another world."""
     run = parse_run({"environment": {"copies": 16}, "steps": 10_000, **keys})
     world = world or describe(run.environment)
-    return Roster(run, world, plan_learners(run, world), folder, lambda: (goes_on, 500))
+    return Roster(run, world, plan_learners(run, world), folder, lambda: (goes_on, 500), in_this_process)
+
+
+def in_this_process(run: Run, world: World, **asked: Any) -> dict[str, Any]:
+    """What another process would say."""
+    return trial.answer(run, world, asked)
+
+
+def weights_of(made: Roster, **policy: Any) -> str:
+    """Weights that fit agent_0, or a policy with other keys, which are sent; their SHA-256."""
+    plan = plan_policies(parse_run({"policy": policy} if policy else {}), made._world)["agent_0"]
+    data = save(
+        {name: torch.full_like(one, 0.5) for name, one in build(plan.interface, plan.config, 0).state_dict().items()}
+    )
+    sha256 = hashlib.sha256(data).hexdigest()
+    at = 0
+    while at < len(data):
+        at = made.sent.add(sha256, at, data[at : at + 20_000])
+    return sha256
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -209,7 +239,13 @@ def test_a_new_history_outlasts_the_machine_also_after_a_command_that_came_to_no
         ("worlds hard share=3", "roster_worlds_not_drawn", {}),
         ("worlds hard share=3", "roster_worlds_not_drawn", {**HUNTS, "schedule": "lockstep"}),
         ("worlds none share=3", "roster_world_unknown", HUNTS),
-        ("worlds hard weight=3", "roster_setting_unknown", HUNTS),
+        ("worlds hard share=3 turns=5", "roster_words_miscounted", HUNTS),
+        ("worlds hard weight=3", "unknown_environment_setting", HUNTS),
+        ("worlds hard agents=3", "roster_world_spaces_differ", HUNTS),
+        ("worlds hard width=7", "roster_changes_nothing", HUNTS),
+        ("worlds none width=9", "roster_world_unknown", HUNTS),
+        ("worlds treasure_hunt width=9", "roster_worlds_not_drawn", {}),
+        ("replace agent_0", "roster_words_miscounted", {}),
         ("worlds hard share=-1", "roster_number_invalid", HUNTS),
         ("add third", "roster_words_miscounted", {}),
         ("add third agent_2", "roster_agent_unknown", {}),
@@ -222,7 +258,7 @@ def test_a_new_history_outlasts_the_machine_also_after_a_command_that_came_to_no
         ("add third agent_1 algorithm.name=scripted", "roster_policy_not_added", {}),
         ("add third agent_1 ranks=2", "roster_policy_not_added", {}),
         ("add third agent_1 record=true", "roster_policy_not_added", {}),
-        ("add third agent_1 network.core=attention", "roster_policy_not_added", {}),
+        ("add third agent_1 network.core=attention", "roster_policy_not_added", CURIOUS),
         ("add third agent_1 network.entry=mine:Network", "roster_policy_not_added", {}),
         ("add third agent_1 start=runs/other", "roster_policy_not_added", {}),
         ("add third agent_1 algorithm.curiosity.auxiliary=novelty", "roster_policy_not_added", {}),
@@ -249,6 +285,127 @@ def test_a_bad_command_changes_nothing(tmp_path: Path, words: str, kind: str, ke
         made.command(words.split(), "", "")
     assert (made.state, made.commands) == (NOTHING, [])
     assert not (tmp_path / "history.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("replace nobody", "roster_policy_unknown"),
+        ("replace novelty", "roster_weights_of_auxiliary"),
+        ("freeze agent_0", "roster_words_miscounted"),
+        ("replace agent_0", "roster_weights_do_not_fit"),
+        ("add agent_0 agent_1", "roster_policy_not_added"),
+        ("add third agent_1 start.path=x", "roster_setting_malformed"),
+    ],
+)
+def test_weights_that_cannot_be_used_change_nothing(tmp_path: Path, words: str, kind: str) -> None:
+    keys: dict[str, Any] = CURIOUS if "novelty" in words else {}
+    made = roster_of(tmp_path, **keys)
+    sent = weights_of(made, network={"hidden": [8]})
+    with raises(ConfigurationError, kind):
+        made.command(words.split(), "", "", sent)
+    assert (made.state, made.commands) == (NOTHING, [])
+
+
+def test_weights_that_are_not_what_they_were_announced_as_are_refused(tmp_path: Path) -> None:
+    made, announced = roster_of(tmp_path), "0" * 64
+    assert made.sent.add(announced, 0, b"weights") == 7
+    assert made.sent.add(announced, 3, b"ghts") == 7
+    for _ in range(2):
+        with raises(ConfigurationError, "roster_weights_not_sent"):
+            made.command(["replace", "agent_0"], "", "", announced)
+    with raises(ConfigurationError, "roster_weights_not_sent"):
+        made.sent.add("../../elsewhere", 0, b"")
+    with raises(ConfigurationError, "roster_weights_too_large"):
+        made.sent.add(announced, 2**31, b"1")
+
+
+def test_weights_that_were_sent_lie_in_the_library_for_who_replaces_its_own_and_for_who_begins(tmp_path: Path) -> None:
+    made = roster_of(tmp_path)
+    sent = weights_of(made)
+    made.command(["replace", "agent_0"], "", "", sent)
+    made.command(["add", "third", "agent_1", "start.skip=[heads]"], "", "", weights_of(made))
+    made.command(["add", "fourth", "agent_1"], "", "")
+    told = made.state["replaced"]["agent_0"]
+    assert (told["number"], told["sha256"], made.commands[0]["old"]) == (1, sent, None)
+    start = made.state["added"]["third"]["policy"]["start"]
+    assert made.files == {weights_name("agent_0", sent): told["checksum"], "start~third/0": start["path"]}
+    for name, checksum in made.files.items():
+        policy, _, number = name.partition("/")
+        assert policy_pool.checksum(PoolEntry(policy, int(number), checksum).path(tmp_path).read_bytes()) == checksum
+    taken = start_table(BytesIO(start_bytes(tmp_path, "third")))
+    assert taken["sha256"] == sent
+    assert not {"policy_weight", "value_weight"} & taken["taken"].keys()
+    assert not [*(tmp_path / "sent").iterdir()]
+    again = roster_of(tmp_path)
+    assert (again.state, again.files) == (made.state, made.files)
+
+
+def test_a_policy_may_name_code_of_the_run_and_its_layout_is_planned_once(tmp_path: Path) -> None:
+    core = {"entry": "tests.workers.policies.cores.test_cores:Counted"}
+    words = ["add", "third", "agent_1", f"network.core.entry={core['entry']}"]
+    with raises(ConfigurationError, "roster_policy_not_added"):
+        roster_of(tmp_path).command(words, "", "")
+    with raises(ConfigurationError, "roster_policy_not_added"):
+        roster_of(tmp_path, allow_entries=[], policies={"agent_0": {"network": {"core": core}}}).command(words, "", "")
+    for keys in ({"allow_entries": [core["entry"]]}, {"policies": {"agent_0": {"network": {"core": core}}}}):
+        made = roster_of(tmp_path, **keys)
+        made.command([words[0], f"added_{len(made.commands)}", *words[2:]], "", "")
+        (told, plan), *_ = zip([*made.state["added"].values()][-1:], [*made.added.values()][-1:], strict=True)
+        assert [field[0] for field in told["fields"]] == ["state"]
+        assert [[one.name, [*one.shape]] for one in plan.layout.fields if one.name == "state"] == [
+            ["state", [*told["fields"][0][2]]]
+        ]
+
+
+def test_an_agent_is_played_by_who_has_weights_and_who_played_it_stays_until_then(tmp_path: Path) -> None:
+    made = roster_of(tmp_path)
+    for words in ("add third agent_1", "assign agent_1 third", "retire agent_1"):
+        made.command(words.split(), "", "")
+    assert made.followed([])["agents"] == {}
+    assert made.followed([])["retired"] == []
+    now = made.followed(["third"])
+    assert (now["agents"], now["retired"]) == ({"agent_1": "third"}, ["agent_1"])
+    for words in ("add fourth agent_1", "assign agent_1 fourth"):
+        made.command(words.split(), "", "")
+    assert made.followed(["third"]) == {**made.state, "agents": {"agent_1": "third"}}
+
+
+def test_settings_of_an_environment_add_up_and_end_when_the_run_goes_on_with_others(tmp_path: Path) -> None:
+    made = roster_of(tmp_path, **HUNTS)
+    made.command(["worlds", "hard", "width=9"], "", "")
+    made.command(["worlds", "hard", "turns=5", "height=9"], "", "")
+    assert made.state["settings"] == {"hard": {"width": 9, "height": 9, "turns": 5}}
+    assert (made.commands[1]["old"], made.state["shares"]) == ({"turns": 4, "height": 7}, {})
+    assert roster_of(tmp_path, **HUNTS).state == made.state
+    made.change(["environment.members.hard.settings.turns"])
+    assert made.state["settings"] == {}
+
+
+def test_a_common_rate_ends_that_of_who_joined_without_one_of_its_own(tmp_path: Path) -> None:
+    made = roster_of(tmp_path)
+    made.command(["add", "third", "agent_1"], "", "")
+    made.command(["add", "fourth", "agent_1", "learning_rate=0.1"], "", "")
+    for name in ("third", "fourth"):
+        made.command(["set", name, "learning_rate=0.5"], "", "")
+    made.change(["policy.learning_rate"])
+    assert made.state["rates"] == {"fourth": 0.5}
+
+
+def test_who_joined_and_was_retired_is_planned_no_more(tmp_path: Path) -> None:
+    made = roster_of(tmp_path)
+    made.command(["add", "third", "agent_1", "algorithm.minibatches=4"], "", "")
+    made.command(["retire", "third"], "", "")
+    again = roster_of(tmp_path, environment={"copies": 6})  # of which no four minibatches can be made
+    assert again.added == {}
+    with raises(ConfigurationError, "roster_policy_not_added"):
+        again.command(["add", "third", "agent_1"], "", "")
+
+
+def test_a_trial_is_a_process_of_its_own_whose_words_are_heard(tmp_path: Path) -> None:
+    run = parse_run({"environment": {**HUNTS["environment"]}})
+    with raises(ConfigurationError, "roster_world_spaces_differ"):
+        trial.tried(run, describe(run.environment), member="hard", settings={"agents": 3})
 
 
 def test_who_is_what_a_command_says_already_is_told_with_what_it_is(tmp_path: Path) -> None:
@@ -304,7 +461,6 @@ def test_a_policy_that_joined_is_one_of_the_run_until_it_is_retired_and_its_name
     made.command(["retire", "third"], "", "")
     again = roster_of(tmp_path)
     assert again.state == made.state
-    assert again.added["third"].config == made.added["third"].config
     for words in ("assign agent_0 third", "freeze third", "retire third"):
         with raises(ConfigurationError, "roster_policy_unknown", policy="third"):
             again.command(words.split(), "", "")

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 from protocol.config.run import IQN, PPO, Run
+from protocol.config.trainable import Start
 from protocol.errors import ConfigurationError, TrainingFault
 from protocol.memory.shared_file import Counters
 from protocol.weights.manifest import Version
@@ -387,3 +388,43 @@ def test_draws_know_how_far_the_run_is_and_what_their_errors_were(monkeypatch: p
     expected = dict(zip(zip(replay._drawn.record, replay._drawn.row, strict=True), errors, strict=True))
     for place, weight in zip(zip(replay._drawn.record, replay._drawn.row, strict=True), found, strict=True):
         assert weight == pytest.approx((expected[place] + 1e-6) ** 0.5, rel=1e-5)
+
+
+def given(bench: Bench, value: float, folder: Path) -> bytes:
+    """The file of a start that has this value everywhere."""
+    own = bench.member.policy
+    save_file({name: torch.full_like(one, value) for name, one in own.state_dict().items()}, folder / "sent")
+    return take_start("one", own, Start(path=str(folder / "sent")))
+
+
+def test_other_weights_are_published_at_once_and_kept_and_not_given_again(tmp_path: Path) -> None:
+    bench = Bench(run_of(STREAM), tmp_path)
+    bench.member.resume(None, Version(0, 0))
+    bench.feed(8)
+    while bench.member.step():
+        pass
+    steps, version = bench.member.update.train_steps, bench.member.version.version
+    bench.member.replace(given(bench, 0.25, tmp_path), 7)
+    told, weights = bench.published[-1]
+    assert (told.version, bench.member.update.train_steps) == (version + 1, steps)
+    assert all((one == 0.25).all() for one in bench.member.policy.parameters())
+    assert not bench.member.update.state()["adam.first"].any()
+    bench.member.save_if_due()
+    bench.member.close()
+    again = Bench(run_of(STREAM), tmp_path, incarnation=2)
+    again.member.resume(None, Version(1, 1))
+    assert again.member.replaced == 7
+    assert again.published[-1][0].version == told.version + 1
+    assert np.array_equal(again.published[-1][1], weights)
+
+
+def test_a_member_that_goes_back_to_before_it_was_given_weights_is_given_them_again(tmp_path: Path) -> None:
+    bench = Bench(run_of(STREAM), tmp_path)
+    bench.member.resume(None, Version(0, 0))
+    bench.feed(8)
+    while bench.member.step():
+        pass
+    bench.save()
+    bench.member.replace(given(bench, 0.25, tmp_path), 7)
+    bench.member.restart(None)
+    assert bench.member.replaced == 0

@@ -222,4 +222,4 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     manifest = save(tmp_path, 3) / "manifest.json"
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 99}))
-    refused(tmp_path, "checkpoint_format_unknown", "99", value=99, oldest=1, newest=2)
+    refused(tmp_path, "checkpoint_format_unknown", "99", value=99, oldest=1, newest=checkpoint.FORMAT)

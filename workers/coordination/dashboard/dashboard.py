@@ -31,6 +31,7 @@ from protocol.errors import ConfigurationError, RookeryError
 from protocol.errors.distribution import install
 from workers.coordination.controls import Controls
 from workers.coordination.roster import Roster
+from workers.coordination.sent_weights import SentWeights
 from workers.metrics.history import History
 from workers.runtime.http_server import HttpRequest, Response, Routes
 
@@ -78,12 +79,11 @@ class Dashboard:
             "/api/log": self._log,
             "/api/events": self._events,
         }
-        acting = {}
+        acting: dict[str, Callable[[HttpRequest], Response]] = {}
         if (orders := self._controls) is not None:
-            acting = {
-                f"/api/{order.__name__}": order
-                for order in (orders.checkpoint, orders.pause, orders.resume, orders.stop)
-            }
+            buttons = orders.checkpoint, orders.pause, orders.resume, orders.stop
+            acting = {f"/api/{order.__name__}": _order(order) for order in buttons}
+            acting |= {"/api/roster": _command(orders.roster), "/api/weights": _part(orders.roster.sent)}
             reading["/api/roster"] = lambda _: _json(orders.roster.told)
         files = {"/": "index.html", "/dashboard.css": "dashboard.css"}
         files |= {f"/{name}": name for name in ("dashboard.js", "data_flow.js", "league.js", "curves.js")}
@@ -92,8 +92,7 @@ class Dashboard:
             ("GET", "/plotly.min.js"): _plotly,
             ("POST", "/api/session"): self._session,
             **{("GET", path): self._guarded(function) for path, function in reading.items()},
-            **{("POST", path): self._guarded(_order(function)) for path, function in acting.items()},
-            **({} if orders is None else {("POST", "/api/roster"): self._guarded(_command(orders.roster))}),
+            **{("POST", path): self._guarded(function) for path, function in acting.items()},
         }
 
     def _guarded(self, function: Callable[[HttpRequest], Response]) -> Callable[[HttpRequest], Response]:
@@ -207,29 +206,50 @@ def _order(function: Callable[[], None]) -> Callable[[HttpRequest], Response]:
     return answer
 
 
-def _command(roster: Roster) -> Callable[[HttpRequest], Response]:
-    """Its line of the history, or in one sentence why there is none."""
+def _answering(function: Callable[[HttpRequest], object]) -> Callable[[HttpRequest], Response]:
+    """What it returns as JSON, or in one sentence why there is nothing."""
 
     def answer(request: HttpRequest) -> Response:
         try:
-            number = roster.command(*_words_in(request.body), request.peer)
-            return _json(roster.commands[number - 1])
+            return _json(function(request))
         except RookeryError as fault:
             return _refused(400 if isinstance(fault, ConfigurationError) else 409, fault.coded)
 
     return answer
 
 
-def _words_in(body: bytes) -> tuple[list[str], str]:
-    """The words of a command, and who says them."""
+def _command(roster: Roster) -> Callable[[HttpRequest], Response]:
+    """Its line of the history."""
+
+    def written(request: HttpRequest) -> dict[str, Any]:
+        words, by, weights = _words_in(request.body)
+        return roster.commands[roster.command(words, by, request.peer, weights) - 1]
+
+    return _answering(written)
+
+
+def _part(sent: SentWeights) -> Callable[[HttpRequest], Response]:
+    """Bytes that there are of the file with this `sha256`, after those that come here were added at their `offset`."""
+
+    def added(request: HttpRequest) -> dict[str, int]:
+        offset, sha256 = (request.query.get(key, [""])[0] for key in ("offset", "sha256"))
+        if not re.fullmatch("[0-9]{1,12}", offset):
+            raise ConfigurationError("roster_request_malformed")
+        return {"size": sent.add(sha256, int(offset), request.body)}
+
+    return _answering(added)
+
+
+def _words_in(body: bytes) -> tuple[list[str], str, str]:
+    """The words of a command, who says them, and the SHA-256 of the weights that go with it, if any do."""
     try:
         told = json.loads(body)
-        words, by = told["words"], told["by"]
+        words, by, weights = told["words"], told["by"], told.get("weights", "")
     except (ValueError, TypeError, KeyError, RecursionError):
-        words, by = None, None
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in [*words, by]):
+        words, by, weights = None, None, None
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in [*words, by, weights]):
         raise ConfigurationError("roster_request_malformed")
-    return words, str(by)
+    return words, str(by), str(weights)
 
 
 def _file(path: Path) -> Callable[[HttpRequest], Response]:

@@ -44,6 +44,8 @@ class Collection(Environment):
         """How many of these were used since the last reset: the first ones."""
         self._waiting: dict[str, list[MemberCopy]] = {}
         """Those that nobody plays now, with an episode begun."""
+        self._playing: list[MemberCopy] = []
+        """[E]"""
         with closed_on_failure(config.id, self.close):
             self.world = common_world({member: self._add(member).environment.world for member in config.members})
         self._many = [place.many for place in self.world.places]
@@ -51,8 +53,6 @@ class Collection(Environment):
         self._seed = 0
         self._choice: MemberSampler | None = None
         self._curriculum: Mapping[str, Any] = {}
-        self._playing: list[MemberCopy] = []
-        """[E]"""
 
     def reset(self, seed: int) -> Turn:
         """New episodes in all copies, in members chosen anew: nothing is remembered of earlier scores."""
@@ -62,6 +62,8 @@ class Collection(Environment):
             self._choice.update(self._curriculum)
         self._fresh = dict.fromkeys(self._stages, 0)
         self._waiting = {member: [] for member in self._stages}
+        for stage in filter(self._outdated, self._playing):
+            stage.environment.close()
         for stages in self._stages.values():
             for stage in stages:
                 stage.turn = None
@@ -74,8 +76,16 @@ class Collection(Environment):
         return self._merger.merge([self._advance(copy, given[copy]) for copy in range(self.copies)])
 
     def set_curriculum(self, curriculum: Mapping[str, Any]) -> None:
-        """From now on scores are those of all actors; episodes that have begun are played to their ends."""
-        self._curriculum = curriculum
+        """From now on scores are those of all actors, and members have other `settings`, if any are told; episodes that
+        have begun are played to their ends."""
+        before, self._curriculum = self._curriculum.get("settings", {}), curriculum
+        for member, settings in curriculum.get("settings", {}).items():
+            if member in self._stages and settings != before.get(member):
+                self._config = self._config.with_settings({member: settings})
+                playing = [stage for stage in self._playing if stage.member == member]
+                for stage in (stage for stage in self._stages[member] if stage not in playing):
+                    stage.environment.close()
+                self._stages[member], self._waiting[member], self._fresh[member] = [], [], 0
         if self._choice is not None:
             self._choice.update(curriculum)
 
@@ -99,6 +109,9 @@ class Collection(Environment):
 
     def close(self) -> None:
         """Closes all environments that were made."""
+        while self._playing:
+            if self._outdated(stage := self._playing.pop()):
+                stage.environment.close()
         for stages in self._stages.values():
             while stages:
                 stages.pop().environment.close()
@@ -113,13 +126,20 @@ class Collection(Environment):
             return turn
         assert self._choice is not None
         self._choice.ended(stage.member, stage.score)
-        following = self._choice.choose()
-        if following == stage.member:
+        following, outdated = self._choice.choose(), self._outdated(stage)
+        if following == stage.member and not outdated:
             return turn
-        stage.turn = without_news(turn)
-        self._waiting[stage.member].append(stage)
+        if outdated:
+            stage.environment.close()
+        else:
+            stage.turn = without_news(turn)
+            self._waiting[stage.member].append(stage)
         self._playing[copy] = self._take(following)
         return switch_turn(turn, self._begin(self._playing[copy]), self._many)
+
+    def _outdated(self, stage: MemberCopy) -> bool:
+        """Whether its member has other settings by now."""
+        return stage not in self._stages[stage.member]
 
     def _begin(self, stage: MemberCopy) -> Turn:
         member = [*self._stages].index(stage.member)

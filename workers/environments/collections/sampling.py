@@ -44,7 +44,9 @@ class PriorSampler(MemberSampler):
 
     def update(self, curriculum: Mapping[str, Any]) -> None:
         """`prior`: other weights of the same members."""
-        weights = curriculum["prior"]
+        weights = curriculum.get("prior")
+        if weights is None:
+            return
         share = np.array([weights[member] for member in self._members], np.float64)
         share /= share.max()  # first, as the sum may overflow
         self._share = share / share.sum()

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol.config.environment import EnvironmentConfig
 from protocol.errors import ConfigurationError, EnvironmentFault
 from tests.faults import raises
 from tests.workers.environments.adapters.random_games import NAMES
@@ -26,6 +27,7 @@ from tests.workers.environments.collections.worlds import (
 )
 from tests.workers.environments.worlds.table import Table
 from workers.environments.base import AgentOutcome, Environment, Turn
+from workers.environments.collections import Collection
 
 KINDS = [NumberedTogether, NumberedTurns]
 
@@ -345,3 +347,29 @@ def test_all_are_closed_also_where_one_fails_to(caplog: pytest.LogCaptureFixture
     (said,) = [record.getMessage() for record in caplog.records if "event=close_raised" in record.getMessage()]
     assert "environment=paying 2 " in said
     assert "ValueError: it sticks" in said
+
+
+def test_other_settings_hold_from_the_next_episode_on_and_what_was_made_before_is_closed_once() -> None:
+    closed: list[tuple[float, int]] = []
+
+    class Closing(Paying):
+        def close(self) -> None:
+            closed.append((self.pay, id(self)))
+
+    def make(config: EnvironmentConfig) -> Environment:
+        return Closing(config.settings.get("pay", 1.0), 3, "simultaneous")
+
+    config = EnvironmentConfig.model_validate({"copies": 2, "members": {"m": {"id": "m"}}})
+    ledger = Ledger(Collection(config, make)).play(4)  # in the second episode
+    ledger.environment.set_curriculum({"settings": {"m": {"pay": 2.0}, "other": {}}})
+    ledger.environment.set_curriculum({"settings": {"m": {"pay": 2.0}, "other": {}}})
+    chosen = [np.zeros(2, np.int64)] * 3
+    paid = [float(ledger.environment.step(chosen).present[0].reward[0]) for _ in range(5)]
+    assert paid == [1.0, 1.0, 2.0, 2.0, 2.0]
+    assert [pay for pay, _ in closed] == [1.0, 1.0]
+    ledger.environment.set_curriculum({"settings": {"m": {"pay": 3.0}}})
+    assert ledger.environment.reset(0).present[0].observation[:, 0].tolist() == [3.0, 3.0]
+    ledger.environment.set_curriculum({"settings": {"m": {"pay": 4.0}}})
+    ledger.environment.close()
+    assert sorted(pay for pay, _ in closed) == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
+    assert len({*closed}) == 6

@@ -1,0 +1,59 @@
+"""Files of weights that people send to a run part by part, and name in a command by what they hold.
+
+In flow: parts of files, from threads of the page. Out flow: files with the SHA-256 that they were sent under.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import threading
+from pathlib import Path
+
+from protocol.errors import ConfigurationError, disk_fault
+
+_HASH = re.compile("[0-9a-f]{64}")
+_MOST = 2**31
+"""Bytes of a file."""
+
+
+class SentWeights:
+    """Those of the run in `folder`; what was sent to an earlier coordinator is forgotten."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._lock = folder / "sent", threading.Lock()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def add(self, sha256: str, offset: int, part: bytes) -> int:
+        """Bytes of the file that are there now: with `part`, if there were `offset` of them. ConfigurationError or
+        DiskFault."""
+        path = self._path(sha256)
+        if offset + len(part) > _MOST:
+            raise ConfigurationError("roster_weights_too_large", limit=_MOST)
+        try:
+            with self._lock:
+                self._folder.mkdir(exist_ok=True)
+                with path.open("ab") as file:
+                    if file.tell() == offset:
+                        file.write(part)
+                return path.stat().st_size
+        except OSError as fault:
+            raise disk_fault(fault, "the file once more") or fault from None
+
+    def whole(self, sha256: str) -> Path:
+        """The file; ConfigurationError unless it is there, and holds what it was announced as."""
+        path = self._path(sha256)
+        if not path.is_file():
+            raise ConfigurationError("roster_weights_not_sent", value=sha256, found="nothing")
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != sha256:
+            path.unlink()  # whoever sends it again begins anew
+            raise ConfigurationError("roster_weights_not_sent", value=sha256, found=found)
+        return path
+
+    def _path(self, sha256: str) -> Path:
+        if _HASH.fullmatch(sha256) is None:
+            raise ConfigurationError("roster_weights_not_sent", value=sha256[:64], found="no SHA-256")
+        return self._folder / sha256
