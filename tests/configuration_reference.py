@@ -146,6 +146,7 @@ KEYS = {
     "../guides/reproduce.md": "act_block lockstep_checkpoint_rounds replay schedule",
     "../guides/resume.md": "schedule_steps seconds target_return until",
     "../guides/watch.md": "log_dir log_format log_interval log_mebibytes logging",
+    "../learning/change.md": "allow_entries",
     "../learning/checkpoints.md": "checkpoint_interval checkpoint_replay checkpoint_steps keep_checkpoint_every"
     " keep_checkpoints",
     "../learning/curiosity.md": "curiosity",
