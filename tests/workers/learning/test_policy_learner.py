@@ -403,6 +403,7 @@ def test_other_weights_are_published_at_once_and_kept_and_not_given_again(tmp_pa
     bench.feed(8)
     while bench.member.step():
         pass
+    bench.save()
     steps, version = bench.member.update.train_steps, bench.member.version.version
     bench.member.replace(given(bench, 0.25, tmp_path), 7)
     told, weights = bench.published[-1]
