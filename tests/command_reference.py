@@ -28,7 +28,7 @@ def reference() -> str:
     """The whole document."""
     parts = [_HEAD]
     for name, found in _commands({name: command(name) for name in COMMANDS}, "rookery"):
-        context = click.Context(found, info_name=name)
+        context = click.Context(found, info_name=name, **found.context_settings)
         parts.append(f"## {name}\n\n```text\n{_told(found)}\n```\n\n`{' '.join(_usage(found, context, name))}`")
         rows = [row for parameter in found.get_params(context) for row in _row(parameter, context)]
         if rows:

@@ -269,7 +269,8 @@ def _policies(view: dict[str, Any]) -> Table:
         left = column in ("policy", "history")
         table.add_column(column, justify="left" if left else "right", no_wrap=column != "history")
     for name, policy in view["policies"].items():
-        lag = "fixed" if policy["version"] is None else shown(policy["lag"], 3)
+        frozen = name in view.get("roster", {}).get("frozen", ())
+        lag = "fixed" if policy["version"] is None else "frozen" if frozen else shown(policy["lag"], 3)
         told = [shown(_mean(evaluations.get(name)))] if evaluated else []
         length, history = shown(policy["episode_length"]), _History(policy["history"])
         table.add_row(name, shown(policy["return"]), *told, length, history, lag, *_flow(view, name))

@@ -70,15 +70,15 @@ def train(
     how = supervisor.train_sequential if alone else partial(supervisor.train, without_keys=without_keys)
     with display(console, not no_progress) as shown:
         outcome = how(run, folder, shown.show, shown.tell)
-    if not outcome.summary:
-        click.echo("rookery: the run ended before it could write a summary; see the logs in its folder", err=True)
-        sys.exit(1)
-    tell_summary(console, outcome.summary)
+    if outcome.summary:
+        tell_summary(console, outcome.summary)
+    else:
+        click.echo("rookery: the run ended at once and wrote no summary; see the logs in its folder", err=True)
     console.print(f"run folder: {folder}", highlight=False)
     if not outcome.complete and (folder / "state.json").exists():
         again = shlex.join(["rookery", "train", str(folder)])
         console.print(f"to go on: {again}", highlight=False, markup=False, soft_wrap=True)
-    if as_json:
+    if as_json and outcome.summary:
         click.echo(json.dumps(outcome.summary, indent=2))
     sys.exit(0 if outcome.complete else 1)
 

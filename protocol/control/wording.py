@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 _ADVICE = {
     "balanced": "nobody waits; only a faster update or environment gains more",
-    "actor-bound": "learners wait for data; more environment.copies, then more actors",
-    "processor-bound": "no core idles; more environment.copies, or learners: auto",
+    "actor-bound": "learners wait; slow steps: environment.processes; else more copies",
+    "processor-bound": "no core idles; end other programs, or more environment.copies",
     "learner-bound": "all wait for learners; fewer epochs, larger minibatches, a GPU",
     "network-bound": "all wait; a relay on each node, policy.compress, larger credits",
     "weight-bound": "weights come late; a smaller sync_interval, wire_weights: bf16",
