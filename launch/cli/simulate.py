@@ -57,7 +57,7 @@ def simulate(
     rookery simulate cartpole --connect runs/carts
     rookery simulate noise --connect 'tcp://…?keys=…'            any world, seen at random
     rookery simulate --conform runs/carts                        plays by the rules, then breaks each
-    rookery simulate --listen 127.0.0.1:5700 --world world.json  and start your simulator
+    rookery simulate --listen 127.0.0.1:5700 --world train.yaml  and start your simulator
 
     --conform wants two free copies, and its steps are trained on: give it a run of its own.
     """
@@ -115,8 +115,11 @@ def _world(what: str) -> World:
         environment = _environment(what)
         return world_from_gymnasium(what, environment.observation_space, environment.action_space)
     try:
-        return parse_world(json.dumps(yaml.safe_load(Path(what).read_text())))
-    except (OSError, TypeError, yaml.YAMLError, WireError) as fault:
+        told = yaml.safe_load(Path(what).read_text())
+        if "environment" in told:  # a run's configuration
+            told = told["environment"]["settings"]["world"]
+        return _world(told) if isinstance(told, str) else parse_world(json.dumps(told))
+    except (OSError, KeyError, TypeError, yaml.YAMLError, WireError) as fault:
         said = " ".join(str(fault).split())
         raise ConfigurationError("world_file_invalid", file=what, reason=said) from None
 

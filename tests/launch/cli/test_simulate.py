@@ -43,7 +43,8 @@ def test_who_plays_in_the_folder_of_a_run_that_has_ended_is_told_why_nothing_was
 def test_a_simulator_that_is_wrong_fails_the_check(tmp_path: Path) -> None:
     """As a process, which says where it listens."""
     (tmp_path / "world.json").write_text(World(id="hall", agents=HALL.agents[1:]).model_dump_json())
-    command = [sys.executable, "-m", "launch.cli.simulate", "--listen", "127.0.0.1:0", "--world", "world.json"]
+    (tmp_path / "train.yaml").write_text("environment: {id: external, settings: {world: world.json}}")
+    command = [sys.executable, "-m", "launch.cli.simulate", "--listen", "127.0.0.1:0", "--world", "train.yaml"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as checking:
         assert checking.stdout is not None
         address = checking.stdout.readline().split()[-1]
