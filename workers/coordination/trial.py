@@ -22,6 +22,7 @@ from protocol.config.trainable import Start
 from protocol.errors import ConfigurationError, RookeryError
 from protocol.experience.layout import OUTPUT
 from protocol.spaces import World, parse_world
+from workers import freeze_startup_objects
 from workers.environments.registry import describe
 from workers.learning.starts import start_table
 from workers.planning.policy_plan import plan_added, plan_policies
@@ -103,4 +104,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    freeze_startup_objects()
     main()

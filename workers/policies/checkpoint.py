@@ -29,8 +29,8 @@ from protocol import RELEASE
 from protocol.errors import ConfigurationError
 from workers.runtime.files import sync
 
-FORMAT = 3
-"""2 has `mean_return` and, on replay, a file of its own; 3 has `replaced`."""
+FORMAT = 2
+"""2 has `mean_return`, `replaced` and, on replay, a file of its own."""
 _OLDEST = 1
 _MANIFEST_BYTES = 16 * 2**20
 _STEP = re.compile(r"0|[1-9][0-9]{0,17}")
