@@ -42,7 +42,7 @@ ROOMS = (
 LINES = {
     "protocol": 11_520,
     "workers/algorithms": 2_444,
-    "workers/coordination": 1_925,
+    "workers/coordination": 1_940,
     "workers/learning": 4_500,
     "workers/policies": 4_190,
     "workers/policies/encoders": 786,

@@ -6,6 +6,7 @@ in the run's history, which the run then follows; or the history.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.client
 import json
@@ -58,7 +59,8 @@ def _send(place: CoordinatorAddress, path: Path) -> str:
             sha256, size, at = hashlib.file_digest(file, "sha256").hexdigest(), file.tell(), 0
             while at < size:
                 file.seek(at)
-                part = file.read(_PART)
+                if not (part := file.read(_PART)):
+                    raise OSError(errno.EIO, "it became shorter while it was sent")
                 at = _answered(place, f"weights?sha256={sha256}&offset={at}", part)["size"]
     except OSError as fault:
         raise ConfigurationError("start_not_safetensors", key="--from", file=path, reason=fault.strerror) from None

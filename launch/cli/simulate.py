@@ -118,7 +118,7 @@ def _world(what: str) -> World:
         told = yaml.safe_load(Path(what).read_text())
         if "environment" in told:  # a run's configuration
             told = told["environment"]["settings"]["world"]
-        return _world(told) if isinstance(told, str) else parse_world(json.dumps(told))
+        return _world(told) if isinstance(told, str) and told != what else parse_world(json.dumps(told))
     except (OSError, KeyError, TypeError, yaml.YAMLError, WireError) as fault:
         said = " ".join(str(fault).split())
         raise ConfigurationError("world_file_invalid", file=what, reason=said) from None

@@ -133,6 +133,8 @@ class FileFetcher:
     def get(self, name: str, checksum: str) -> bytes | None:
         """The file; None as long as it is on its way."""
         key = name, checksum
+        for other in [one for one, coming in self._coming.items() if one != key and coming.done()]:
+            del self._coming[other]  # nobody may want it any more; who does asks again
         coming = self._coming.get(key)
         if coming is None:
             self._coming[key] = self._pool.submit(self._fetch, *key)

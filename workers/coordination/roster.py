@@ -140,12 +140,13 @@ class Roster:
         """Writes down what `words` say, whereupon everybody follows it; the number of the command. `by` is who its
         sender says that it is, `peer` its address; `weights` the SHA-256 of a file that was sent before.
         ConfigurationError, Refused or DiskFault, and nothing has changed, where that is not possible."""
-        with self._sending if weights else nullcontext():
-            ready = self._tried_out(words, weights)
+        with self._sending if weights or words[:1] == ["worlds"] else nullcontext():
             try:
+                ready = self._tried_out(words, weights)
                 return self._written(words, by, peer, weights, ready)
             finally:
-                if weights and words[0] == "add" and words[1] not in self.state["added"]:
+                self.sent.forget(weights)
+                if weights and words[:1] == ["add"] and words[1:2] and words[1] not in self.state["added"]:
                     shutil.rmtree(self._library(words, weights), ignore_errors=True)
 
     def _written(self, words: Sequence[str], by: str, peer: str, weights: str, ready: Mapping[str, Any]) -> int:
@@ -193,9 +194,10 @@ class Roster:
         place = self._library(words, weights)
         if name == "add":  # a coordinator may have died before it wrote the command
             shutil.rmtree(place, ignore_errors=True)
-        entry = policy_pool.add(self._folder, place.name, 0, fitting(file).read_bytes())
-        for path in (file, fitting(file)):
-            path.unlink()
+        try:
+            entry = policy_pool.add(self._folder, place.name, 0, fitting(file).read_bytes())
+        except OSError as fault:
+            raise disk_fault(fault, "the command once more") or fault from None
         return {**ready, "checksum": entry.checksum}
 
     def _library(self, words: Sequence[str], weights: str) -> Path:
@@ -359,6 +361,8 @@ class Roster:
         if member not in members:
             raise ConfigurationError("roster_world_unknown", value=member[:_SAID], choices=[*members])
         if not sharing:
+            if nested := [one for one in settings if "." in one.partition("=")[0]]:  # which would replace a whole part
+                raise ConfigurationError("roster_setting_malformed", value=nested[0][:_SAID])
             new, known = section_of(settings), self.state["settings"].get(member, {})
             known = {**run.environment.members[member].settings, **known} if run.environment.members else known
             old = {key: known.get(key) for key in new}

@@ -15,7 +15,7 @@ from protocol.errors import ConfigurationError, disk_fault
 
 _HASH = re.compile("[0-9a-f]{64}")
 _MOST = 2**31
-"""Bytes of a file."""
+"""Bytes of all files that no command has named yet."""
 
 
 class SentWeights:
@@ -29,7 +29,8 @@ class SentWeights:
         """Bytes of the file that are there now: with `part`, if there were `offset` of them. ConfigurationError or
         DiskFault."""
         path = self._path(sha256)
-        if offset + len(part) > _MOST:
+        others = sum(one.stat().st_size for one in self._folder.glob("*") if one != path)
+        if others + offset + len(part) > _MOST:
             raise ConfigurationError("roster_weights_too_large", limit=_MOST)
         try:
             with self._lock:
@@ -52,6 +53,11 @@ class SentWeights:
             path.unlink()  # whoever sends it again begins anew
             raise ConfigurationError("roster_weights_not_sent", value=sha256, found=found)
         return path
+
+    def forget(self, sha256: str) -> None:
+        """The file, and what was made of it: a command has used or refused it."""
+        for path in self._folder.glob(f"{sha256}*") if _HASH.fullmatch(sha256) else ():
+            path.unlink(missing_ok=True)
 
     def _path(self, sha256: str) -> Path:
         if _HASH.fullmatch(sha256) is None:

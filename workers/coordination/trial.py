@@ -10,6 +10,7 @@ be; a file with the weights that fit.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -23,10 +24,12 @@ from protocol.errors import ConfigurationError, RookeryError
 from protocol.experience.layout import OUTPUT
 from protocol.spaces import World, parse_world
 from workers import freeze_startup_objects
-from workers.environments.registry import describe
+from workers.environments.registry import describe, single_copy
+from workers.evaluation.description import play_turn
 from workers.learning.starts import start_table
 from workers.planning.policy_plan import plan_added, plan_policies
 from workers.runtime.entry_points import add_cwd_to_path
+from workers.runtime.last_words import end_with
 
 _SECONDS = 120.0
 
@@ -34,7 +37,9 @@ _SECONDS = 120.0
 def tried(run: Run, world: World, **asked: Any) -> dict[str, Any]:
     """What `try_policy` or `try_settings` says of what is `asked`; ConfigurationError, also where that process ends
     before it could say anything."""
-    told = json.dumps({"run": run.model_dump_json(), "world": world.model_dump_json(), "asked": asked})
+    told = json.dumps(
+        {"run": run.model_dump_json(), "world": world.model_dump_json(), "asked": asked, "parent": os.getpid()}
+    )
     command = [sys.executable, "-P", "-m", "workers.coordination.trial"]
     try:
         ended = subprocess.run(command, input=told, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -77,11 +82,16 @@ def try_policy(
 
 
 def try_settings(run: Run, member: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes the `member` of a collection with other `settings`, by which its agents and spaces stay what they are."""
-    where = run.environment, run.environment.with_settings({member: settings})
-    before, now = (describe(one.member(member)) for one in where)
-    if before.population != now.population:
-        raise ConfigurationError("roster_world_spaces_differ", value=member)
+    """Makes the `member` of a collection with other `settings`, by which its agents and spaces stay what they are, and
+    plays a turn: actors would die of one that cannot be played."""
+    before = describe(run.environment.member(member))
+    environment = single_copy(run.environment.with_settings({member: settings}).member(member), False)
+    try:
+        if before.population != environment.world.population:
+            raise ConfigurationError("roster_world_spaces_differ", value=member)
+        play_turn(environment)
+    finally:
+        environment.close()
     return {}
 
 
@@ -92,8 +102,9 @@ def fitting(weights: Path) -> Path:
 
 def main() -> None:
     """Tries what stdin says."""
-    add_cwd_to_path()
     told = json.load(sys.stdin)
+    end_with(told["parent"])
+    add_cwd_to_path()
     run, world, asked = Run.model_validate_json(told["run"]), parse_world(told["world"]), told["asked"]
     try:
         found = answer(run, world, asked)

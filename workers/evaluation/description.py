@@ -105,7 +105,11 @@ def _describe(
             fields = {name: plan.layout.describe()["fields"] for name, plan in plans.items()}
             tell(json.dumps({"world": environment.world.model_dump_json(), "fields": fields, "hooked": hooked}))
             if run.environment.id != EXTERNAL:  # whose turns are simulators'
-                _play_turn(environment)
+                try:
+                    play_turn(environment)
+                except EnvironmentFault as fault:  # what it raises is told by who plays: it may be well again
+                    if fault.kind != "environment_raised":
+                        raise
             tell(_PLAYED)
         except Exception as fault:
             if not isinstance(fault.__cause__, Ended):  # in the world's code
@@ -113,13 +117,9 @@ def _describe(
     return 0
 
 
-def _play_turn(environment: Environment) -> None:
-    """EnvironmentFault if it returns what it should not. What it raises is told by who plays: it may be well again."""
-    try:
-        turn = environment.reset(0)
-        acted = [environment.world.places[one.agent].acted for one in turn.present]
-        masked = zip(acted, turn.present, strict=True)
-        environment.step([first_legal(rows, len(one.reward), one.action_mask) for rows, one in masked])
-    except EnvironmentFault as fault:
-        if fault.kind != "environment_raised":
-            raise
+def play_turn(environment: Environment) -> None:
+    """EnvironmentFault if it raises, or returns what it should not."""
+    turn = environment.reset(0)
+    acted = [environment.world.places[one.agent].acted for one in turn.present]
+    masked = zip(acted, turn.present, strict=True)
+    environment.step([first_legal(rows, len(one.reward), one.action_mask) for rows, one in masked])

@@ -86,7 +86,7 @@ class CheckpointWriter:
 
     def expire(self) -> None:
         """The policy is another one now: the next checkpoint is due at once."""
-        self._taken_at, self._step = -math.inf, -1
+        self._taken_at, self._step, self.evaluated = -math.inf, -1, None
 
     def write(
         self, version: Version, rows: int, mean_return: float | None, seconds: float = 0.0, replaced: int = 0

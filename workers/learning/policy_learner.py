@@ -279,10 +279,12 @@ class PolicyLearner:
 
     def replace(self, data: bytes, number: int) -> None:
         """Learns on from the weights in `data` (workers/policies/export/start.py), without the momentum of those
-        before, as command `number` of the roster says; versions, train steps, schedules and replay go on."""
+        before, as command `number` of the roster says; versions, train steps, schedules and replay go on. It counts as
+        a train step, so that the last checkpoint stays, and what those weights earned says nothing of these."""
         put_in_place(self.policy, data)
         self.update.optimizer.first.zero_()
-        self.replaced = number
+        self.update.optimizer.steps += 1
+        self.replaced, self.mean_return, self._evaluations = number, None, []
         log.info("event=weights_replaced policy=%s command=%d", self.name, number)
         self._begin_here()
         if self._checkpoints is not None:

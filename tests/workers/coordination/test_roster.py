@@ -10,12 +10,13 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 from safetensors.torch import save
 
 from protocol.config.run import Run, parse_run
-from protocol.errors import ConfigurationError, DiskFault, Refused
+from protocol.errors import ConfigurationError, DiskFault, EnvironmentFault, Refused
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 from workers.coordination import roster as product
@@ -305,6 +306,7 @@ def test_weights_that_cannot_be_used_change_nothing(tmp_path: Path, words: str, 
     with raises(ConfigurationError, kind):
         made.command(words.split(), "", "", sent)
     assert (made.state, made.commands) == (NOTHING, [])
+    assert not [*(tmp_path / "sent").iterdir()]
 
 
 def test_weights_that_are_not_what_they_were_announced_as_are_refused(tmp_path: Path) -> None:
@@ -318,6 +320,10 @@ def test_weights_that_are_not_what_they_were_announced_as_are_refused(tmp_path: 
         made.sent.add("../../elsewhere", 0, b"")
     with raises(ConfigurationError, "roster_weights_too_large"):
         made.sent.add(announced, 2**31, b"1")
+    made.sent.add(announced, 0, b"1")
+    with raises(ConfigurationError, "roster_weights_too_large"):
+        made.sent.add("1" * 64, 2**31 - 1, b"1")
+    made.sent.forget("../history.jsonl")
 
 
 def test_weights_that_were_sent_lie_in_the_library_for_who_replaces_its_own_and_for_who_begins(tmp_path: Path) -> None:
@@ -378,6 +384,8 @@ def test_settings_of_an_environment_add_up_and_end_when_the_run_goes_on_with_oth
     assert made.state["settings"] == {"hard": {"width": 9, "height": 9, "turns": 5}}
     assert (made.commands[1]["old"], made.state["shares"]) == ({"turns": 4, "height": 7}, {})
     assert roster_of(tmp_path, **HUNTS).state == made.state
+    with raises(ConfigurationError, "roster_setting_malformed"):
+        made.command(["worlds", "hard", "options.width=9"], "", "")
     made.change(["environment.members.hard.settings.turns"])
     assert made.state["settings"] == {}
 
@@ -406,6 +414,25 @@ def test_a_trial_is_a_process_of_its_own_whose_words_are_heard(tmp_path: Path) -
     run = parse_run({"environment": {**HUNTS["environment"]}})
     with raises(ConfigurationError, "roster_world_spaces_differ"):
         trial.tried(run, describe(run.environment), member="hard", settings={"agents": 3})
+
+
+class Broken(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Raises in each episode's first step where it is told to."""
+
+    def step(self, action: Any) -> Any:
+        raise ValueError("no step")
+
+
+def breaking(broken: bool = False) -> gymnasium.Env[Any, Any]:
+    world = gymnasium.make("CartPole-v1")
+    return Broken(world) if broken else world
+
+
+def test_settings_with_which_an_environment_cannot_be_played_are_refused() -> None:
+    run = parse_run({"environment": {"members": {"m": {"id": f"{__name__}:breaking"}}}})
+    with raises(EnvironmentFault, "environment_raised"):
+        trial.try_settings(run, "m", {"broken": True})
+    assert trial.try_settings(run, "m", {"broken": False}) == {}
 
 
 def test_who_is_what_a_command_says_already_is_told_with_what_it_is(tmp_path: Path) -> None:

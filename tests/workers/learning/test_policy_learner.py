@@ -24,6 +24,7 @@ from workers.learning.buffers.prioritized import PrioritizedSample
 from workers.learning.league_publisher import LeaguePublisher
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.planning.policy_plan import PolicyPlan, plan_policies
+from workers.policies import checkpoint
 from workers.policies.export.start import take_start
 
 COPIES = 4
@@ -405,9 +406,10 @@ def test_other_weights_are_published_at_once_and_kept_and_not_given_again(tmp_pa
         pass
     bench.save()
     steps, version = bench.member.update.train_steps, bench.member.version.version
+    bench.member.heard(5.0, None)
     bench.member.replace(given(bench, 0.25, tmp_path), 7)
     told, weights = bench.published[-1]
-    assert (told.version, bench.member.update.train_steps) == (version + 1, steps)
+    assert (told.version, bench.member.update.train_steps) == (version + 1, steps + 1)
     assert all((one == 0.25).all() for one in bench.member.policy.parameters())
     assert not bench.member.update.state()["adam.first"].any()
     bench.member.save_if_due()
@@ -415,6 +417,9 @@ def test_other_weights_are_published_at_once_and_kept_and_not_given_again(tmp_pa
     again = Bench(run_of(STREAM), tmp_path, incarnation=2)
     again.member.resume(None, Version(1, 1))
     assert again.member.replaced == 7
+    assert again.member.mean_return is None
+    saved = [checkpoint.load(tmp_path / f"checkpoints/{bench.member.name}/{step}") for step in (steps, steps + 1)]
+    assert [(one.manifest.replaced, one.manifest.mean_return) for one in saved] == [(0, None), (7, None)]
     assert again.published[-1][0].version == told.version + 1
     assert np.array_equal(again.published[-1][1], weights)
 

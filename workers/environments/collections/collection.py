@@ -39,7 +39,9 @@ class Collection(Environment):
         self._config, self._make, self.copies = config, make, config.copies
         self._episodes: Episodes = {}
         self._stages: dict[str, list[MemberCopy]] = {member: [] for member in config.members}
-        """All that were made, by number."""
+        """All that are in use, in the order in which they were made."""
+        self._made = dict.fromkeys(config.members, 0)
+        """How many ever were: each draws by a number of its own."""
         self._fresh: dict[str, int] = {}
         """How many of these were used since the last reset: the first ones."""
         self._waiting: dict[str, list[MemberCopy]] = {}
@@ -165,7 +167,8 @@ class Collection(Environment):
         except ConfigurationError as fault:
             key = f"environment.members.{member}"
             raise fault.within(key, key=key, member=member) from fault.__cause__
-        stages.append(MemberCopy(member, len(stages), environment, self._episodes))
+        stages.append(MemberCopy(member, self._made[member], environment, self._episodes))
+        self._made[member] += 1
         return stages[-1]
 
 
