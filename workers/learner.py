@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -259,9 +259,11 @@ class Learner:
                 member.attended = any(self._owns_actor(name) for name, _ in living)
                 member.check_peers(status.routes)
             member.hurries = self._size == 1 and status.view.get("cut_short", False)
+            roster = status.view.get("roster", {})
             with self._cohort.restarting(member):
-                member.obey(status.view.get("roster", {}))
-                self._replace(member, status.view.get("roster", {}).get("replaced", {}).get(member.name))
+                member.obey(roster)
+                self._replace(member, roster.get("replaced", {}).get(member.name))
+            self._add_members(member, roster.get("members", {}).get(member.name, ()))
             member.heard(status.returns.get(member.name), status.view.get("evaluations", {}).get(member.name))
             if asked:
                 member.save()
@@ -274,6 +276,14 @@ class Learner:
             data = self._files.get(weights_name(member.name, told["sha256"]), told["checksum"])
             if data is not None:
                 member.replace(data, told["number"])
+
+    def _add_members(self, member: PolicyLearner, told: Iterable[Mapping[str, Any]]) -> None:
+        """What people add to the library of a league, once it is here."""
+        league = member.freezing
+        for one in league.missing(told) if league is not None and told else ():
+            data = self._files.get(weights_name(member.name, one["sha256"]), one["checksum"])
+            if data is not None:
+                league.join(one["member"], data)
 
     def _fetch(self, name: str, checksum: str) -> bytes:
         """A file of the run's library, from the coordinator."""

@@ -39,6 +39,7 @@ _NOTHING: dict[str, Any] = {
     "added": {},
     "retired": [],
     "replaced": {},
+    "members": {},
 }
 
 
@@ -70,7 +71,8 @@ def _send(place: CoordinatorAddress, path: Path) -> str:
 def told(place: CoordinatorAddress) -> dict[str, Any]:
     """All `commands` that the run was given, and what they come to: learning `rates` that were set, and which policies
     are `frozen`, and which policies `agents` were given, and which `shares` of episodes and `settings` members of a
-    collection; which policies were `added`, `retired`, and given other weights (`replaced`)."""
+    collection; which policies were `added`, `retired`, and given other weights (`replaced`), and which
+    `members` a league's library was given."""
     return _answered(place, "roster", None)
 
 
@@ -123,7 +125,7 @@ def _history(folder: Path) -> list[dict[str, Any]]:
     "weights",
     type=click.Path(exists=True, path_type=Path),
     metavar="FILE",
-    help="With add and replace: weights (safetensors), or the folder of a checkpoint; its bytes are sent.",
+    help="With add, member and replace: weights (safetensors), or the folder of a checkpoint; its bytes are sent.",
 )
 @click.option(
     "--json",
@@ -142,6 +144,7 @@ def roster(source: str, words: tuple[str, ...], config: Path | None, weights: Pa
     rookery roster runs/first freeze agent_0                      it acts on, and learns nothing
     rookery roster runs/first thaw agent_0                        it learns again
     rookery roster runs/first replace agent_0 --from runs/other/checkpoints/agent_0/900   other weights
+    rookery roster runs/first member agent_0 --from runs/other/checkpoints/agent_0/900    one more in a league's library
     rookery roster runs/first assign agent_1 agent_0              from agent_1's next episode on agent_0 plays it
     rookery roster runs/first worlds hard share=3                 of all episodes, by the sum of all shares
     rookery roster runs/first worlds hard width=9                 a setting, from the next episodes on
@@ -170,16 +173,18 @@ def roster(source: str, words: tuple[str, ...], config: Path | None, weights: Pa
         click.echo(json.dumps(now))
         return
     for one in now["commands"]:
-        new = f" = {one['new']}" if one["command"] in (*_VALUED, "add", "replace") else ""
+        new = f" = {one['new']}" if one["command"] in (*_VALUED, "add", "replace", "member") else ""
         said = f"{one['number']:4} {one['time']} at step {one['agent_steps']:,} {one['command']} {one['key']}{new}"
         click.echo(f"{said}   by {one['by']} ({one['peer']})")
     rates = ", ".join(f"{name} {rate:g}" for name, rate in now["rates"].items())
     shares = ", ".join(f"{member} {share:g}" for member, share in now["shares"].items())
     given = ", ".join(f"{agent} to {policy}" for agent, policy in now["agents"].items())
     settings = ", ".join(f"{name} {one}" for name, one in now["settings"].items())
+    members = ", ".join(one["member"] for each in now["members"].values() for one in each)
     frozen, replaced = ", ".join(now["frozen"]), ", ".join(now["replaced"])
     added = ", ".join(name for name in now["added"] if name not in now["retired"])
     holds = f"learning rates set: {rates or 'none, all are as configured'}; frozen: {frozen or 'none'}"
     holds += f"; agents given: {given or 'none'}; shares set: {shares or 'none'}"
     holds += f"; settings: {settings or 'as configured'}; weights replaced: {replaced or 'none'}"
+    holds += f"; members added: {members or 'none'}"
     click.echo(f"{holds}; added: {added or 'none'}; retired: {', '.join(now['retired']) or 'none'}")

@@ -120,8 +120,8 @@ class RunHandle:
 
     def roster(self, *words: str, weights: str | Path | None = None) -> dict[str, Any]:
         """What it was told of its policies so far, as `rookery roster --json` says it, with `words` that it is told
-        now, as in `run.roster("freeze", "agent_0")`, and for `add` and `replace` a file of `weights`, or the folder of
-        a checkpoint. ConfigurationError or Refused in one sentence, and nothing has
+        now, as in `run.roster("freeze", "agent_0")`, and for `add`, `member` and `replace` a file of `weights`, or the
+        folder of a checkpoint. ConfigurationError or Refused in one sentence, and nothing has
         changed; Timeout where nobody coordinates it."""
         place = find(str(self.folder))
         if words:

@@ -26,6 +26,7 @@ from tests.faults import raises
 from tests.flows import runs
 from workers.coordination.roster_state import NOTHING, after
 from workers.league import policy_pool
+from workers.planning.league_plan import ADDED
 
 DIES = """
 import os, sys
@@ -375,6 +376,52 @@ def test_a_player_of_a_league_that_is_frozen_is_met_as_it_is_and_the_league_goes
         roster(tmp_path, "thaw", "agent_0")
         runs.until(lambda: members("agent_0") > stood, what="it joins again")
         stopped(worker, tmp_path, memory_dir)
+
+
+@pytest.mark.slow
+def test_a_member_that_is_added_to_a_league_is_met_though_the_coordinator_and_the_learner_die_of_it(
+    tmp_path: Path, memory_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after the command is written, and before the player's learner has followed it."""
+
+    def met() -> float:
+        return counted(tmp_path, f"league.games.agent_1:agent_0/{ADDED}", "actor-0")
+
+    def added() -> list[str]:
+        entries = policy_pool.entries(tmp_path / "run", "agent_0")
+        return [entry.name for entry in entries if entry.number >= ADDED]
+
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(DIES)
+    monkeypatch.setattr(runs, "EXTRA_PATH", str(tmp_path / "site"))
+    players = {"agent_0": {"opponents": ["agent_1"]}, "agent_1": {"opponents": ["agent_0"]}}
+    league = {"snapshot_every": 4_000, "size": 64, "players": players}
+    data = runs.paced(tmp_path, 60_000, pause=0.002, restarts=5, keep_checkpoints=1_000, league=league)
+    with runs.training(data, tmp_path) as worker:
+        place = tmp_path / "run" / "checkpoints" / "agent_0"
+        runs.until(lambda: place.is_dir() and [*place.glob("[0-9]*")], what="a checkpoint")
+        file = tmp_path / "weights.safetensors"
+        shutil.copy(next(place.glob("[0-9]*")) / file.name, file)
+        learner = runs.workers_of(tmp_path)["learner-agent_0"]
+        runs.kill(learner, signal.SIGSTOP)
+        (tmp_path / "die").touch()
+        with raises(Timeout, "roster_command_unanswered"):
+            roster(tmp_path, "member", "agent_0", weights=file)
+        assert added() == []
+        runs.kill(learner)
+        runs.until(added, what="it joins")
+        runs.until(met, what="it is met")
+        runs.kill(runs.workers_of(tmp_path)["learner-agent_0"])
+        roster(tmp_path, "freeze", "agent_0")
+        roster(tmp_path, "member", "agent_0", weights=file)
+        runs.until(lambda: len(added()) > 1, what="another one joins a player that is frozen")
+        summary = stopped(worker, tmp_path, memory_dir)
+    assert added() == [f"agent_0/{ADDED}", f"agent_0/{ADDED + 1}"]
+    logs = "".join(log.read_text() for log in (tmp_path / "run" / "logs").glob("learner-agent_0*.log"))
+    assert logs.count("event=member_added") == 2
+    games = {one["name"]: one["games"] for one in summary["league"]["members"]}
+    assert games[f"agent_0/{ADDED}"] > 0
+    assert [one["member"] for one in summary["roster"]["members"]["agent_0"]] == added()
 
 
 class _Told:

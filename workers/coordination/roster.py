@@ -37,6 +37,7 @@ from workers.league import policy_pool
 from workers.learning.starts import start_name, weights_name
 from workers.planning.cohorts import kinds_of, learners_of
 from workers.planning.data_parallel import rank_names
+from workers.planning.league_plan import ADDED, plan_league
 from workers.planning.policy_plan import PolicyPlan, TrainingPlan, plan_added, with_policies
 from workers.runtime.files import AppendFile, SafeWriter, sync
 
@@ -47,6 +48,7 @@ USAGE = {
     "freeze": "freeze POLICY",
     "thaw": "thaw POLICY",
     "replace": "replace POLICY --from FILE",
+    "member": "member PLAYER --from FILE",
     "assign": "assign AGENT POLICY",
     "worlds": "worlds ENVIRONMENT share=NUMBER|KEY=VALUE [KEY=VALUE ...]",
     "add": "add POLICY AGENT [KEY=VALUE ...] [--from FILE]",
@@ -72,6 +74,7 @@ class Roster:
     ) -> None:
         self._world, self._played = world, run.policy_of(world)
         self._run, self._plans, self._standing, self._tried = run, {**plans}, standing, tried
+        self._league = plan_league(run, world)
         self._folder, self.sent, self._sending = folder, SentWeights(folder), threading.Lock()
         own_plans = {name: plan for name, plan in plans.items() if name not in run.auxiliaries}
         self._learners = learners_of(run, [*plans], kinds_of(own_plans))
@@ -112,10 +115,11 @@ class Roster:
     def files(self) -> dict[str, str]:
         """Weights that learners may ask for: name in the run's library -> checksum."""
         starts = {name: told["policy"]["start"]["path"] for name, told in self.state["added"].items() if _starts(told)}
-        replaced = self.state["replaced"].items()
+        sent = [*self.state["replaced"].items()]
+        sent += [(name, each) for name, told in self.state["members"].items() for each in told]
         return {
             **{start_name(name): checksum for name, checksum in starts.items()},
-            **{weights_name(name, told["sha256"]): told["checksum"] for name, told in replaced},
+            **{weights_name(name, told["sha256"]): told["checksum"] for name, told in sent},
         }
 
     def followed(self, published: Collection[str]) -> State:
@@ -186,7 +190,7 @@ class Roster:
             return {}
         added = new if name == "add" else self.state["added"].get(key)
         file = self.sent.whole(weights) if weights else None
-        asked = {"policy": key, "added": added, "weights": str(file or ""), "whole": name == "replace"}
+        asked = {"policy": key, "added": added, "weights": str(file or ""), "whole": name != "add"}
         found = self._tried(self._run, self._world, **asked)
         ready = {"fields": found["fields"]} if coded else {}
         if file is None:
@@ -214,7 +218,7 @@ class Roster:
             raise ConfigurationError("roster_command_unknown", value=name[:_SAID], choices=[*USAGE])
         needed, more = USAGE[name].partition(" [")[0].partition(" --")[0].split(), "..." in USAGE[name]
         fits = len(words) == len(needed) or (more and len(words) > len(needed))
-        if not fits or (bool(weights) if "--from" not in USAGE[name] else not weights and name == "replace"):
+        if not fits or (bool(weights) if "--from" not in USAGE[name] else not weights and "[--from" not in USAGE[name]):
             raise ConfigurationError("roster_words_miscounted", value=name, expected=USAGE[name])
         if name == "assign":
             return name, rest[0], *self._given(*rest)
@@ -231,6 +235,8 @@ class Roster:
                 raise ConfigurationError("roster_weights_of_auxiliary", policy=plan.name)
             before = self.state["replaced"].get(plan.name, {}).get("sha256")
             return name, plan.name, before, {"sha256": weights, "checksum": (ready or {}).get("checksum", "")}
+        if name == "member":
+            return name, plan.name, None, self._member(plan.name, weights, ready)
         if name == "set":
             key, rate = self._rate(plan, rest[1])
             return name, key, self.state["rates"].get(plan.name, plan.config.learning_rate), rate
@@ -288,6 +294,17 @@ class Roster:
             return f"there are {place.many} of it and {plan.agents_per_copy} of those that the policy plays"
         agents = 1 + sum(policy == plan.name for policy in played.values())
         return None if agents * plan.groups <= plan.most_seats else "its rings, sized by credits, have no room for more"
+
+    def _member(self, player: str, weights: str, ready: Mapping[str, Any] | None) -> dict[str, Any]:
+        """What is written of the next member of `player` that is added. Its number is that of no snapshot, so there is
+        room for it whenever its learner hears of it."""
+        if self._league is None:
+            raise ConfigurationError("roster_without_league", policy=player)
+        before, room = len(self.state["members"].get(player, ())), self._league.players[player].room
+        if before >= room:
+            raise ConfigurationError("roster_library_full", policy=player, limit=room)
+        name, checksum = f"{player}/{ADDED + before}", (ready or {}).get("checksum", "")
+        return {"member": name, "sha256": weights, "checksum": checksum}
 
     def _addition(
         self, name: str, agent: str, settings: Sequence[str], weights: str, ready: Mapping[str, Any] | None

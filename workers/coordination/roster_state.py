@@ -15,7 +15,8 @@ State = Mapping[str, Any]
 an agent -> the policy that it was given; of members of a collection `shares`, of episodes, and `settings`, those that
 were set; `added`: policy -> its section `policy`, the `agent` whose spaces it has, and of one with code of others the
 `fields` of its layout that depend on it; `retired`: policies that are no more; `replaced`: policy -> the `number` of
-the command that gave it other weights, and their `sha256` and `checksum`."""
+the command that gave it other weights, and their `sha256` and `checksum`; `members`: player -> what was added to the
+library of its league: names of a `member`, and the same two of its weights."""
 NOTHING: State = {
     "rates": {},
     "frozen": [],
@@ -25,6 +26,7 @@ NOTHING: State = {
     "added": {},
     "retired": [],
     "replaced": {},
+    "members": {},
 }
 
 
@@ -43,11 +45,13 @@ def after(state: State, line: Mapping[str, Any], followers: Collection[str]) -> 
         return {**state, "frozen": sorted(frozen | {key} if command == "freeze" else frozen)}
     if command == "retire":
         return {**state, "retired": [*state["retired"], key]}
-    part = {"assign": "agents", "worlds": "shares", "add": "added", "replace": "replaced"}[command]
+    part = {"assign": "agents", "worlds": "shares", "add": "added", "replace": "replaced", "member": "members"}[command]
     if command == "worlds" and isinstance(new, Mapping):
         part, new = "settings", {**state["settings"].get(key, {}), **new}
     elif command == "replace":
         new = {"number": line["number"], **line["new"]}
+    elif command == "member":
+        new = [*state["members"].get(key, ()), new]
     return {**state, part: {**state[part], key: new}}
 
 

@@ -145,7 +145,7 @@ class PolicyLearner:
             place = begin(run, plan, incarnation, folder)
             source = self._recorder = SegmentRecorder(source, plan.name, plan.layout, place, incarnation, counters)
         self._order = open_update_log(plan, run, incarnation, folder)
-        self._source, self._curious, self._freezing = self._ordered(source, context), curious, freezing
+        self._source, self._curious, self.freezing = self._ordered(source, context), curious, freezing
         self._published_step = self._steps_counted = 0
         self._batch: Learnable | None = None
         """Taken for an update that is not settled yet."""
@@ -212,8 +212,8 @@ class PolicyLearner:
     def progress(self) -> float:
         """How much of its schedules' part of the run this policy has received, or trained on: 0..1. Of a player that
         begins again and again, its part is what it learns from until it joins its league's library."""
-        if self._freezing is not None and self._freezing.fresh:
-            return self._freezing.progress(self._rows)
+        if self.freezing is not None and self.freezing.fresh:
+            return self.freezing.progress(self._rows)
         return min(1.0, self._rows / self._rows_expected)
 
     @property
@@ -430,7 +430,7 @@ class PolicyLearner:
 
     def freeze_if_due(self) -> None:
         """In a league: joins the library when its time has come, and begins again if it is to."""
-        freezing = self._freezing
+        freezing = self.freezing
         if freezing is None or not freezing.due(self._rows):
             return
         first = not freezing.count

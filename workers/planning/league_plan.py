@@ -9,7 +9,7 @@ which members play members. Names: a member is POLICY/NUMBER, a player as it lea
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from protocol.config.league import LeagueConfig, Matchmaking
 from protocol.config.run import Run
@@ -18,11 +18,14 @@ from protocol.experience.layout import common_of
 from protocol.spaces import World
 from workers.environments.simulators import EXTERNAL
 
+ADDED = 64
+"""The number of the first member of a player that people add: no snapshot has it, however long the run goes on."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlayerPlan:
     """One policy that learns. `agents`: where it sits; `opponents`: names of players whose members it meets; `most`:
-    members that it contributes at most."""
+    members that it contributes at most; `room`: those that people may add."""
 
     name: str
     agents: tuple[int, ...]
@@ -31,11 +34,13 @@ class PlayerPlan:
     latest: float
     fresh: bool
     most: int
+    room: int = 0
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Names of all that it will contribute."""
-        return tuple(f"{self.name}/{number}" for number in range(self.most))
+        """Names of all that there will be of it."""
+        numbers = (*range(self.most), *range(ADDED, ADDED + self.room))
+        return tuple(f"{self.name}/{number}" for number in numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +155,7 @@ def plan_league(run: Run, world: World) -> LeaguePlan | None:
             "league_snapshots_never_due", value=league.snapshot_every, rows=int(rows), key="league.snapshot_every"
         )
     players = {name: _player(run, league, name, agents, where, seats, rows) for name, agents in where.items()}
-    plan = LeaguePlan(league, players, seats, copies, share)
-    _check_size(plan)
-    return plan
+    return LeaguePlan(league, _with_room(players, league.size), seats, copies, share)
 
 
 def _player(
@@ -190,10 +193,12 @@ def _player(
     return PlayerPlan(name, agents, tuple(opponents or [o for o in where if o in able]), most=most, **chosen)
 
 
-def _check_size(plan: LeaguePlan) -> None:
-    most, size = len(plan.members), plan.config.size
+def _with_room(players: dict[str, PlayerPlan], size: int) -> dict[str, PlayerPlan]:
+    """What their snapshots leave of the library's `size`, equally much for each."""
+    most = sum(player.most for player in players.values())
     if most > size:
         raise ConfigurationError("league_library_too_small", count=most, limit=size, key="league.size")
+    return {name: replace(player, room=(size - most) // len(players)) for name, player in players.items()}
 
 
 def _check_world(run: Run, world: World) -> None:

@@ -27,6 +27,7 @@ from workers.league import policy_pool
 from workers.league.policy_pool import PoolEntry
 from workers.learning.starts import start_bytes, start_table, weights_name
 from workers.planning.auxiliary_plan import plan_learners
+from workers.planning.league_plan import ADDED
 from workers.planning.policy_plan import plan_policies
 from workers.policies.build import build
 
@@ -247,6 +248,7 @@ def test_a_new_history_outlasts_the_machine_also_after_a_command_that_came_to_no
         ("worlds none width=9", "roster_world_unknown", HUNTS),
         ("worlds treasure_hunt width=9", "roster_worlds_not_drawn", {}),
         ("replace agent_0", "roster_words_miscounted", {}),
+        ("member agent_0", "roster_words_miscounted", {}),
         ("worlds hard share=-1", "roster_number_invalid", HUNTS),
         ("add third", "roster_words_miscounted", {}),
         ("add third agent_2", "roster_agent_unknown", {}),
@@ -293,6 +295,8 @@ def test_a_bad_command_changes_nothing(tmp_path: Path, words: str, kind: str, ke
     [
         ("replace nobody", "roster_policy_unknown"),
         ("replace novelty", "roster_weights_of_auxiliary"),
+        ("member nobody", "roster_policy_unknown"),
+        ("member agent_0", "roster_without_league"),
         ("freeze agent_0", "roster_words_miscounted"),
         ("replace agent_0", "roster_weights_do_not_fit"),
         ("add agent_0 agent_1", "roster_policy_not_added"),
@@ -307,6 +311,26 @@ def test_weights_that_cannot_be_used_change_nothing(tmp_path: Path, words: str, 
         made.command(words.split(), "", "", sent)
     assert (made.state, made.commands) == (NOTHING, [])
     assert not [*(tmp_path / "sent").iterdir()]
+
+
+def test_members_that_are_added_to_a_league_have_numbers_of_no_snapshot_while_there_is_room(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"league": {"snapshot_every": 900, "size": 8}}
+    made = roster_of(tmp_path, **keys)
+    with raises(ConfigurationError, "roster_weights_do_not_fit", policy="agent_0"):
+        made.command(["member", "agent_0"], "", "", weights_of(made, network={"hidden": [8]}))
+    assert made.commands == []
+    sent = weights_of(made)
+    made.command(["member", "agent_0"], "", "", sent)
+    name = weights_name("agent_0", sent)
+    member = {"member": f"agent_0/{ADDED}", "sha256": sent, "checksum": made.files[name]}
+    assert made.state["members"] == {"agent_0": [member]}
+    assert [*made.files] == [name]
+    made = roster_of(tmp_path, **keys)
+    assert made.state["members"] == {"agent_0": [member]}
+    with raises(ConfigurationError, "roster_library_full", policy="agent_0", limit=1):
+        made.command(["member", "agent_0"], "", "", weights_of(made))
+    made.command(["member", "agent_1"], "", "", weights_of(made))
+    assert made.state["members"]["agent_1"][0]["member"] == f"agent_1/{ADDED}"
 
 
 def test_weights_that_are_not_what_they_were_announced_as_are_refused(tmp_path: Path) -> None:

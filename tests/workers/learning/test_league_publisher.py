@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load
+from safetensors.torch import load, save
 
 from protocol.config.run import parse_run
 from protocol.weights.manifest import Version
@@ -14,7 +14,7 @@ from tests.workers import scripted
 from tests.workers.learning.test_policy_learner import COPIES, HERE, Bench
 from workers.league import policy_pool
 from workers.learning.league_publisher import LeaguePublisher
-from workers.planning.league_plan import PlayerPlan
+from workers.planning.league_plan import ADDED, PlayerPlan
 from workers.planning.policy_plan import PolicyPlan
 from workers.policies.export.safetensors import acting_weights
 from workers.policies.networks.actor_critic import ActorCritic
@@ -77,6 +77,25 @@ def test_who_goes_on_keeps_its_weights_and_the_schedules_of_the_run_J7(tmp_path:
     files = [entry.path(tmp_path).read_bytes() for entry in policy_pool.entries(tmp_path, "one")]
     assert len(files) == 3
     assert len(set(files)) == 3
+
+
+def test_who_is_added_by_people_joins_once_and_is_no_snapshot(tmp_path: Path) -> None:
+    bench = league_bench(tmp_path, fresh=True)
+    bench.member.resume(None, Version(0, 0))
+    own = bench.member.policy.state_dict()
+    league, name = bench.member.freezing, f"one/{ADDED}"
+    assert league is not None
+    assert league.missing([{"member": name}]) == [{"member": name}]
+    league.join(name, save({key: torch.full_like(tensor, 0.5) for key, tensor in own.items()}))
+    assert league.missing([{"member": name}]) == []
+    assert rates(bench, 2) == pytest.approx([0.05, 0.0])  # its own schedule
+    entries = policy_pool.entries(tmp_path, "one")
+    assert [entry.number for entry in entries] == [0, 1, ADDED]
+    written = load(entries[-1].path(tmp_path).read_bytes())
+    assert all((tensor == 0.5).all() for key, tensor in written.items() if key.startswith("policy_"))
+    again = league_bench(tmp_path, fresh=True).member.freezing
+    assert again is not None
+    assert again.count == 2
 
 
 def test_who_learns_on_a_device_joins_with_the_weights_of_there(cuda: torch.device, tmp_path: Path) -> None:

@@ -26,13 +26,19 @@ def run(league: dict[str, Any], **keys: Any) -> Any:
 
 
 def test_each_player_learns_in_copies_of_its_own_and_the_rest_is_the_arena_J7() -> None:
-    plan = plan_league(run({"arena": 0.25}), WORLD)
+    plan = plan_league(run({"arena": 0.25, "size": 5}), WORLD)
     assert plan is not None
     assert [(home.player, home.agent, home.first, home.last) for home in plan.homes] == [
         ("main", 0, 0, 6),
         ("main", 1, 6, 12),
     ]
-    assert plan.members == ("main/0", "main/1", "main/2", "main/3")  # 6,000 rows in two seats of 16,000 steps
+    assert plan.members == (
+        "main/0",
+        "main/1",
+        "main/2",
+        "main/3",
+        "main/64",
+    )  # 6,000 rows in two seats of 16,000 steps
     learned = plan_policies(run({"arena": 0.25}), WORLD)["main"]
     assert (learned.copies, learned.streams, learned.fraction_of_steps(WORLD)) == (6, 12, 0.375)
 
