@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -277,10 +277,12 @@ class Learner:
             if data is not None:
                 member.replace(data, told["number"])
 
-    def _add_members(self, member: PolicyLearner, told: Iterable[Mapping[str, Any]]) -> None:
+    def _add_members(self, member: PolicyLearner, told: Collection[Mapping[str, Any]]) -> None:
         """What people add to the library of a league, once it is here."""
         league = member.freezing
-        for one in league.missing(told) if league is not None and told else ():
+        if league is None or not told:
+            return
+        for one in league.missing(told):
             data = self._files.get(weights_name(member.name, one["sha256"]), one["checksum"])
             if data is not None:
                 league.join(one["member"], data)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from workers.league import policy_pool
 from workers.league.empirical_game import elo, opponent_distribution, pair_chances, solve, win_rates
 from workers.metrics.segment_accounting import Pages
-from workers.planning.league_plan import LeaguePlan, PlayerPlan
+from workers.planning.league_plan import ADDED, LeaguePlan, PlayerPlan
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class LeagueState:
         self._kinds = ("games", "points", "margin")
         self._names = {pair: [f"league.{kind}.{pair[0]}:{pair[1]}" for kind in self._kinds] for pair in plan.pairs}
         self._since: dict[tuple[str, str], tuple[float, float]] = {}
-        """(player, member) -> games and points when the player's newest member joined."""
+        """(player, member) -> games and points when the player's newest snapshot joined."""
         self._looked_at = -math.inf
         self._solved = any(player.matchmaking == "nash" for player in plan.players.values())
         self.instructions: dict[str, Any] = {}
@@ -61,7 +61,7 @@ class LeagueState:
             if entry not in self._entries:
                 log.info("event=pool_member_added member=%s checksum=%s", entry.name, entry.checksum)
                 for pair, (played, halves, _) in counts.items():
-                    if pair[0] == entry.policy:
+                    if pair[0] == entry.policy and entry.number < ADDED:
                         self._since[pair] = (played, halves)
         self._entries = found
         if not found:

@@ -18,7 +18,7 @@ from workers.league import policy_pool
 from workers.league.league_state import LeagueState
 from workers.league.matches import LEARNS, MatchInstructions, MatchScheduler
 from workers.league.opponents import OpponentCache
-from workers.planning.league_plan import LeaguePlan, plan_league
+from workers.planning.league_plan import ADDED, LeaguePlan, plan_league
 from workers.rollout.players.frozen_player import FrozenPlayer, InferencePolicy
 
 
@@ -179,3 +179,17 @@ def test_the_standing_is_found_again_from_files_and_counters_alone(tmp_path: Pat
     assert view["games"][1] == [100, 0, 100]
     assert told["whom"]["main"]["main/2"] > 0.99
     assert [pair[:2] for pair in told["pairs"]] == [["main/0", "main/1"], ["main/0", "main/2"], ["main/1", "main/2"]]
+
+
+def test_who_is_added_by_people_is_met_and_the_games_of_the_player_since_it_joined_count_on(tmp_path: Path) -> None:
+    plan = planned(matchmaking="prioritised")
+    standing = LeagueState(plan, tmp_path)
+    page = {name: 0.0 for names in plan.counters() for name in names}
+    for number in range(2):
+        policy_pool.add(tmp_path, "main", number, bytes([number]))
+    standing.update({("actor-0", 1): page}, 0.0)
+    page |= {"league.games.main:main/0": 10.0, "league.points.main:main/0": 20.0}
+    policy_pool.add(tmp_path, "main", ADDED, b"weights")
+    standing.update({("actor-0", 1): page}, 10.0)
+    whom = standing.instructions["whom"]["main"]
+    assert whom["main/0"] < whom["main/1"] == whom[f"main/{ADDED}"]
