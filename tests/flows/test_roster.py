@@ -37,7 +37,7 @@ if 'workers.coordinator' in sys.orig_argv:
     def fsync(file):
         before(file)
         marker, history = (os.path.join(os.getcwd(), name) for name in ('die', 'run/history.jsonl'))
-        if os.path.exists(marker) and os.path.sameopenfile(file, os.open(history, os.O_RDONLY)):
+        if all(map(os.path.exists, (marker, history))) and os.path.sameopenfile(file, os.open(history, os.O_RDONLY)):
             os.remove(marker)
             os.kill(os.getpid(), 9)
 

@@ -314,7 +314,7 @@ def test_weights_that_cannot_be_used_change_nothing(tmp_path: Path, words: str, 
 
 
 def test_members_that_are_added_to_a_league_have_numbers_of_no_snapshot_while_there_is_room(tmp_path: Path) -> None:
-    keys: dict[str, Any] = {"league": {"snapshot_every": 900, "size": 8}}
+    keys: dict[str, Any] = {"league": {"snapshot_every": 900, "size": 10}}
     made = roster_of(tmp_path, **keys)
     with raises(ConfigurationError, "roster_weights_do_not_fit", policy="agent_0"):
         made.command(["member", "agent_0"], "", "", weights_of(made, network={"hidden": [8]}))
@@ -327,7 +327,10 @@ def test_members_that_are_added_to_a_league_have_numbers_of_no_snapshot_while_th
     assert [*made.files] == [name]
     made = roster_of(tmp_path, **keys)
     assert made.state["members"] == {"agent_0": [member]}
-    with raises(ConfigurationError, "roster_library_full", policy="agent_0", limit=1):
+    made.command(["member", "agent_0"], "", "", weights_of(made))
+    second = {**member, "member": f"agent_0/{ADDED + 1}"}
+    assert made.state["members"] == {"agent_0": [member, second]}
+    with raises(ConfigurationError, "roster_library_full", policy="agent_0", limit=2):
         made.command(["member", "agent_0"], "", "", weights_of(made))
     made.command(["member", "agent_1"], "", "", weights_of(made))
     assert made.state["members"]["agent_1"][0]["member"] == f"agent_1/{ADDED}"
