@@ -395,8 +395,8 @@ def test_a_member_that_is_added_to_a_league_is_met_though_the_coordinator_and_th
     (tmp_path / "site" / "sitecustomize.py").write_text(DIES)
     monkeypatch.setattr(runs, "EXTRA_PATH", str(tmp_path / "site"))
     players = {"agent_0": {"opponents": ["agent_1"]}, "agent_1": {"opponents": ["agent_0"]}}
-    league = {"snapshot_every": 4_000, "size": 64, "players": players}
-    data = runs.paced(tmp_path, 60_000, pause=0.002, restarts=5, keep_checkpoints=1_000, league=league)
+    league = {"snapshot_every": 40_000, "size": 64, "players": players}
+    data = runs.paced(tmp_path, 600_000, pause=0.002, restarts=5, keep_checkpoints=1_000, league=league)
     with runs.training(data, tmp_path) as worker:
         place = tmp_path / "run" / "checkpoints" / "agent_0"
         runs.until(lambda: place.is_dir() and [*place.glob("[0-9]*")], what="a checkpoint")
