@@ -165,9 +165,8 @@ GOING_ON = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind", [kind if kind == "ppo" else pytest.param(kind, marks=pytest.mark.slow) for kind in GOING_ON]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", GOING_ON)
 def test_a_run_that_goes_on_after_its_end_gives_the_bits_of_one_that_was_longer_at_once(
     tmp_path: Path, memory_dir: Path, kind: str
 ) -> None:

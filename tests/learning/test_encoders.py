@@ -19,7 +19,11 @@ RIGHT = 9.0
 @pytest.mark.parametrize(
     ("policy", "steps"),
     [
-        ({"algorithm": {"name": "ppo"}, "network": {"encoder": {"entry": "tests.flows.dots:Reader"}}}, 30_000),
+        pytest.param(
+            {"algorithm": {"name": "ppo"}, "network": {"encoder": {"entry": "tests.flows.dots:Reader"}}},
+            30_000,
+            marks=pytest.mark.slow,
+        ),
         pytest.param({"algorithm": {"name": "dqn"}}, 30_000, marks=pytest.mark.slow),
         pytest.param(
             {"algorithm": {"name": "impala"}, "network": {"encoder": "impala"}}, 200_000, marks=pytest.mark.slow

@@ -39,6 +39,7 @@ def slow() -> Slow:
     return Slow(gymnasium.make("CartPole-v1"))
 
 
+@pytest.mark.slow
 def test_two_runs_go_on_beside_a_program_and_are_asked_and_stopped(tmp_path: Path) -> None:
     """One of them is begun by another thread, and stopped by who has found it by its folder."""
     runs: list[rookery.Run] = []

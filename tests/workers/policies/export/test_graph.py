@@ -26,9 +26,17 @@ from workers.policies.export import graph_store
 from workers.policies.export.graph import GraphExports, graph_of
 from workers.policies.export.graph_store import GraphStore
 
-LATE = [
-    *("shared layers", "lstm", "central critic", "iqn", "dqn that remembers", "qmix", "c51", "sac of choices"),
-    *("ppo of frames", "all senses remembered", "attention", "whole numbers", "without bounds", "sac"),
+NAMES = [
+    *("numbers", "shared layers", "lstm", "central critic", "iqn", "dqn that remembers", "qmix", "c51"),
+    *(
+        "sac of choices",
+        "ppo of frames",
+        "all senses remembered",
+        "attention",
+        "whole numbers",
+        "without bounds",
+        "sac",
+    ),
 ]
 
 
@@ -53,8 +61,9 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> None:
             skip_or_fail(f"{package} is not installed")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("exporter")
-@pytest.mark.parametrize("name", ["numbers", *(pytest.param(name, marks=pytest.mark.slow) for name in LATE)])
+@pytest.mark.parametrize("name", NAMES)
 def test_with_published_weights_as_inputs_a_graph_does_what_the_live_policy_does(name: str) -> None:
     import onnx
     import onnxruntime

@@ -111,6 +111,7 @@ ONNX_LATE = [
         *("image", "lstm", "text", "a set", "image remembered by a central critic's actor"),
         *("images of frames for sac", "c51", "gru", "sac", "attention"),
         *("dqn that remembers", "iqn that remembers", "images of frames", "iqn of frames", "sac of choices"),
+        "a whole network with choices of its own",
     )
 ]
 """What others and TorchScript have: all of the first line is recorded by day as one policy of all senses, and rows

@@ -57,6 +57,7 @@ def forked_runs(forge: Forge | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_under_test, "subprocess", instead)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forked_runs")
 @pytest.mark.timeout(600)
 def test_a_short_run_prints_every_figure_with_the_bound_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
