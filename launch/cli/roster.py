@@ -21,7 +21,7 @@ import click
 
 from launch.cli.status import CoordinatorAddress, ask, find, refusal
 from protocol.config.yaml_file import read_mapping
-from protocol.control.run_summary import read_summary
+from protocol.control.run_summary import NO_COMMANDS, read_summary
 from protocol.errors import ConfigurationError, Refused, Timeout
 
 _PART = 60_000
@@ -30,17 +30,6 @@ _SECONDS = 150.0
 """For an answer: some commands are tried first, in a process of their own."""
 _VALUED = ("set", "assign", "worlds")
 """Commands that put one value in place of another."""
-_NOTHING: dict[str, Any] = {
-    "rates": {},
-    "frozen": [],
-    "agents": {},
-    "shares": {},
-    "settings": {},
-    "added": {},
-    "retired": [],
-    "replaced": {},
-    "members": {},
-}
 
 
 def command(place: CoordinatorAddress, words: Sequence[str], weights: Path | None = None) -> dict[str, Any]:
@@ -93,7 +82,7 @@ def _answered(place: CoordinatorAddress, what: str, asked: bytes | None) -> dict
     if summary is not None and asked is not None:
         raise Refused("roster_run_is_ending")
     if summary is not None and place.folder is not None:
-        return {"commands": _history(place.folder), **_NOTHING, **summary.get("roster", {})}
+        return {"commands": _history(place.folder), **NO_COMMANDS, **summary.get("roster", {})}
     if asked is not None and place.url:
         raise Timeout("roster_command_unanswered", peer=place.url)
     raise Timeout("coordinator_silent", peer=place.url or f"{place.folder}, a run in one process")

@@ -80,7 +80,7 @@ def train(
         console.print(f"to go on: {again}", highlight=False, markup=False, soft_wrap=True)
     if as_json and outcome.summary:
         click.echo(json.dumps(outcome.summary, indent=2))
-    sys.exit(0 if outcome.complete else 1)
+    sys.exit(0 if outcome.complete and outcome.summary else 1)
 
 
 @click.command(cls=Configured)

@@ -20,11 +20,12 @@ import torch
 from safetensors.torch import load_file
 
 from launch.local.run_handle import RunHandle
+from protocol.control.run_summary import NO_COMMANDS
 from protocol.errors import ConfigurationError, Timeout
 from protocol.memory.shared_file import read_counters
 from tests.faults import raises
 from tests.flows import runs
-from workers.coordination.roster_state import NOTHING, after
+from workers.coordination.roster_state import after
 from workers.league import policy_pool
 from workers.planning.league_plan import ADDED
 
@@ -429,7 +430,7 @@ class _Told:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.draw, self.count = folder, random.Random(0), 0
-        self.state: dict[str, Any] = {**NOTHING}
+        self.state: dict[str, Any] = {**NO_COMMANDS}
         self.died: set[str] = set()
         """Commands of which a coordinator died."""
         self.weights, self.last = folder / "weights.safetensors", 0
@@ -548,7 +549,7 @@ def test_a_run_of_six_policies_follows_fifty_commands_and_a_coordinator_dies_of_
         assert [one for one in runs.files(memory_dir) if any(f"-{name}." in str(one) for name in gone)] == []
         summary = stopped(worker, tmp_path, memory_dir)
     assert run.died == {*verbs}
-    again = NOTHING
+    again = NO_COMMANDS
     for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines():
         again = after(again, json.loads(line), ())
     assert summary["roster"] == again

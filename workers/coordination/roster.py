@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.config.run import Run
+from protocol.control.run_summary import NO_COMMANDS
 from protocol.errors import ConfigurationError, DiskFault, Refused, disk_fault
 from protocol.experience.layout import common_of
 from protocol.experience.ring_buffer import ring_size
@@ -30,7 +31,7 @@ from protocol.refusal_log import one_line
 from protocol.spaces import Place, World
 from protocol.spaces.policy_map import check_alike
 from workers.coordination.added_policy import entries_of, foreign, needs_trial, section_of
-from workers.coordination.roster_state import NOTHING, State, after
+from workers.coordination.roster_state import State, after
 from workers.coordination.sent_weights import SentWeights
 from workers.coordination.trial import fitting, tried
 from workers.league import policy_pool
@@ -83,7 +84,7 @@ class Roster:
         """While it is held no command changes anything."""
         own = {name for name, keys in run.policies.items() if "learning_rate" in keys}
         self._followers = plans.keys() - own - run.auxiliaries.keys()
-        self.state = NOTHING
+        self.state = NO_COMMANDS
         """What learners are to do now; another one after each command."""
         self.commands: list[dict[str, Any]] = []
         """All that there were, each with its number."""

@@ -9,25 +9,9 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from protocol.control.run_summary import RosterState as State
+
 _RATE = re.compile(r"(policy|(?:policies|auxiliaries)\.(.+))\.learning_rate")
-State = Mapping[str, Any]
-"""`rates`: learner's name -> learning rate that was set; `frozen`: names of those that do not learn; `agents`: name of
-an agent -> the policy that it was given; of members of a collection `shares`, of episodes, and `settings`, those that
-were set; `added`: policy -> its section `policy`, the `agent` whose spaces it has, and of one with code of others the
-`fields` of its layout that depend on it; `retired`: policies that are no more; `replaced`: policy -> the `number` of
-the command that gave it other weights, and their `sha256` and `checksum`; `members`: player -> what was added to the
-library of its league: names of a `member`, and the same two of its weights."""
-NOTHING: State = {
-    "rates": {},
-    "frozen": [],
-    "agents": {},
-    "shares": {},
-    "settings": {},
-    "added": {},
-    "retired": [],
-    "replaced": {},
-    "members": {},
-}
 
 
 def after(state: State, line: Mapping[str, Any], followers: Collection[str]) -> State:

@@ -304,6 +304,13 @@ def test_what_holds_for_several_policies_is_shown_once(run_dir: Path) -> None:
     assert stream.getvalue().count(finding["remedy"][:20]) == 1
 
 
+def test_a_frozen_policy_is_seen(run_dir: Path) -> None:
+    view = views(run_dir)[2]
+    console, stream = on(terminal=False)
+    console.print(render({**view, "roster": {"frozen": [*view["policies"]]}}))
+    assert "frozen" in stream.getvalue()
+
+
 def test_the_live_picture_shows_findings_as_long_as_they_hold_H1(run_dir: Path) -> None:
     console, stream = on(terminal=True)
     views_of = ill(run_dir)

@@ -262,10 +262,14 @@ def test_a_device_that_is_not_there_is_refused_before_anything_starts(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_without_a_summary_says_where_to_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "train", lambda *_, **__: supervisor.RunOutcome(False, {}))
-    result = CliRunner().invoke(main, ["train", "cartpole", "--run-dir", str(tmp_path / "run")])
+@pytest.mark.parametrize("complete", [False, True])
+def test_a_run_without_a_summary_says_where_to_look(
+    complete: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "train", lambda *_, **__: supervisor.RunOutcome(complete, {}))
+    result = CliRunner().invoke(main, ["train", "cartpole", "--json", "--run-dir", str(tmp_path / "run")])
     assert result.exit_code == 1
+    assert "{" not in result.stdout
     assert "see the logs in its folder" in result.output
 
 

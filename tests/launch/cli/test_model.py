@@ -7,7 +7,9 @@ import json
 import subprocess
 
 import pytest
+from click.testing import CliRunner
 
+from launch.cli.main import main
 from tests.faults import kinds_in
 from tests.tools import skip_or_fail
 
@@ -66,6 +68,10 @@ def test_a_picture_shows_what_each_layer_reads_and_gives() -> None:
 def test_a_module_that_cannot_be_built_is_told_in_one_sentence() -> None:
     result = model("--env", "tests.flows.dots:make", "--set", "policy.network.encoder={entry: 'tests.flows.dots:make'}")
     assert (result.returncode, kinds_in(result.stderr)) == (2, ["network_not_built"])
+
+
+def test_only_one_thing_is_printed() -> None:
+    assert CliRunner().invoke(main, ["model", "cartpole", "--json", "--picture"]).exit_code == 2
 
 
 @pytest.mark.slow

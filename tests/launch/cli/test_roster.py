@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from launch.cli import roster as module
 from launch.cli.main import main
+from protocol.control.run_summary import NO_COMMANDS
 from tests.faults import kinds_in
 from tests.launch.cli.test_status import announce
 from tests.workers.coordination.dashboard.pages import shown
-from workers.coordination.roster import NOTHING
 
 
 def roster(*arguments: str) -> Result:
@@ -30,11 +31,30 @@ def test_another_run_that_has_come_to_live_at_the_port_is_told_nothing(
         assert kinds_in(roster(str(over), "freeze", "agent_0").output) == ["coordinator_answer_unusable"]
         (over / "summary.json").write_text(json.dumps({"roster": {"rates": {"agent_0": 0.5}}}))
         assert kinds_in(roster(str(over), "freeze", "agent_0").output) == ["roster_run_is_ending"]
-        assert json.loads(roster(str(over), "--json").output) == {"commands": [], **NOTHING, "rates": {"agent_0": 0.5}}
+        assert json.loads(roster(str(over), "--json").output) == {
+            "commands": [],
+            **NO_COMMANDS,
+            "rates": {"agent_0": 0.5},
+        }
         assert run.controls.roster.commands == []
         announce(run_dir, url)
         assert roster(str(run_dir), "freeze", "agent_0").exit_code == 0
         assert len(run.controls.roster.commands) == 1
+
+
+def test_a_file_that_becomes_shorter_while_it_is_sent_is_told(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "weights.safetensors"
+    file.write_bytes(b"weights")
+
+    def answered(*_: object) -> dict[str, int]:
+        file.write_bytes(b"w")
+        return {"size": 3}
+
+    announce(run_dir, "http://127.0.0.1:1")
+    monkeypatch.setattr(module, "_answered", answered)
+    assert kinds_in(roster(str(run_dir), "replace", "agent_0", "--from", str(file)).output) == ["start_not_safetensors"]
 
 
 def test_a_command_says_what_was_before(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,4 +25,9 @@ def test_a_file_is_there_once_it_has_come_and_is_asked_for_again_where_it_did_no
     may_come.set()
     assert until(lambda: fetcher.get("a/0", "c"), what="it is there") == b"file"
     assert asked == [("a/0", "c")] * 2
+    assert fetcher.get("b/0", "c") is None
+    until(lambda: fetcher._coming["b/0", "c"].done())
+    assert fetcher.get("b/1", "c") is None
+    assert [*fetcher._coming] == [("b/1", "c")], "what came and nobody took is not kept"
+    until(lambda: fetcher.get("b/1", "c"))
     fetcher.close()

@@ -16,12 +16,13 @@ import torch
 from safetensors.torch import save
 
 from protocol.config.run import Run, parse_run
+from protocol.control.run_summary import NO_COMMANDS
 from protocol.errors import ConfigurationError, DiskFault, EnvironmentFault, Refused
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 from workers.coordination import roster as product
 from workers.coordination import trial
-from workers.coordination.roster import NOTHING, Roster
+from workers.coordination.roster import Roster
 from workers.environments.registry import describe
 from workers.league import policy_pool
 from workers.league.policy_pool import PoolEntry
@@ -96,7 +97,7 @@ def test_a_coordinator_that_returns_knows_all_that_is_written_and_goes_on_counti
     assert (
         again.state
         == made.state
-        == {**NOTHING, "rates": {"agent_0": 0.5}, "frozen": ["agent_1"], "agents": {"agent_0": "agent_1"}}
+        == {**NO_COMMANDS, "rates": {"agent_0": 0.5}, "frozen": ["agent_1"], "agents": {"agent_0": "agent_1"}}
     )
     assert again.command(["thaw", "agent_1"], "", "") == 6
 
@@ -286,7 +287,7 @@ def test_a_bad_command_changes_nothing(tmp_path: Path, words: str, kind: str, ke
     made = roster_of(tmp_path, **keys)
     with raises(ConfigurationError, kind):
         made.command(words.split(), "", "")
-    assert (made.state, made.commands) == (NOTHING, [])
+    assert (made.state, made.commands) == (NO_COMMANDS, [])
     assert not (tmp_path / "history.jsonl").exists()
 
 
@@ -309,7 +310,7 @@ def test_weights_that_cannot_be_used_change_nothing(tmp_path: Path, words: str, 
     sent = weights_of(made, network={"hidden": [8]})
     with raises(ConfigurationError, kind):
         made.command(words.split(), "", "", sent)
-    assert (made.state, made.commands) == (NOTHING, [])
+    assert (made.state, made.commands) == (NO_COMMANDS, [])
     assert not [*(tmp_path / "sent").iterdir()]
 
 

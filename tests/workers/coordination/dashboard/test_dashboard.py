@@ -12,13 +12,13 @@ from urllib.parse import quote, urlsplit
 import pytest
 import yaml
 
+from protocol.control.run_summary import NO_COMMANDS
 from protocol.errors import ConfigurationError
 from tests.faults import kinds_in, raises
 from tests.workers.coordination.dashboard.asking import ask
 from tests.workers.coordination.dashboard.pages import shown
 from tests.workers.tools.test_page import left
 from workers.coordination.dashboard.dashboard import token_of
-from workers.coordination.roster import NOTHING
 
 
 def test_each_new_view_is_an_event(run_dir: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_command_is_for_who_has_the_token_and_while_the_run_goes_on(run_dir: P
         answer = ask(f"{url}/api/roster", body, Authorization=run.right)
         assert (answer.status, kinds_in(answer.text)) == (409, ["roster_run_is_ending"])
         told = ask(f"{url}/api/roster", Authorization=run.right).json
-        assert told == {"commands": [], **NOTHING}
+        assert told == {"commands": [], **NO_COMMANDS}
 
 
 def test_nothing_is_told_without_the_token_on_loopback_either(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -360,7 +360,8 @@ def test_other_settings_hold_from_the_next_episode_on_and_what_was_made_before_i
         return Closing(config.settings.get("pay", 1.0), 3, "simultaneous")
 
     config = EnvironmentConfig.model_validate({"copies": 2, "members": {"m": {"id": "m"}}})
-    ledger = Ledger(Collection(config, make)).play(4)  # in the second episode
+    collection = Collection(config, make)
+    ledger = Ledger(collection).play(4)  # in the second episode
     ledger.environment.set_curriculum({"settings": {"m": {"pay": 2.0}, "other": {}}})
     ledger.environment.set_curriculum({"settings": {"m": {"pay": 2.0}, "other": {}}})
     chosen = [np.zeros(2, np.int64)] * 3
@@ -369,6 +370,7 @@ def test_other_settings_hold_from_the_next_episode_on_and_what_was_made_before_i
     assert [pay for pay, _ in closed] == [1.0, 1.0]
     ledger.environment.set_curriculum({"settings": {"m": {"pay": 3.0}}})
     assert ledger.environment.reset(0).present[0].observation[:, 0].tolist() == [3.0, 3.0]
+    assert min(stage.number for stage in collection._stages["m"]) == 4, "who is new draws other episodes"
     ledger.environment.set_curriculum({"settings": {"m": {"pay": 4.0}}})
     ledger.environment.close()
     assert sorted(pay for pay, _ in closed) == [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
