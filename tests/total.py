@@ -19,7 +19,7 @@ from tests.tools import SHORT
 __all__ = ["MOST", "Total", "unit"]
 
 MOST = 525.0
-_EVERY = 240.0
+_EVERY = 60.0
 """Seconds of the clock from one measure to the next."""
 _PARTS = ("collectonly", "deselect", "ignore", "ignore_glob", "keyword", "lf", "passed", "seconds", "stepwise")
 """Options with which not everything is run."""
