@@ -288,6 +288,9 @@ class Run(ConfigModel):
     `environment.copies` then (protocol/config/checks.py)."""
     replay: str | None = None
     """Folder of a run with `record`, whose learners learn again by themselves, in one process and to the same bits."""
+    commands: str | None = None
+    """Lock-step: folder of a run whose commands to its policies (`rookery roster`) are followed again, each before the
+    same round."""
     act_block: int = Field(default=16, ge=4)
     """Lock-step: copies that one actor plays together; single rows give other bits, so 4 at least."""
     lockstep_checkpoint_rounds: int = Field(default=100, ge=0)
@@ -406,6 +409,8 @@ class Run(ConfigModel):
             raise ConfigurationError("target_return_without_actors", key="target_return")
         if self.lockstep:
             check_lockstep(self, [self.policy, *learning])
+        elif self.commands is not None:
+            raise ConfigurationError("commands_without_lockstep", key="commands")
         if self.league is not None:
             check_league(self)
         if self.replay is not None and any(config.record for config in (self.policy, *learning)):
@@ -503,7 +508,8 @@ class Run(ConfigModel):
                 section = policy.get(part)
                 if isinstance(section, dict) and isinstance(section.get("path"), str):
                     section["path"] = os.path.abspath(section["path"])
-        return self.model_validate(data | {"replay": self.replay and os.path.abspath(self.replay)})
+        folders = {key: data[key] and os.path.abspath(data[key]) for key in ("replay", "commands")}
+        return self.model_validate(data | folders)
 
     def ranks(self, name: str) -> int:
         """Learner processes that train `name`, a policy or an auxiliary, together."""

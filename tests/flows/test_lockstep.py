@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import json
+import signal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from launch.local.run_handle import RunHandle
 from protocol.config.run import parse_run
 from tests.flows import runs
 from tests.tools import skip_or_fail
@@ -181,4 +183,59 @@ def test_a_run_that_goes_on_after_its_end_gives_the_bits_of_one_that_was_longer_
     assert again.returncode == 0, again.stderr
     found = found_in(parts)
     assert (found.keys(), [name for name in reference if found.get(name) != reference[name]]) == (reference.keys(), [])
+    assert runs.files(memory_dir) == []
+
+
+def rounds_of(folder: Path) -> dict[str, list[str]]:
+    """The lines of each policy's rounds, and of its commands."""
+    return {path.name: path.read_text().splitlines() for path in (folder / "run" / "rounds").iterdir()}
+
+
+@pytest.mark.usefixtures("as_a_worker")
+@pytest.mark.parametrize("killed", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_what_people_tell_policies_between_rounds_is_repeated_to_the_bit(
+    tmp_path: Path, memory_dir: Path, killed: bool
+) -> None:
+    """A rate, and a policy that is frozen for a while; also where a learner dies of it, and all go back to a cut."""
+    data = in_step(steps=10**7, lockstep_checkpoint_rounds=10, policies={"agent_1": {"algorithm": runs.IQN}})
+
+    def rounds(policy: str) -> list[dict[str, Any]]:
+        path = tmp_path / "run" / "rounds" / f"{policy}.jsonl"
+        return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+    def grows(by: int) -> None:
+        before = len(rounds("agent_1"))
+        runs.until(lambda: len(rounds("agent_1")) > before + by, what="it goes on")
+
+    def told(*words: str) -> None:
+        """A command, and that it was followed."""
+        path = tmp_path / "run" / "rounds" / f"{words[1]}.commands.jsonl"
+        before = path.read_text() if path.exists() else ""
+        run.roster(*words)
+        runs.until(lambda: path.exists() and path.read_text() != before, what=f"{words} is followed")
+
+    with runs.training({**data, "actors": 2}, tmp_path) as worker:
+        runs.until(lambda: len(rounds("agent_1")) > 2, what="it learns")
+        run = RunHandle(tmp_path / "run")
+        told("set", "agent_0", "learning_rate=0.005")
+        told("freeze", "agent_1")
+        grows(3)
+        if killed:
+            grows(10)  # a cut
+            runs.kill(runs.workers_of(tmp_path)["learner-agent_1"])
+            runs.until(lambda: "learner-agent_1" in cuts_gone_back_to(tmp_path), what="all went back")
+            grows(12)
+        told("thaw", "agent_1")
+        grows(3)
+        runs.kill(worker.popen.pid, signal.SIGINT)
+        assert worker.wait() == 1
+    found, frozen = rounds_of(tmp_path), [line for line in rounds("agent_1") if not line["losses"]]
+    assert len({line["weights"] for line in frozen[-3:]}) == 1
+    assert rounds("agent_1")[-1]["weights"] != frozen[-1]["weights"]
+    again = tmp_path / "again"
+    again.mkdir()
+    until = (max(map(len, found.values())) + 1) * 2 * 16 * data["policy"]["segment_length"]
+    here({**data, "until": until, "commands": str(tmp_path / "run")}, again)
+    for name, lines in rounds_of(again).items():
+        assert lines[: len(found[name])] == found[name], name
     assert runs.files(memory_dir) == []

@@ -227,7 +227,7 @@ class Roster:
             return name, rest[0], *self._world_of(rest[0], rest[1:])
         if name == "add":
             return name, rest[0], None, self._addition(rest[0], rest[1], rest[2:], weights, ready)
-        plan = self._plan(rest[0])
+        plan = self._plan(rest[0], in_rounds=name in ("set", "freeze", "thaw"))
         if name == "retire":
             self._check_idle(plan)
             return name, plan.name, True, False
@@ -248,14 +248,16 @@ class Roster:
             raise ConfigurationError("roster_policy_without_actors", policy=plan.name, key="dataset")
         return name, plan.name, name == "thaw", name == "freeze"
 
-    def _plan(self, name: str) -> TrainingPlan:
-        """That of the policy of this name, of which something may be changed while it learns."""
+    def _plan(self, name: str, in_rounds: bool = False) -> TrainingPlan:
+        """That of the policy of this name, of which something may be changed while it learns, and `in_rounds` between
+        two of lock-step."""
         plan = None if name in self.state["retired"] else self._plans.get(name)
         if plan is None:
             choices = [one for one in self._plans if one not in self.state["retired"]]
             raise ConfigurationError("roster_policy_unknown", policy=name[:_SAID], choices=choices)
-        if self._run.lockstep or plan.recorded:
-            key = "schedule" if self._run.lockstep else "policy.record"
+        run = self._run
+        if plan.recorded or run.commands is not None or (run.lockstep and not in_rounds):
+            key = "policy.record" if plan.recorded else "schedule" if run.commands is None else "commands"
             raise ConfigurationError("roster_run_is_repeated", policy=name, key=key)
         if plan.ranks > 1:
             raise ConfigurationError("roster_policy_of_ranks", policy=name, key="ranks")

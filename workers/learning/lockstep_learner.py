@@ -7,13 +7,15 @@ round -> updates -> publish -> log -> cut (every so many rounds)
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from protocol.weights.manifest import Version
-from workers.learning.buffers.lockstep_rounds import LockstepRounds, in_rounds
+from workers.learning.buffers.lockstep_rounds import LockstepRounds, RoundCommands, commands_of, in_rounds
 from workers.learning.policy_learner import LearnerContext, PolicyLearner
 from workers.learning.source import SegmentSource
 from workers.policies.checkpoint import to_cpu
@@ -29,6 +31,9 @@ class LockstepLearner(PolicyLearner):
     repeated, second_try = True, False
     _rounds: LockstepRounds
     _cuts: LockstepCheckpoints | None
+    _commands: RoundCommands
+    _wanted: tuple[float | None, bool] | None = None
+    """What people want by now: its learning rate, None as configured, and whether it is frozen. None: not known yet."""
 
     @property
     def publication_due(self) -> bool:
@@ -37,6 +42,7 @@ class LockstepLearner(PolicyLearner):
 
     def resume(self, found: NDArray[np.uint8] | None, last: Version) -> None:
         """To the last cut, whose publication is made again; or to the beginning."""
+        self.frozen = False  # until the round in which it was told to be
         cut = self._cuts is not None and self._cuts.newest is not None
         self._begins(new=not cut)
         if self._cuts is not None and cut:
@@ -45,6 +51,19 @@ class LockstepLearner(PolicyLearner):
             self._rounds.log.begin()
         self._begin_here()
         self._tell("policy_start")
+
+    def obey(self, roster: Mapping[str, Any]) -> None:
+        """What the run's roster says is followed between two rounds."""
+        self._wanted = roster.get("rates", {}).get(self.name), self.name in roster.get("frozen", ())
+
+    def take(self) -> bool:
+        """As of any other; between two rounds it follows commands first."""
+        if not self._rounds.open:
+            rate, frozen = self._commands.before(self._rounds.number, self._wanted)
+            if frozen and not self.frozen and self._replay is not None:
+                self._replay.move_out()  # actors write over their rings meanwhile, but not over a cut
+            super().obey({"rates": {} if rate is None else {self.name: rate}, "frozen": [self.name] * frozen})
+        return super().take()
 
     def close(self) -> None:
         """With the log of its rounds."""
@@ -55,7 +74,13 @@ class LockstepLearner(PolicyLearner):
     def _ordered(self, source: SegmentSource, context: LearnerContext) -> SegmentSource:
         self._rounds, self._cuts = in_rounds(source, self._plan, context.folder), context.cuts
         self._part = f"policy-{self.name}"
+        self._commands = commands_of(self._run, self.name, context.folder)
         return self._rounds
+
+    def _settle_unread(self) -> None:
+        """A round of one that is frozen, after which the same weights are published."""
+        super()._settle_unread()
+        self._no_batch()
 
     def _told(self, metrics: dict[str, float]) -> None:
         super()._told(metrics)

@@ -50,6 +50,12 @@ def test_what_cannot_be_kept_in_step_is_refused_in_a_sentence_L1(
         parse_run({**IN_STEP, **keys})
 
 
+def test_only_a_run_in_lock_step_repeats_commands() -> None:
+    parse_run({**IN_STEP, "commands": "runs/first"})
+    with raises(ConfigurationError, "commands_without_lockstep", key="commands"):
+        parse_run({"commands": "runs/first"})
+
+
 def test_every_block_is_dealt_once_whatever_the_number_of_actors_L1() -> None:
     for actors in (1, 2, 4):
         run = parse_run({**IN_STEP, "actors": actors})

@@ -3,7 +3,8 @@
 In flow: arrivals in any order. Out flow: the same as another source would give, a round at a time; the next one only
 when this one is ended.
 What happened in each goes to `rounds/POLICY.jsonl`, a line a round, the same bytes for the same bits, so that two runs
-can be compared step by step: data and weights by their checksum, numbers as they are.
+can be compared step by step: data and weights by their checksum, numbers as they are. What people told the policy goes
+to `rounds/POLICY.commands.jsonl`, with the round before which it was followed.
 Legend: `S` streams of all actors, `T` segment length.
 """
 
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,12 +22,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.config.run import Run
+from protocol.config.yaml_file import check_run_folder
 from protocol.errors import TrainingFault, WireError
 from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
-from workers.runtime.files import AppendFile, SafeWriter
+from workers.runtime.files import AppendFile, SafeWriter, sync
 from workers.runtime.state_capture import State
 
 _PRIVATE = ("version", "moment")
@@ -104,6 +109,64 @@ class RoundLog:
             over = ended[:, row]
             self._returns += earned[over].tolist()
             earned[over] = 0.0
+
+
+class RoundCommands:
+    """What people told a policy, and before which round it followed that: the lines of `path`, each with its round, the
+    learning rate (None: as configured) and whether it is frozen; without a path they are not kept. Where they are
+    those of another run, as `repeated` says, nothing is added."""
+
+    def __init__(self, path: Path | None, repeated: bool = False) -> None:
+        self._path, self._repeated = path, repeated
+        text = path.read_text() if path is not None and path.exists() else ""
+        whole = text[: text.rfind("\n") + 1]
+        if path is not None and whole != text:  # a machine died as it wrote
+            os.truncate(path, len(whole))
+        lines = [json.loads(line) for line in whole.splitlines()]
+        self._lines: list[tuple[int, tuple[float | None, bool]]] = [
+            (line["round"], (line["learning_rate"], line["frozen"])) for line in lines
+        ]
+        self._disk = SafeWriter()
+
+    def before(self, number: int, wanted: tuple[float | None, bool] | None) -> tuple[float | None, bool]:
+        """What holds before round `number`: what is `wanted`, once that is on the disk, unless later rounds were made
+        before, and are made again."""
+        standing = next((told for at, told in reversed(self._lines) if at <= number), (None, False))
+        again = self._repeated or any(at > number for at, _ in self._lines)
+        if wanted in (None, standing) or again or not self._kept(number, *wanted):
+            return standing
+        self._lines.append((number, wanted))
+        return wanted
+
+    def _kept(self, number: int, rate: float | None, frozen: bool) -> bool:
+        """Whether that is on the disk now, or is to be nowhere."""
+        if self._path is None:
+            return True
+        line = {"round": number, "learning_rate": rate, "frozen": frozen}
+        file = AppendFile(self._path, self._disk)
+        try:
+            if not file.append(f"{json.dumps(line)}\n".encode()):
+                return False
+        finally:
+            file.close()
+        sync(self._path)
+        return True
+
+
+def commands_of(run: Run, policy: str, folder: Path | None) -> RoundCommands:
+    """Those of `policy` in the run's `folder`, or in that of the run that `run.commands` names; ConfigurationError
+    where that is none."""
+    name = f"{policy}.commands.jsonl"
+    path = None if folder is None else folder / "rounds" / name
+    if run.commands is None:
+        return RoundCommands(path)
+    check_run_folder(Path(run.commands))
+    told = Path(run.commands) / "rounds" / name
+    if path is None or not told.exists():
+        return RoundCommands(told, repeated=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(told, path)
+    return RoundCommands(path, repeated=True)
 
 
 def _told(columns: Mapping[str, NDArray], layout: Layout) -> list[NDArray]:

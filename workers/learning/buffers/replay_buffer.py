@@ -111,6 +111,7 @@ class ReplayBuffer(Generic[Drawn]):
         self._rate_limiter = rate_limiter
         self._at_once = max(1, rate_limiter.insertion // layout.length) if rate_limiter is not None else _AT_ONCE
         self._rng = np.random.Generator(np.random.Philox(seed))
+        self._room = room
         self._all = SegmentIndex(RingTable(room.block, room.ring_blocks))
         segments = max(1, capacity // layout.length)
         alpha = config.priority_alpha
@@ -284,6 +285,18 @@ class ReplayBuffer(Generic[Drawn]):
         """The inverse, as `load_state`."""
         self.load_state(state)
         self._too_few = bool(state["too_few"][0])
+
+    def move_out(self) -> None:
+        """Keeps what it has in memory of its own: rings may be written over from now on, by what it never sees."""
+        if not self.rows:
+            return
+        state, drawn = self.get_state(), self._all.sampled[self._all.newest(self.rows)]
+        slots = self._all.evict(self._all.tail - self._all.head)
+        if len(slots):
+            self._source.release(self._policy, slots)
+        self._all = SegmentIndex(RingTable(self._room.block, self._room.ring_blocks))
+        self.set_state(state)
+        self._all.sampled[: len(drawn)] = drawn
 
     @property
     def _emptied(self) -> bool:
