@@ -143,7 +143,7 @@ KEYS = {
     "../guides/loggers.md": "loggers",
     "../guides/performance.md": "checksums compress flush_after publish_interval publish_mode ring sync_interval"
     " transport wire_weights",
-    "../guides/reproduce.md": "act_block lockstep_checkpoint_rounds replay schedule",
+    "../guides/reproduce.md": "act_block commands lockstep_checkpoint_rounds replay schedule",
     "../guides/resume.md": "schedule_steps seconds target_return until",
     "../guides/watch.md": "log_dir log_format log_interval log_mebibytes logging",
     "../learning/change.md": "allow_entries",
