@@ -16,7 +16,7 @@ BECOMES = {
     "hooks": ("workers.hooks", "The hooks of a run that are told what happens to it"),
     "evaluate": ("workers.tools.evaluate", "Plays the policies of a run without exploring, and says what they earn"),
     "watch": (
-        "workers.tools.play",
+        "workers.tools.watch",
         "Shows the policies of a run at play: in the terminal, as a film, as a map of visited cells",
     ),
     "page": ("workers.tools.page", "Shows the page of runs that are over, several beside each other"),

@@ -10,6 +10,7 @@ that waits longest makes room for the next.
 from __future__ import annotations
 
 import io
+import json
 import logging
 import re
 import socket as system
@@ -20,7 +21,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -48,6 +51,12 @@ _SILENCE = 10.0
 """Seconds that a peer may take to take in a part of an answer."""
 _LARGEST = 65_536
 """Bytes of a request's body, and of its header."""
+KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript"}
+"""The kinds of a page's files."""
+_ONLY_FROM_HERE = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,50 @@ class Response:
 
 Routes = Mapping[tuple[str, str], Callable[[HttpRequest], Response]]
 """(method, path) -> its function."""
+
+
+def asset(path: Path) -> Callable[[HttpRequest], Response]:
+    """The answer with a file of a page, which may ask nobody else for anything."""
+
+    def answer(_request: HttpRequest) -> Response:
+        return Response(path.read_bytes(), KINDS[path.suffix], headers={"Content-Security-Policy": _ONLY_FROM_HERE})
+
+    return answer
+
+
+def as_json(data: object) -> Response:
+    """As `json_bytes`."""
+    return Response(json_bytes(data), "application/json")
+
+
+def json_bytes(data: object) -> bytes:
+    """JSON, in which what is no number is null."""
+    return json.dumps(json.loads(json.dumps(data), parse_constant=lambda _: None), separators=(",", ":")).encode()
+
+
+def refused(status: int, reason: str) -> Response:
+    """A sentence on why not."""
+    return Response(reason.encode() + b"\n", status=status)
+
+
+def keep_cookie(request: HttpRequest, secret: str) -> Response:
+    """Gives a browser the `secret` as a cookie, which scripts and other sites cannot read or send."""
+    cookie = f"{_cookie_name(request)}={secret}; HttpOnly; SameSite=Strict; Path=/"
+    return Response(b"{}", "application/json", headers={"Set-Cookie": cookie})
+
+
+def cookie_of(request: HttpRequest) -> str:
+    """The secret that the browser was given; empty without one."""
+    try:
+        found = SimpleCookie(request.headers.get("cookie", "")).get(_cookie_name(request))
+    except CookieError:
+        return ""
+    return found.value if found is not None else ""
+
+
+def _cookie_name(request: HttpRequest) -> str:
+    """Pages on one machine differ in their ports, which cookies do not know."""
+    return f"rookery_{request.headers.get('host', '').rpartition(':')[2]}"
 
 
 class HttpServer:

@@ -20,7 +20,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,20 @@ from workers.coordination.controls import Controls
 from workers.coordination.roster import Roster
 from workers.coordination.sent_weights import SentWeights
 from workers.metrics.history import History
-from workers.runtime.http_server import HttpRequest, Response, Routes
+from workers.runtime.http_server import (
+    KINDS,
+    HttpRequest,
+    Response,
+    Routes,
+    as_json,
+    asset,
+    cookie_of,
+    json_bytes,
+    keep_cookie,
+    refused,
+)
 
 _ASSETS = Path(__file__).parent / "assets"
-_KINDS = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript"}
 _LOOK = 0.2
 """Seconds between two looks for a new view."""
 _ALIVE = 10.0
@@ -44,10 +53,6 @@ _ALIVE = 10.0
 _LOG_BYTES = 65_536
 _WORKER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
 
 
 class Dashboard:
@@ -72,9 +77,9 @@ class Dashboard:
     def routes(self) -> Routes:
         """Everything but probes and metrics."""
         reading = {
-            "/api/view": lambda _: _json(self._view()),
+            "/api/view": lambda _: as_json(self._view()),
             "/api/curves": self._curves,
-            "/api/runs": lambda _: _json(self._siblings.names()),
+            "/api/runs": lambda _: as_json(self._siblings.names()),
             "/api/config": lambda _: Response(self._config.encode()),
             "/api/log": self._log,
             "/api/events": self._events,
@@ -84,11 +89,11 @@ class Dashboard:
             buttons = orders.checkpoint, orders.pause, orders.resume, orders.stop
             acting = {f"/api/{order.__name__}": _order(order) for order in buttons}
             acting |= {"/api/roster": _command(orders.roster), "/api/weights": _part(orders.roster.sent)}
-            reading["/api/roster"] = lambda _: _json(orders.roster.told)
+            reading["/api/roster"] = lambda _: as_json(orders.roster.told)
         files = {"/": "index.html", "/dashboard.css": "dashboard.css"}
         files |= {f"/{name}": name for name in ("dashboard.js", "data_flow.js", "league.js", "curves.js")}
         return {
-            **{("GET", path): _file(_ASSETS / name) for path, name in files.items()},
+            **{("GET", path): asset(_ASSETS / name) for path, name in files.items()},
             ("GET", "/plotly.min.js"): _plotly,
             ("POST", "/api/session"): self._session,
             **{("GET", path): self._guarded(function) for path, function in reading.items()},
@@ -99,24 +104,23 @@ class Dashboard:
         def answer(request: HttpRequest) -> Response:
             asked = request.query.get("id")
             if asked and asked[0] != self._told()["id"]:  # whose coordinator had this port before
-                return _refused(404, "this is another run than the one that is asked for")
+                return refused(404, "this is another run than the one that is asked for")
             if not self._has_token(request):
-                return _refused(401, f"give the run's token; it is in {self._folder / 'token'}, or ROOKERY_TOKEN")
+                return refused(401, f"give the run's token; it is in {self._folder / 'token'}, or ROOKERY_TOKEN")
             return function(request)
 
         return answer
 
     def _has_token(self, request: HttpRequest) -> bool:
         given = request.headers.get("authorization", "").removeprefix("Bearer ")
-        given = given or _cookie(request)
+        given = given or cookie_of(request)
         return hmac.compare_digest(given.encode(), self.token.encode())
 
     def _session(self, request: HttpRequest) -> Response:
         """The token for a cookie, which scripts and other sites cannot read or send."""
         if not hmac.compare_digest(request.body.strip(), self.token.encode()):
-            return _refused(401, "this is not the token of this run")
-        cookie = f"{_cookie_name(request)}={self.token}; HttpOnly; SameSite=Strict; Path=/"
-        return Response(b"{}", "application/json", headers={"Set-Cookie": cookie})
+            return refused(401, "this is not the token of this run")
+        return keep_cookie(request, self.token)
 
     def _view(self) -> dict[str, Any]:
         steps, newest = self._history.newest
@@ -132,8 +136,8 @@ class Dashboard:
         run = request.query.get("run", [""])[0]
         history = self._siblings.history(run) if run else self._history
         if history is None:
-            return _refused(404, f"there is no run {run!r} with measurements beside this one")
-        return _json(
+            return refused(404, f"there is no run {run!r} with measurements beside this one")
+        return as_json(
             {
                 measure: {
                     name: {"steps": steps, "values": values}
@@ -148,7 +152,7 @@ class Dashboard:
         worker = request.query.get("worker", [""])[0]
         path = self._logs / f"{worker}.log"
         if not _WORKER.fullmatch(worker) or not path.is_file():
-            return _refused(404, f"no log of {worker!r} can be seen from the coordinator")
+            return refused(404, f"no log of {worker!r} can be seen from the coordinator")
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _LOG_BYTES))
@@ -175,7 +179,7 @@ class Dashboard:
         told = self._told()
         workers, stage = told.get("workers"), (told["stage"], told["paused"])
         if self._last[0] is not workers or self._last[1] != stage:  # every look makes a new list
-            self._last = (workers, stage, _encode(self._view()))
+            self._last = (workers, stage, json_bytes(self._view()))
         return self._last[2]
 
 
@@ -201,7 +205,7 @@ def token_of(folder: Path) -> str:
 def _order(function: Callable[[], None]) -> Callable[[HttpRequest], Response]:
     def answer(_request: HttpRequest) -> Response:
         function()
-        return _json({"ok": True})
+        return as_json({"ok": True})
 
     return answer
 
@@ -211,9 +215,9 @@ def _answering(function: Callable[[HttpRequest], object]) -> Callable[[HttpReque
 
     def answer(request: HttpRequest) -> Response:
         try:
-            return _json(function(request))
+            return as_json(function(request))
         except RookeryError as fault:
-            return _refused(400 if isinstance(fault, ConfigurationError) else 409, fault.coded)
+            return refused(400 if isinstance(fault, ConfigurationError) else 409, fault.coded)
 
     return answer
 
@@ -252,46 +256,13 @@ def _words_in(body: bytes) -> tuple[list[str], str, str]:
     return words, str(by), str(weights)
 
 
-def _file(path: Path) -> Callable[[HttpRequest], Response]:
-    def answer(_request: HttpRequest) -> Response:
-        return Response(path.read_bytes(), _KINDS[path.suffix], headers={"Content-Security-Policy": _POLICY})
-
-    return answer
-
-
 def _plotly(_request: HttpRequest) -> Response:
     """The library that draws curves, from the package that brings it."""
     found = importlib.util.find_spec("plotly")
     if found is None or not found.submodule_search_locations:
-        return _refused(404, f"no curves without plotly; run: {install('dashboard')}")
+        return refused(404, f"no curves without plotly; run: {install('dashboard')}")
     path = Path(found.submodule_search_locations[0]) / "package_data" / "plotly.min.js"
-    return Response(path.read_bytes(), _KINDS[".js"], headers={"Cache-Control": "max-age=86400"})
-
-
-def _json(data: object) -> Response:
-    return Response(_encode(data), "application/json")
-
-
-def _encode(data: object) -> bytes:
-    """JSON, in which what is no number is null."""
-    return json.dumps(json.loads(json.dumps(data), parse_constant=lambda _: None), separators=(",", ":")).encode()
-
-
-def _refused(status: int, reason: str) -> Response:
-    return Response(reason.encode() + b"\n", status=status)
-
-
-def _cookie_name(request: HttpRequest) -> str:
-    """Runs on one machine differ in their ports, which cookies do not know."""
-    return f"rookery_{request.headers.get('host', '').rpartition(':')[2]}"
-
-
-def _cookie(request: HttpRequest) -> str:
-    try:
-        found = SimpleCookie(request.headers.get("cookie", "")).get(_cookie_name(request))
-    except CookieError:
-        return ""
-    return found.value if found is not None else ""
+    return Response(path.read_bytes(), KINDS[".js"], headers={"Cache-Control": "max-age=86400"})
 
 
 _BYTES = 32 * 2**20

@@ -20,7 +20,7 @@ from workers.environments.checks.checked_environment import CheckedEnvironment
 from workers.environments.registry import make
 from workers.evaluation.scores import FILE
 from workers.tools import evaluate as evaluation
-from workers.tools import play as module
+from workers.tools import watch as module
 from workers.tools.film import half_block_text, write_map
 
 RANDOM = {"algorithm": {"name": "scripted", "entry": "random"}}

@@ -1,6 +1,6 @@
 """`rookery watch`: the policies of a run at play, as a film, in the terminal, or as a map of the cells they visit.
 
-python -m workers.tools.play runs/first -o film.gif
+python -m workers.tools.watch runs/first -o film.gif
 
 In flow: a run's folder, finished or not. Out flow: pictures of whole episodes with exploration off, as files, or as
 characters for a terminal.
