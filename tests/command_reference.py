@@ -48,7 +48,10 @@ def _commands(commands: Mapping[str, click.Command], name: str) -> Iterator[tupl
 def _becomes(name: str) -> click.Command | None:
     """What the program that the command becomes knows of itself."""
     module, _ = BECOMES.get(name, ("", ""))
-    known = vars(importlib.import_module(module)).values() if module else ()
+    found = importlib.import_module(module) if module else None
+    if hasattr(found, "__path__"):
+        found = importlib.import_module(f"{module}.__main__")
+    known = vars(found).values() if found else ()
     return next((one for one in known if isinstance(one, click.Command)), None)
 
 

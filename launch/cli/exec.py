@@ -19,6 +19,7 @@ BECOMES = {
         "workers.tools.watch",
         "Shows the policies of a run at play: in the terminal, as a film, as a map of visited cells",
     ),
+    "play": ("workers.tools.play", "Lets a person play an agent, in a browser, with or against trained policies"),
     "page": ("workers.tools.page", "Shows the page of runs that are over, several beside each other"),
     "export": ("workers.tools.export", "Writes a policy of a run as a file that acts without it"),
     "dataset": ("workers.tools.dataset", "Writes what a run recorded as a dataset of Minari"),

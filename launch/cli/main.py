@@ -49,6 +49,7 @@ _SECTIONS: dict[str, dict[str, tuple[str, str] | None]] = {
         ),
         "evaluate": None,
         "watch": None,
+        "play": None,
         "doctor": (
             "cli.doctor:doctor",
             "Says whether this machine can carry a run, which layer of learning fails first, and what to do.",

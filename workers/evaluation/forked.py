@@ -140,9 +140,10 @@ class Forked:
             os.killpg(self.pid, signal.SIGKILL)
 
 
-def apart(command: Callable[[], object]) -> NoReturn:
+def apart(command: Callable[[], object], in_order: float = 0.0) -> NoReturn:
     """Runs a `command` that a person types, and that runs code of the user, in a process of its own, and ends this one
-    as that ended: with one sentence where it could say nothing itself."""
+    as that ended: with one sentence where it could say nothing itself. One that ends `in_order` at SIGTERM has so many
+    seconds for it at Ctrl-C, and its exit code is told."""
     forked, said = Forked(lambda tell: _run(command, tell)), list[str]()
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # with what the world has started
     try:
@@ -150,9 +151,10 @@ def apart(command: Callable[[], object]) -> NoReturn:
             said += forked.lines(_END_SECONDS)
         said += forked.lines()
     except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+        forked.close(in_order or _END_SECONDS)
+        sys.exit(forked.code if in_order and not forked.crashed else 128 + signal.SIGINT)
     finally:
-        forked.close()
+        forked.close(in_order or _END_SECONDS)
     with one_sentence():
         if forked.crashed or not said:  # or a library has ended it, past Python
             raise EnvironmentFault("playing_crashed", reason=forked.fate)

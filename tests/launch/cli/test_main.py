@@ -68,7 +68,7 @@ def test_each_command_says_of_itself_what_help_says_of_it() -> None:
 
 @pytest.mark.parametrize("name", BECOMES)
 def test_a_command_that_becomes_another_program_helps_in_both_ways(name: str) -> None:
-    module = import_module(f"{BECOMES[name][0]}.__main__" if name == "bench" else BECOMES[name][0])
+    module = import_module(f"{BECOMES[name][0]}.__main__" if name in ("bench", "play") else BECOMES[name][0])
     (command,) = (
         found for found in vars(module).values() if isinstance(found, click.Command) and found.name in (name, "main")
     )

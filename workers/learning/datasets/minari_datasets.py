@@ -14,7 +14,8 @@ behind them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,30 +155,63 @@ class Episode(NamedTuple):
     terminated: bool
 
 
-def write_minari(recorded: RecordedDataset, id: str, told: str) -> tuple[int, int]:
-    """Writes what was `recorded` as the dataset `id`, which `told` describes: (episodes, rows). ConfigurationError in
-    one sentence if Minari is missing or will not have it."""
-    try:
+class MinariWriter:
+    """The new dataset `id` of what `agent` sees and does, which `told` describes. ConfigurationError in one sentence if
+    Minari is missing, there is one of that id, or it will not have it."""
+
+    def __init__(self, id: str, agent: Agent, told: str) -> None:
+        try:
+            import minari
+            from minari.storage import get_dataset_path
+        except ImportError:
+            raise ConfigurationError("minari_missing") from None
+        self._id, self._agent, self._told = id, agent, told
+        self._made: Any = None
+        with self._writing():
+            minari.dataset.minari_dataset.parse_dataset_id(id)
+            if get_dataset_path(id).exists():
+                raise FileExistsError("there is one already")
+
+    def add(self, found: Sequence[Episode]) -> None:
+        """Writes these behind those that are there."""
         import minari
         from minari.data_collector import EpisodeBuffer
-    except ImportError:
-        raise ConfigurationError("minari_missing") from None
+
+        first = 0 if self._made is None else self._made.total_episodes
+        buffers = [EpisodeBuffer(id=first + i, **_parts(self._agent, one)) for i, one in enumerate(found)]
+        seen, done = spaces_of(self._agent)
+        with self._writing(), warnings.catch_warnings():
+            # Minari asks for authors and a registered environment, of which nothing is recorded
+            warnings.simplefilter("ignore", UserWarning)
+            if self._made is None:
+                self._made = minari.create_dataset_from_buffers(
+                    self._id,
+                    buffers,
+                    observation_space=seen,
+                    action_space=done,
+                    description=self._told,
+                    jpeg_encoding=False,
+                )
+            else:
+                self._made.update_dataset_from_buffer(buffers)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as fault:  # whatever Minari, or a file that it writes, comes up with
+            said = " ".join(str(fault).split()) or type(fault).__name__
+            raise ConfigurationError("minari_write_failed", dataset=self._id, reason=said) from None
+
+
+def write_minari(recorded: RecordedDataset, id: str, told: str) -> tuple[int, int]:
+    """Writes what was `recorded` as the dataset `id`, which `told` describes: (episodes, rows). ConfigurationError as
+    `MinariWriter`, or where nothing was recorded."""
+    writer = MinariWriter(id, recorded.agent, told)
     if not sum(recorded.lengths()):
         raise ConfigurationError("recording_empty", dataset=recorded.name)
     found = list(episodes(recorded.stretches()))
-    seen, done = spaces_of(recorded.agent)
-    buffers = [EpisodeBuffer(id=i, **_parts(recorded.agent, one)) for i, one in enumerate(found)]
-    try:
-        with (
-            warnings.catch_warnings()
-        ):  # Minari asks for authors and a registered environment, of which nothing is recorded
-            warnings.simplefilter("ignore", UserWarning)
-            minari.create_dataset_from_buffers(
-                id, buffers, observation_space=seen, action_space=done, description=told, jpeg_encoding=False
-            )
-    except Exception as fault:  # whatever Minari, or a file that it writes, comes up with
-        said = " ".join(str(fault).split()) or type(fault).__name__
-        raise ConfigurationError("minari_write_failed", dataset=id, reason=said) from None
+    writer.add(found)
     return len(found), sum(len(one.columns["reward"]) for one in found)
 
 

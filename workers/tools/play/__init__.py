@@ -1,0 +1,1 @@
+"""`rookery play`: a person plays one agent of a world, in a browser."""
