@@ -221,7 +221,8 @@ def test_what_is_no_legal_action_of_this_turn_is_refused_and_counted(worlds: str
 
 def test_more_than_a_hundred_messages_in_a_second_are_refused_and_counted(worlds: str) -> None:
     with game(f"{worlds}:Masked") as (seat, url, _):
-        person, told = Person(url, seat.token, best), []
+        person = Person(url, seat.token, best)
+        told: list[int] = []
         began = time.monotonic()
         while len(told) < 200 and not told.count(429):
             told.append(person.act(0, None))

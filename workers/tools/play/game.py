@@ -103,7 +103,7 @@ class Game:
         self._environment, self._seat, self._seconds = environment, seat, turn
         self._all_is_seen = all_is_seen
         self._names = [agent.name for agent in environment.world.agents]
-        self._players = {**players, seat.place.name: seat}
+        self._players: dict[str, Player] = {**players, seat.place.name: seat}
         if all_is_seen:
             environment.reset(0)
             if not whole(environment):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ def seen_by(place: Place, present: AgentTimeStep, common: NDArray[Any] | None) -
     return found
 
 
-def whole(environment: Environment) -> Mapping[str, Any]:
+def whole(environment: Environment) -> dict[str, Any]:
     """The world as it is drawn; {} where it has neither a picture nor text."""
     picture = environment.render_rgb()
     if picture is not None:
