@@ -265,6 +265,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "learning_starts_unreachable": "learning_starts {value} can never be reached with buffer_capacity {limit}; lower learning_starts or raise buffer_capacity",
         "library_checksum_differs": "the library's file of {peer} should have the checksum {expected} but has {value}; it was changed or damaged: begin the run in another folder or put the file back",
         "listen_address_invalid": "{value!r} is no port to listen at; write HOST:PORT",
+        "live_is_no_file": "--live shows a run in the terminal until Ctrl-C, and writes no file; leave out --live, or -o and --heat-map",
         "lockstep_blocks_do_not_divide": "schedule is lockstep and {blocks} blocks of {act_block} copies cannot be dealt to {actors} actors equally; set actors to a divisor of the number of blocks, or change environment.copies or act_block",
         "lockstep_checkpoint_unreadable": "checkpoint {file} cannot be read ({reason}); remove {folder}",
         "lockstep_checkpoint_with_script": "schedule is lockstep and policy {policy!r} is scripted, a program that tells no state for a checkpoint; set lockstep_checkpoint_rounds to 0",

@@ -10,15 +10,19 @@ import signal
 import statistics
 import time
 from bisect import bisect
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
 
+import launch.cli.roster
 from launch.local.run_handle import RunHandle
 from protocol.control.run_summary import NO_COMMANDS
 from protocol.errors import ConfigurationError, Timeout
@@ -333,6 +337,70 @@ def test_weights_from_a_file_are_learned_from_and_a_killed_learner_goes_on_with_
         acting = [name for name in kept if name.startswith("policy_")]
         assert acting
         assert all(torch.allclose(kept[name], before[0][name], atol=1e-6) for name in acting)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["sent", "tried"])
+def test_a_coordinator_that_dies_as_weights_are_sent_or_tried_leaves_nothing_and_takes_them_the_next_time(
+    tmp_path: Path, memory_dir: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    def replaced() -> dict[str, Any]:
+        return dict(told(tmp_path).get("replaced", {}))
+
+    def trials() -> list[psutil.Process]:
+        """Of this run's coordinators, as they are tried."""
+        name = "workers.coordination.trial"
+        return [one for one in psutil.process_iter(["cmdline", "cwd"]) if name in (one.info["cmdline"] or ())]
+
+    def kill() -> None:
+        pid = runs.workers_of(tmp_path)["coordinator"]
+        runs.kill(pid)
+        runs.until(lambda: runs.workers_of(tmp_path).get("coordinator", pid) != pid, what="another coordinator")
+
+    data = runs.paced(tmp_path, 10**8, pause=0.002, restarts=5, num_learner_processes=1, keep_checkpoints=10_000)
+    with runs.training(data, tmp_path) as worker:
+        runs.until(lambda: counted(tmp_path, "checkpoints.agent_1", "learner-0"), what="it learns")
+        place = tmp_path / "run" / "checkpoints" / "agent_1"
+        runs.until(lambda: place.is_dir() and [*place.glob("[0-9]*")], what="a checkpoint")
+        file = tmp_path / "weights.safetensors"
+        shutil.copy(next(place.glob("[0-9]*")) / file.name, file)
+        before = runs.workers_of(tmp_path)
+        with monkeypatch.context() as parts, raises(Timeout, "roster_command_unanswered"):
+            if moment == "sent":
+                parts.setattr(launch.cli.roster, "_PART", file.stat().st_size // 3)
+                parts.setattr(launch.cli.roster, "ask", dying(launch.cli.roster.ask, kill))
+                roster(tmp_path, "replace", "agent_0", weights=file)
+            else:
+                with ThreadPoolExecutor(1) as other:
+                    asked = other.submit(roster, tmp_path, "replace", "agent_0", weights=file)
+                    (trial,) = runs.until(trials, what="they are tried")
+                    kill()
+                    asked.result()
+                runs.until(lambda: not trial.is_running(), what="the trial ends with its coordinator")
+        runs.until(lambda: told(tmp_path), what="it answers")
+        assert replaced() == {}
+        assert not [*(tmp_path / "run").glob("sent/*")]
+        roster(tmp_path, "replace", "agent_0", weights=file)
+        assert replaced()["agent_0"]["number"] == 1
+        living = runs.workers_of(tmp_path)
+        assert living.pop("coordinator") != before.pop("coordinator")
+        assert living == before
+        stopped(worker, tmp_path, memory_dir)
+
+
+def dying(ask: Callable[..., bytes], kill: Callable[[], None]) -> Callable[..., bytes]:
+    """Asks, and kills who is asked after the first answer."""
+    asked = 0
+
+    def answer(*arguments: Any) -> bytes:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            kill()
+            raise ConnectionResetError
+        return ask(*arguments)
+
+    return answer
 
 
 @pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.slow)])

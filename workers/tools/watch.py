@@ -46,6 +46,8 @@ class FrameRecorder:
         self.visits: NDArray[np.int64] | None = None
         """[height, width]: turns in which an agent was there; None where the world is no grid."""
         self.turns = 0
+        self.who = ""
+        """Who plays, told below what is shown."""
 
     def look(self) -> None:
         """Takes one frame, or shows it; ConfigurationError where there is nothing to be seen."""
@@ -68,7 +70,7 @@ class FrameRecorder:
         text = self._environment.render() if picture is None else half_block_text(picture)
         if not text:
             raise ConfigurationError("world_without_picture")
-        click.echo(f"\x1b[2J\x1b[H{text}\nturn {self.turns}")
+        click.echo(f"\x1b[2J\x1b[H{text}\nturn {self.turns}{self.who}")
         time.sleep(1 / self._fps)
 
 
@@ -85,6 +87,8 @@ def play(folder: Path, episodes: int, seed: int, others: dict[str, str], which: 
         frozen = frozen_policies(folder, run, environment.world, others, which)
         players = players_of(run.model_copy(update={"environment": where}), environment.world, frozen, seed)
         taken = camera(environment)
+        steps = ((policy, one.manifest.provenance.train_steps) for policy, one in frozen.items())
+        taken.who = "".join(f", {policy} after {made:,} train steps" for policy, made in steps if made is not None)
         try:
             play_episodes(environment, players, episodes, seed_of(seed, "evaluation", name), taken.look)
         except _Enough:
@@ -105,6 +109,7 @@ def play(folder: Path, episodes: int, seed: int, others: dict[str, str], which: 
 @others_option
 @which_option
 @click.option("--environment", "place", default="", metavar="NAME", help="Of several; default: the first.")
+@click.option("--live", is_flag=True, help="Episode after episode of a run that goes on, until Ctrl-C.")
 def main(
     run: Path,
     out: Path | None,
@@ -116,6 +121,7 @@ def main(
     others: dict[str, str],
     which: str,
     place: str,
+    live: bool,
 ) -> None:
     """Shows the policies of RUN at play: in the terminal, as a film, as a map of visited cells.
 
@@ -123,29 +129,40 @@ def main(
     rookery watch runs/first
     rookery watch runs/first -o film.gif --episodes 3
     rookery watch runs/first --heat-map visited.png --episodes 20
+    rookery watch runs/first --live          each episode with the newest checkpoint
     """
     torch_setup.configure_torch()
     add_cwd_to_path()
     with one_sentence("another file"):
-        if out is None and heat is None and not sys.stdout.isatty():
+        if out is None and heat is None and not _in_terminal():
             raise ConfigurationError("no_terminal_to_show")
         if out is not None:
             check_film(out)
-        taken = play(
-            run,
-            episodes,
-            seed,
-            others,
-            which,
-            place,
-            lambda world: FrameRecorder(world, out is not None, out is None and heat is None, fps, turns),
-        )
+        if live and (out is not None or heat is not None):
+            raise ConfigurationError("live_is_no_file")
+        while True:
+            taken = play(
+                run,
+                1 if live else episodes,
+                seed,
+                others,
+                which,
+                place,
+                lambda world: FrameRecorder(world, out is not None, out is None and heat is None, fps, turns),
+            )
+            if not live:
+                break
+            seed += 1
         if out is not None:
             write_film(out, taken.frames, fps)
             click.echo(f"wrote {out}: {len(taken.frames)} turns")
         if heat is not None:
             write_map(heat, taken.visits)
             click.echo(f"wrote {heat}")
+
+
+def _in_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 def command() -> None:

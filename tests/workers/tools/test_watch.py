@@ -59,6 +59,27 @@ def test_a_film_has_a_frame_for_each_turn_and_a_map_the_cells_that_were_visited(
     assert f"{film}: 5 turns" in again.output
 
 
+def test_a_run_is_watched_live_episode_after_episode_with_other_seeds(
+    tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = {"id": "treasure_hunt", "settings": {"width": 7, "height": 7, "turns": 2}}
+    seeds: list[int] = []
+    before = module.play
+
+    def played(folder: Path, episodes: int, seed: int, *rest: Any) -> Any:
+        seeds.append(seed)
+        if len(seeds) > 3:
+            raise KeyboardInterrupt
+        assert episodes == 1
+        return before(folder, episodes, seed, *rest)
+
+    monkeypatch.setattr(module, "play", played)
+    monkeypatch.setattr(module, "_in_terminal", lambda: True)
+    told = command(run(tmp_path, world, "agent_0", "agent_1"), "--live", "--fps", "1000")
+    assert seeds == [0, 1, 2, 3]
+    assert told.output.count("turn 1") >= 3
+
+
 def test_gymnasiums_worlds_are_filmed_too(tmp_path: Path, command: Any) -> None:
     film = tmp_path / "film.gif"
     told = command(run(tmp_path, {"id": "gymnasium:Acrobot-v1"}, "agent"), "-o", film, "--turns", 3)
@@ -113,6 +134,7 @@ def test_what_cannot_be_shown_is_refused_with_the_remedy(tmp_path: Path, command
         (("-o", tmp_path / "film.avi"), "film_format_unknown"),
         (("-o", film), "world_without_picture"),
         (("--heat-map", tmp_path / "map.png"), "world_is_no_grid"),
+        (("-o", film, "--live"), "live_is_no_file"),
     ):
         assert kinds_in(command(folder, *arguments).output) == [kind]
     told = command(folder, "-o", film, "--environment", "x").output
