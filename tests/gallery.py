@@ -1,4 +1,4 @@
-"""Pictures for the site: `make gallery` trains each preset and draws its curve, a run's page, and two films.
+"""Pictures for the site: `make gallery` trains each preset and draws its curve, the pages of two runs, and two films.
 
 In flow: the presets. Out flow: launch/docs/site/gallery, and the page of all presets. A run that is over is kept in
 build/gallery, and one that was interrupted goes on; a picture that is there stays.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,10 +18,13 @@ from typing import Any
 import click
 
 from launch.cli.plot import draw
+from launch.local.run_handle import RunHandle
 from launch.presets import preset_names, sentence
 from launch.sweeps.curves import groups_of, read_run
 from tests import pictures
 from tests.tools import ROOT
+from tests.waiting import until
+from tests.workers.coordination.dashboard.browser import browser
 
 __all__ = ["FOLDER", "PATH", "curves", "main", "reference"]
 
@@ -53,6 +57,20 @@ _STYLE: Any = {
 }
 _FILMS = {"treasure-hunt": 100, "cleanup": 100}
 """Run -> turns of its film."""
+_TOLD = (
+    "freeze agent_1",
+    "thaw agent_1",
+    "add third agent_1 algorithm.name=impala network.hidden=[64]",
+    "freeze agent_0",
+    "assign agent_1 third",
+    "retire agent_1",
+)
+"""What the run of the tutorial is told, as often as this:"""
+_TOLD_EVERY = 20.0
+_BOX = """
+    const box = document.getElementById('curves').firstElementChild.getBoundingClientRect();
+    return [box.left, box.top, box.right, box.bottom].map(Math.round);
+"""
 _PAGE = ("middle-1300-light", "middle-1300-dark")
 _HEAD = """# All presets
 
@@ -117,6 +135,30 @@ def page() -> None:
         picture.save(FOLDER / f"page-{name.rpartition('-')[2]}.png", optimize=True)
 
 
+def living() -> None:
+    """Of the run of a tutorial, which is told what to do: the curves of its page."""
+    from PIL import Image
+
+    folder, said = RUNS / "living", RUNS / "living.txt"
+    line = f"train treasure-hunt --steps 400000000 --run-dir {folder} --no-progress"
+    with said.open("w") as output, ExitStack() as stack:
+        run = subprocess.Popen([sys.executable, "-m", "launch", *line.split()], cwd=ROOT, stdout=output, stderr=output)
+        stack.callback(pictures.end, run)
+        url = until(lambda: pictures.page_in(said), what="the address of the page")
+        window = stack.enter_context(browser(RUNS, 1_300, 1_400))
+        window.open(url)
+        for words in _TOLD:
+            time.sleep(_TOLD_EVERY)
+            RunHandle(folder).roster(*words.split())
+        time.sleep(2 * _TOLD_EVERY)
+        window.do("document.getElementById('curves').firstElementChild.scrollIntoView({ block: 'center' })")
+        time.sleep(1.0)
+        window.picture(RUNS / "living.png")
+        box = window.do(_BOX)
+    picture = Image.open(RUNS / "living.png").convert("RGB").crop(box).quantize(64)
+    picture.save(FOLDER / "living.png", optimize=True)
+
+
 @click.command(name="python -m tests.gallery")
 @click.argument("names", nargs=-1)
 def main(names: Sequence[str]) -> None:
@@ -131,6 +173,8 @@ def main(names: Sequence[str]) -> None:
             film(name, turns)
     if (not names or "page" in names) and not (FOLDER / "page-dark.png").exists():
         page()
+    if (not names or "living" in names) and not (FOLDER / "living.png").exists():
+        living()
     PATH.write_text(reference(), encoding="utf-8")
 
 

@@ -21,7 +21,7 @@ from tests.waiting import until
 from tests.workers.coordination.dashboard.asking import ask
 from tests.workers.coordination.dashboard.browser import Browser, browser
 
-__all__ = ["STAGES", "main"]
+__all__ = ["STAGES", "end", "main", "page_in"]
 
 STAGES = {"start": 0.0, "middle": 0.5, "end": 1.0}
 """From which share of the steps on a picture is taken."""
@@ -49,8 +49,8 @@ def main(folder: Path, steps: int = 1_500_000) -> list[Path]:
         output = (scratch / "said").open("w")
         stack.callback(output.close)
         training = subprocess.Popen([sys.executable, "-m", "launch", "train", *words], stdout=output, stderr=output)
-        stack.callback(_end, training)
-        url = until(lambda: _page(scratch / "said"), what="the address of the page")
+        stack.callback(end, training)
+        url = until(lambda: page_in(scratch / "said"), what="the address of the page")
         order, token = url.partition("/#")[0] + "/api/{}", url.partition("token=")[2]
         ask(order.format("pause"), b"", Authorization=f"Bearer {token}")  # while the windows are opened
         for window in windows.values():
@@ -75,11 +75,13 @@ def _stage(windows: Mapping[str, Browser], folder: Path, stage: str) -> Iterator
         yield path
 
 
-def _page(said: Path) -> str | None:
+def page_in(said: Path) -> str | None:
+    """The address of the page, once a run has said it."""
     return next((word for word in said.read_text().split() if "#token=" in word), None)
 
 
-def _end(training: subprocess.Popen[bytes]) -> None:
+def end(training: subprocess.Popen[bytes]) -> None:
+    """In order."""
     if training.poll() is None:
         training.send_signal(signal.SIGINT)
     training.wait()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from protocol.errors import ConfigurationError
 from tests.waiting import until
 from tests.workers.coordination.dashboard.browser import browser
 from tests.workers.coordination.dashboard.pages import shown
@@ -115,6 +117,35 @@ def test_numbers_on_the_page_are_the_runs_and_its_buttons_act(tmp_path: Path, ru
         refused = ("401", "400")  # tokens and commands that are refused are told there, too
         strange = [line for line in window.complaints() if not any(code in line for code in refused)]
         assert strange == []
+
+
+SELECTED = """
+    const chosen = new DataTransfer();
+    chosen.items.add(new File([new Uint8Array(150000).fill(7)], "weights.safetensors"));
+    document.getElementById('weights').files = chosen.files;
+    document.getElementById('words').value = 'replace agent_0';
+    document.getElementById('roster').requestSubmit();
+"""
+"""As somebody does who chooses a file."""
+
+
+def test_weights_go_along_with_a_command_part_by_part(tmp_path: Path, run_dir: Path) -> None:
+    with shown(run_dir) as (run, url), browser(tmp_path) as window:
+        came: list[bytes] = []
+
+        def tried(*_: object, weights: str, **__: object) -> dict[str, Any]:
+            came.append(Path(weights).read_bytes())
+            raise ConfigurationError("roster_weights_do_not_fit", policy="agent_0", field="x", reason="it is a test")
+
+        run.controls.roster._tried = tried
+        window.open(f"{url}/#token={run.token}")
+        run.look()
+        window.until("return !document.getElementById('roster').closest('section').hidden")
+        window.do(SELECTED)
+        window.until("return document.getElementById('connection').textContent.includes('[roster_weights_do_not_fit]')")
+        assert came == [bytes([7]) * 150_000]
+        assert window.do("return document.getElementById('weights').files.length") == 1, "to be sent once more"
+        assert run.controls.roster.commands == []
 
 
 def test_a_hundred_workers_and_a_hundred_thousand_points_stay_quick(tmp_path: Path, run_dir: Path) -> None:

@@ -202,24 +202,42 @@ async function useToken(token) {
   return (await fetch("api/session", { method: "POST", body: token })).ok;
 }
 
-// Whether it is done; where it is not, why.
+// The answer, once it is done; where it is not, null, and why.
 async function act(what, body) {
   const answer = await fetch(`api/${what}`, { method: "POST", body }).catch(() => null);
   if (answer === null) {
     connected("no answer from the coordinator", true);
   } else if (answer.status === 401) {
-    return askForToken().then(() => act(what, body), () => false);
+    return askForToken().then(() => act(what, body), () => null);
   } else if (!answer.ok) {
     connected(await answer.text(), true);
   }
-  return Boolean(answer?.ok);
+  return answer?.ok ? answer : null;
 }
 
 async function command() {
-  const words = at("words").value.trim().split(/\s+/);
-  if (!await act("roster", JSON.stringify({ words, by: "page" }))) return;
-  at("words").value = "";
+  const order = { words: at("words").value.trim().split(/\s+/), by: "page" };
+  const [file] = at("weights").files;
+  if (file && !(order.weights = await sendWeights(await file.arrayBuffer()))) return;
+  if (!await act("roster", JSON.stringify(order))) return;
+  at("words").value = at("weights").value = "";
   connected("live", false);
+}
+
+// The SHA-256 of a file, which the run has got then, part by part; empty where it has not.
+async function sendWeights(bytes) {
+  if (!crypto.subtle) {
+    connected("browsers hash files over https or from this machine only: use a tunnel, or rookery roster --from", true);
+    return "";
+  }
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  const sha256 = Array.from(hash, (one) => one.toString(16).padStart(2, "0")).join("");
+  for (let sent = 0; sent < bytes.byteLength;) {
+    const answer = await act(`weights?sha256=${sha256}&offset=${sent}`, bytes.slice(sent, sent + 60000));
+    if (!answer) return "";
+    sent = (await answer.json()).size;
+  }
+  return sha256;
 }
 
 function showRoster(roster) {
