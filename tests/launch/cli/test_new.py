@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,34 @@ from protocol.config.run import EvaluationConfig
 from protocol.errors import DiskFault
 from tests.faults import kinds_in
 from tests.flows.runs import environment
+from tests.tools import skip_or_fail
 from workers.tools.doctor import examine
+
+LEAST = {"gymnasium": 0.95, "pettingzoo": 15.0, "jax": 0.95, "torch": 0.95, "simulator": 0.95, "model": 0.8}
+"""Kind of a project -> what it earns in the end, as a player who has learned its world does."""
+
+
+def made(folder: Path, kind: str) -> None:
+    """The project `my_maze`, if what it is made with is here."""
+    if kind == "jax" and find_spec("jax") is None:
+        skip_or_fail("a game of `make returns` is not installed", kind)
+    new_project("my_maze", folder, "gymnasium" if kind == "model" else kind, model=kind == "model")
+
+
+@pytest.mark.parametrize("kind", [*LEAST])
+def test_nothing_of_a_template_is_left_open(tmp_path: Path, kind: str) -> None:
+    new_project("my_maze", tmp_path, "gymnasium" if kind == "model" else kind, model=kind == "model")
+    for path in (tmp_path / "my_maze").iterdir():
+        text = path.read_text()
+        assert re.findall("NAME|CHECK|ENVIRONMENT|EVALUATION|SEQUENTIAL|NETWORK", text) == []
+        if path.suffix == ".py":
+            compile(text, path, "exec")
+    assert load(str(tmp_path / "my_maze" / "train.yaml")).environment.copies
+
+
+def test_a_network_of_its_own_is_for_gymnasium(tmp_path: Path) -> None:
+    told = CliRunner().invoke(main, ["new", "my_maze", "--from", "torch", "--model", "--in", str(tmp_path)])
+    assert (told.exit_code, [*tmp_path.iterdir()]) == (2, [])
 
 
 def test_a_project_is_an_environment_a_configuration_and_a_test(tmp_path: Path) -> None:
@@ -62,10 +91,10 @@ def test_a_place_that_cannot_be_written_asks_for_another(tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["single", "multi", "model"])
+@pytest.mark.parametrize("kind", [*LEAST])
 def test_the_tests_of_a_new_project_pass(tmp_path: Path, kind: str) -> None:
     """They check the environment by its own interface's checker, and train on it a little."""
-    new_project("my_maze", tmp_path, kind)
+    made(tmp_path, kind)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
         cwd=tmp_path / "my_maze",
@@ -80,9 +109,9 @@ def test_the_tests_of_a_new_project_pass(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("kind", "least"), [("single", 0.95), ("multi", 15.0), ("model", 0.8)])
+@pytest.mark.parametrize(("kind", "least"), LEAST.items())
 def test_a_new_project_learns_and_is_clean_under_the_doctor(tmp_path: Path, kind: str, least: float) -> None:
-    new_project("my_maze", tmp_path, kind)
+    made(tmp_path, kind)
     folder = tmp_path / "my_maze"
     command = [
         sys.executable,
