@@ -192,11 +192,13 @@ def test_what_a_world_waits_for_outside_is_taken_from_the_time_there_is(
 def test_a_processor_that_others_have_is_not_taken_from_the_time_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As training has it: of what it plays at its low priority only the time that it gets counts."""
+    """As training has it: of what it plays at its low priority only the time that it gets counts. The other has a
+    session of its own, as the player has: by default Linux deals a processor to sessions first, and the one of all
+    tests has less of this processor while they run on others too."""
     monkeypatch.setattr(module, "_LEAST", PATIENCE)
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})  # inherited by both
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
     try:
         with playing(run_of("busy", baseline_episodes=10**6), tmp_path) as process:
 
