@@ -25,7 +25,8 @@ Given = SegmentBatch | Replay
 
 def graphable(update: Update) -> bool:
     """Whether the steps of `update` are recorded as CUDA graphs, or compiled, also where it is alone."""
-    return _stackable(update) and (update.arithmetic.compiled or update.optimizer.parameters.device.type == "cuda")
+    wanted = update.arithmetic.compiled or update.optimizer.parameters.device.type == "cuda"
+    return wanted and _stackable(update)
 
 
 def _stackable(update: Update) -> bool:

@@ -289,7 +289,8 @@ class BatchAssembler(_Assembler[SegmentBatch]):
 
     def fill(self, now: Version) -> bool:
         """Copies what has arrived until the batch is full; True if it is. `now` is the policy's newest version."""
-        self._see(now)
+        if self._source.arrivals(self._policy):
+            self._see(now)
         for arrival, records in self._chunks():
             records = self._made(arrival, records, now)
             if self._max_lag is not None:
