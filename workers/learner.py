@@ -66,6 +66,8 @@ _EXPERIENCE, _WEIGHTS, _ACKS = 1, 2, 3
 _DRAIN_QUIET = 0.2
 _DRAIN_LOOK = 20
 """Milliseconds."""
+_LOOKS = 5
+"""For data, between two whole turns of a learner that has none."""
 _ORDERS_SECONDS = 5.0
 """To wait at the start for what the run's roster says; a coordinator that is away longer holds nobody up."""
 _LAST_SECONDS = 1.0
@@ -227,10 +229,13 @@ class Learner:
             self._report.metrics.update({f"{member.name}.{k}": v for k, v in member.measured.items()})
 
     def _wait_for_data(self) -> None:
-        """Sleeps until a message comes, `starvation_sleep` at most; data wake it at once."""
+        """Sleeps until a message or news come, `starvation_sleep` at most between two looks; data wake it at once."""
         started = time.monotonic()
         together = any(member.waits_for == "ranks" for member in self._members)
-        poll(self._receiver.sockets, 1 if together else max(1, int(self._run.starvation_sleep * 1000)))
+        milliseconds, looks = (1, 1) if together else (max(1, int(self._run.starvation_sleep * 1000)), _LOOKS)
+        for _ in range(looks):
+            if poll(self._receiver.sockets, milliseconds) or self._told_to_stop or self._heard is not self._status:
+                break
         waited = time.monotonic() - started
         for member in self._members:
             if member.done or member.frozen:
