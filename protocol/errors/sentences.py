@@ -90,7 +90,7 @@ SENTENCES: dict[str, dict[str, str]] = {
         "cohort_policies_not_stackable": "cohort: stacked, but {policy!r} and {other!r}, which share {peer}, are no two ppo, impala, iqn or dqn policies without records and with equal observations, actions, network, algorithm, segments and compile; set cohort: auto, or put them into different cohorts by `learners`",
         "cohort_stacked_in_lockstep": "cohort: stacked gives other bits for other company, which schedule: lockstep rules out; set cohort: in_turn, or leave it out",
         "collection_without_members": "id is {value} but there are no members; add them, or name a world",
-        "commands_without_lockstep": "{key} names a run whose commands are repeated, which only lock-step can; set schedule=lockstep, or leave {key} out",
+        "commands_without_lockstep": "{key} names a run whose commands are repeated, which only runs in lock-step can, and only of one in lock-step; correct {key}, set schedule=lockstep, or leave it out",
         "common_observations_not_one_box": "{environment} has the common observations {fields}; give the outermost population one box that all agents may see, and leave other common observations out",
         "compile_conflict": "compile is set, and so is {reason} made one operation at a time; remove one of the two",
         "compile_not_possible": "policy {policy!r} has {found}, which policy.compile does not compile; leave one of the two out",

@@ -43,6 +43,7 @@ class LockstepLearner(PolicyLearner):
     def resume(self, found: NDArray[np.uint8] | None, last: Version) -> None:
         """To the last cut, whose publication is made again; or to the beginning."""
         self.frozen = False  # until the round in which it was told to be
+        self._commands.made = self._rounds.log.rounds if self._rounds.log is not None else 0
         cut = self._cuts is not None and self._cuts.newest is not None
         self._begins(new=not cut)
         if self._cuts is not None and cut:
@@ -59,10 +60,12 @@ class LockstepLearner(PolicyLearner):
     def take(self) -> bool:
         """As of any other; between two rounds it follows commands first."""
         if not self._rounds.open:
-            rate, frozen = self._commands.before(self._rounds.number, self._wanted)
+            number = self._rounds.number
+            rate, frozen = self._commands.before(number, self._wanted)
             if frozen and not self.frozen and self._replay is not None:
                 self._replay.move_out()  # actors write over their rings meanwhile, but not over a cut
-            super().obey({"rates": {} if rate is None else {self.name: rate}, "frozen": [self.name] * frozen})
+            if self._commands.keep(number, (rate, frozen)):
+                super().obey({"rates": {} if rate is None else {self.name: rate}, "frozen": [self.name] * frozen})
         return super().take()
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -77,14 +78,15 @@ def told_starts(folder: Path, policies: Iterable[str]) -> dict[str, dict[str, An
 
 
 def for_workers(run: Run, entries: Mapping[str, PoolEntry]) -> Run:
-    """`run` as workers are told it: by what they start policies from is named as they ask for it, by its checksum, and
-    no path is."""
+    """`run` as workers are told it: what they start policies from is named as they ask for it, by its checksum, and the
+    run whose commands are repeated by a path that does not depend on where they work."""
     told = dict(run.policies)
     for name, entry in entries.items():
         start = run.policy_config(name).start
         assert start is not None
         told[name] = {**told.get(name, {}), "start": start.model_dump(mode="json") | {"path": entry.checksum}}
-    return run.model_copy(update={"policies": told})
+    commands = run.commands and os.path.abspath(run.commands)
+    return run.model_copy(update={"policies": told, "commands": commands})
 
 
 def start_name(policy: str) -> str:

@@ -92,7 +92,9 @@ def checkpoints_of(run: Run, policies: list[str], folder: Path | None) -> Lockst
     a run that cannot go on as this one left in the same folder is removed."""
     if folder is None or not run.lockstep_checkpoints:
         return None
-    name = hashlib.sha256(json.dumps(fixed_part(run), sort_keys=True).encode()).hexdigest()[:16]
+    fixed = {key: value for key, value in fixed_part(run).items() if key != "commands" and not key.endswith(".path")}
+    # one name for all workers, wherever they work
+    name = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:16]
     place = folder / "lockstep_checkpoints"
     for other in place.iterdir() if place.is_dir() else ():
         if other.name != name:

@@ -12,25 +12,28 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-import shutil
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.config.run import Run
-from protocol.config.yaml_file import check_run_folder
-from protocol.errors import TrainingFault, WireError
+from protocol.config.yaml_file import read_run_in
+from protocol.errors import ConfigurationError, TrainingFault, WireError
 from protocol.experience.layout import Layout
 from protocol.experience.receiver import Arrival
 from workers.learning.source import SegmentSource
 from workers.planning.policy_plan import TrainingPlan
 from workers.runtime.files import AppendFile, SafeWriter, sync
 from workers.runtime.state_capture import State
+
+log = logging.getLogger(__name__)
 
 _PRIVATE = ("version", "moment")
 """Columns that tell which incarnation of a learner or actor it was, and not what happened."""
@@ -42,13 +45,18 @@ class RoundLog:
 
     def __init__(self, path: Path, layout: Layout, streams: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = AppendFile(path, SafeWriter())
+        self._path, self._file = path, AppendFile(path, SafeWriter())
         self._layout = layout
         self._earned = np.zeros(streams)
         """[S]: in the present episode of each stream."""
         self._data = ""
         self._returns: list[float] = []
         self._losses: list[dict[str, float]] = []
+
+    @property
+    def rounds(self) -> int:
+        """How many it tells of."""
+        return self._path.read_bytes().count(b"\n")
 
     def came(self, blocks: Sequence[Arrival]) -> None:
         """A round's segments, by stream; before anything is taken of them."""
@@ -111,61 +119,85 @@ class RoundLog:
             earned[over] = 0.0
 
 
+Held = tuple[float | None, bool]
+"""What people want of a policy: its learning rate (None: as configured), and whether it is frozen."""
+
+
 class RoundCommands:
-    """What people told a policy, and before which round it followed that: the lines of `path`, each with its round, the
-    learning rate (None: as configured) and whether it is frozen; without a path they are not kept. Where they are
-    those of another run, as `repeated` says, nothing is added."""
+    """What people told a policy, and before which round it followed that: the lines of `path`. Where they are those of
+    another run, as `repeated` says, nothing is added. Without a path nothing is followed: after a death it could not be
+    repeated."""
 
     def __init__(self, path: Path | None, repeated: bool = False) -> None:
-        self._path, self._repeated = path, repeated
+        self._path, self._repeated, self._disk = path, repeated, SafeWriter()
+        self._warned = False
+        self.made = 0
+        """Rounds that were made before, some of which may be made again."""
         text = path.read_text() if path is not None and path.exists() else ""
         whole = text[: text.rfind("\n") + 1]
         if path is not None and whole != text:  # a machine died as it wrote
             os.truncate(path, len(whole))
         lines = [json.loads(line) for line in whole.splitlines()]
-        self._lines: list[tuple[int, tuple[float | None, bool]]] = [
+        self._lines: list[tuple[int, Held]] = [
             (line["round"], (line["learning_rate"], line["frozen"])) for line in lines
         ]
-        self._disk = SafeWriter()
 
-    def before(self, number: int, wanted: tuple[float | None, bool] | None) -> tuple[float | None, bool]:
-        """What holds before round `number`: what is `wanted`, once that is on the disk, unless later rounds were made
-        before, and are made again."""
-        standing = next((told for at, told in reversed(self._lines) if at <= number), (None, False))
-        again = self._repeated or any(at > number for at, _ in self._lines)
-        if wanted in (None, standing) or again or not self._kept(number, *wanted):
-            return standing
-        self._lines.append((number, wanted))
-        return wanted
+    def before(self, number: int, wanted: Held | None) -> Held:
+        """What is to hold before round `number`: what is `wanted`, unless that round is made again."""
+        again = self._repeated or number < self.made
+        return self._standing(number) if wanted is None or again else wanted
 
-    def _kept(self, number: int, rate: float | None, frozen: bool) -> bool:
-        """Whether that is on the disk now, or is to be nowhere."""
-        if self._path is None:
+    def keep(self, number: int, held: Held) -> bool:
+        """Whether it is on the disk that this holds from round `number` on."""
+        if held == self._standing(number):
             return True
-        line = {"round": number, "learning_rate": rate, "frozen": frozen}
-        file = AppendFile(self._path, self._disk)
+        if self._path is None:
+            if not self._warned:
+                log.warning("event=command_not_followed reason=this learner does not see the run's folder")
+            self._warned = True
+            return False
+        if not self._written(self._path, {"round": number, "learning_rate": held[0], "frozen": held[1]}):
+            return False
+        self._lines.append((number, held))
+        return True
+
+    def _standing(self, number: int) -> Held:
+        return next((held for at, held in reversed(self._lines) if at <= number), (None, False))
+
+    def _written(self, path: Path, line: Mapping[str, Any]) -> bool:
         try:
-            if not file.append(f"{json.dumps(line)}\n".encode()):
-                return False
-        finally:
-            file.close()
-        sync(self._path)
+            file = AppendFile(path, self._disk)
+            before = file.size
+            try:
+                if not file.append(f"{json.dumps(line)}\n".encode()):
+                    return False
+                for place in (path, path.parent):
+                    sync(place)
+            except OSError:
+                file.shorten(before)
+                raise
+            finally:
+                file.close()
+        except OSError as fault:
+            self._disk.record_disk_full(fault)
+            return False
         return True
 
 
 def commands_of(run: Run, policy: str, folder: Path | None) -> RoundCommands:
-    """Those of `policy` in the run's `folder`, or in that of the run that `run.commands` names; ConfigurationError
-    where that is none."""
-    name = f"{policy}.commands.jsonl"
-    path = None if folder is None else folder / "rounds" / name
-    if run.commands is None:
-        return RoundCommands(path)
-    check_run_folder(Path(run.commands))
-    told = Path(run.commands) / "rounds" / name
-    if path is None or not told.exists():
-        return RoundCommands(told, repeated=True)
+    """Those of `policy` in the run's `folder`, where those of the run that `run.commands` names are put once.
+    ConfigurationError where that is none in lock-step."""
+    path = None if folder is None else folder / "rounds" / f"{policy}.commands.jsonl"
+    if run.commands is None or path is None or path.exists():
+        return RoundCommands(path, repeated=run.commands is not None)
+    other = Path(run.commands)
+    if not read_run_in(other).lockstep:
+        raise ConfigurationError("commands_without_lockstep", key="commands", file=other)
+    told, aside = other / "rounds" / path.name, path.with_suffix(".new")
     path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(told, path)
+    aside.write_bytes(told.read_bytes() if told.exists() else b"")
+    sync(aside)
+    aside.rename(path)
     return RoundCommands(path, repeated=True)
 
 

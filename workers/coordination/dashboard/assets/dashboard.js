@@ -217,11 +217,16 @@ async function act(what, body) {
 
 async function command() {
   const order = { words: at("words").value.trim().split(/\s+/), by: "page" };
-  const [file] = at("weights").files;
-  if (file && !(order.weights = await sendWeights(await file.arrayBuffer()))) return;
-  if (!await act("roster", JSON.stringify(order))) return;
-  at("words").value = at("weights").value = "";
-  connected("live", false);
+  const file = ["add", "member", "replace"].includes(order.words[0]) ? at("weights").files[0] : undefined;
+  at("send").disabled = true;
+  try {
+    if (file && !(order.weights = await sendWeights(await file.arrayBuffer()))) return;
+    if (!await act("roster", JSON.stringify(order))) return;
+    at("words").value = at("weights").value = "";
+    connected("live", false);
+  } finally {
+    at("send").disabled = false;
+  }
 }
 
 // The SHA-256 of a file, which the run has got then, part by part; empty where it has not.
