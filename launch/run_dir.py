@@ -104,8 +104,13 @@ def left_as_found(folder: Path, fresh: bool) -> Iterator[None]:
 
 def in_use(folder: Path) -> bool:
     """Whether a living coordinator or sequential run holds the folder's lock."""
+    return held(folder / ".lock")
+
+
+def held(path: Path) -> bool:
+    """Whether a living process has locked this file."""
     try:
-        with (folder / ".lock").open() as lock:
+        with path.open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back when it is closed
     except BlockingIOError:
         return True

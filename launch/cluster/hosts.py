@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from launch.cluster.slurm import batch
 from launch.cluster.ssh import LOST, HostFailed, Remote, copies, end_all, ssh
 from launch.config_loader import load
 from launch.local.process import FATAL
+from launch.run_dir import held
 from launch.run_plan import outline_of
 from protocol.config.run import Run
 from protocol.errors import ConfigurationError
@@ -114,27 +116,23 @@ def status(file: Path, logs: Path) -> None:
 
 def _living(logs: Path) -> int | None:
     """The process of the `up` that holds these logs; None if none does."""
-    try:
-        with (logs / _STATE).open() as state:
-            fcntl.flock(state, fcntl.LOCK_SH | fcntl.LOCK_NB)  # given back when it is closed
-    except FileNotFoundError:
-        return None
-    except BlockingIOError:
-        return int(json.loads((logs / _STATE).read_text())["pid"])
-    return None
+    return int(json.loads((logs / _STATE).read_text())["pid"]) if held(logs / _STATE) else None
 
 
 @hosts.command()
 @_file
-def slurm(file: Path) -> None:
+@click.option("--seeds", default="", metavar="LIST", help="An array of jobs, a run for each seed: 0-4, or 1,5,9%2.")
+def slurm(file: Path, seeds: str) -> None:
     """Prints a batch script: one job, one step of `srun` for each worker. The nodes take the places of the hosts.
 
     \b
     rookery hosts slurm hosts.yaml > run.sbatch && sbatch run.sbatch
     """
+    if seeds and not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*(%[1-9]\d*)?", seeds):
+        raise ConfigurationError("seeds_not_list", value=seeds, key="--seeds")
     read = read_hosts(file)
     run = load(read.run, read.set)
-    click.echo(batch(read, run, outline_of(run)), nl=False)
+    click.echo(batch(read, run, outline_of(run), seeds), nl=False)
 
 
 def _plan(file: Path) -> tuple[Hosts, Run, list[Command]]:

@@ -25,7 +25,7 @@ MAX_TEXT = 2**21
 """Largest text in bytes."""
 MAX_ELEMENTS = 2**16
 """Most elements of all lists and maps of a header together, keys not counted."""
-MAX_DEPTH = 8
+MAX_DEPTH = 12
 """Deepest nesting of lists and maps, the header's own map being the first."""
 
 FIRST = 5

@@ -22,11 +22,13 @@ from typing import Any
 
 from protocol.config.run import Run
 from protocol.control.run_summary import NO_COMMANDS
-from protocol.errors import ConfigurationError, DiskFault, Refused, disk_fault
+from protocol.errors import ConfigurationError, DiskFault, Refused, WireError, disk_fault
 from protocol.experience.layout import common_of
 from protocol.experience.ring_buffer import ring_size
 from protocol.memory.shared_file import memory_dir
 from protocol.messages import compression
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Status
 from protocol.refusal_log import one_line
 from protocol.spaces import Place, World
 from protocol.spaces.policy_map import check_alike
@@ -77,6 +79,8 @@ class Roster:
         self._run, self._plans, self._standing, self._tried = run, {**plans}, standing, tried
         self._league = plan_league(run, world)
         self._folder, self.sent, self._sending = folder, SentWeights(folder), threading.Lock()
+        self._placed: Path | None = None
+        """Where the command that is tried has put weights of a policy that is not there yet."""
         own_plans = {name: plan for name, plan in plans.items() if name not in run.auxiliaries}
         self._learners = learners_of(run, [*plans], kinds_of(own_plans))
         self._path = folder / "history.jsonl"
@@ -147,12 +151,14 @@ class Roster:
         ConfigurationError, Refused or DiskFault, and nothing has changed, where that is not possible."""
         with self._sending if weights or words[:1] == ["worlds"] else nullcontext():
             try:
-                ready = self._tried_out(words, weights)
-                return self._written(words, by, peer, weights, ready)
+                number = self._written(words, by, peer, weights, self._tried_out(words, weights))
+                self._placed = None
+                return number
             finally:
                 self.sent.forget(weights)
-                if weights and words[:1] == ["add"] and words[1:2] and words[1] not in self.state["added"]:
-                    shutil.rmtree(self._library(words, weights), ignore_errors=True)
+                if weights and self._placed is not None:
+                    shutil.rmtree(self._placed, ignore_errors=True)
+                    self._placed = None
 
     def _written(self, words: Sequence[str], by: str, peer: str, weights: str, ready: Mapping[str, Any]) -> int:
         with self.lock:
@@ -160,11 +166,13 @@ class Roster:
             now = datetime.now(UTC).isoformat(timespec="seconds")
             who = {"number": len(self.commands) + 1, "by": one_line(by[:_SAID]), "peer": peer}
             line = {"time": now, "agent_steps": made, **who, "command": name, "key": key, "old": old, "new": new}
+            state = after(self.state, line, self._followers)
+            _check_sendable(state)
             self._write(json.dumps(line).encode() + b"\n")
             if name == "add":
                 self.added = {**self.added, key: plan_added(self._run, self._world, {key: new})[key]}
                 self._plans[key] = self.added[key]
-            self.state = after(self.state, line, self._followers)
+            self.state = state
             self.commands.append(line)
         log.info("event=roster number=%d by=%s command=%r", who["number"], who["by"], " ".join(words))
         return len(self.commands)
@@ -199,6 +207,7 @@ class Roster:
         place = self._library(words, weights)
         if name == "add":  # a coordinator may have died before it wrote the command
             shutil.rmtree(place, ignore_errors=True)
+            self._placed = place
         try:
             entry = policy_pool.add(self._folder, place.name, 0, fitting(file).read_bytes())
         except OSError as fault:
@@ -457,3 +466,12 @@ def _number(setting: str, wanted: str, of: str) -> float:
     if not 0 <= number < math.inf:
         raise ConfigurationError("roster_number_invalid", key=wanted, name=of, value=text[:_SAID])
     return number
+
+
+def _check_sendable(state: State) -> None:
+    """ConfigurationError where no member could be told of it: the history would be followed by nobody."""
+    try:
+        decode([encode(Status(command="go", view={"roster": state}))])
+    except (WireError, OverflowError, TypeError, ValueError) as fault:  # msgpack's, of large numbers and broken text
+        reason = str(fault) if isinstance(fault, WireError) else "a number is too large, or a text is no Unicode"
+        raise ConfigurationError("roster_command_not_sendable", reason=reason) from None

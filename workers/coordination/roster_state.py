@@ -41,10 +41,9 @@ def after(state: State, line: Mapping[str, Any], followers: Collection[str]) -> 
 
 def _gone_on(state: State, key: str, followers: Collection[str]) -> State:
     """The run goes on with another value of `key`, which holds from then on."""
-    rates, settings = state["rates"], state["settings"]
+    rates = state["rates"]
     if (rate := _RATE.fullmatch(key)) is not None:
         common = {name for name, told in state["added"].items() if "learning_rate" not in told["policy"]}
         ended = {rate[2]} if rate[2] else {*followers} | common
         rates = {name: one for name, one in rates.items() if name not in ended}
-    settings = {name: one for name, one in settings.items() if not key.startswith(f"environment.members.{name}.")}
-    return {**state, "rates": rates, "settings": settings}
+    return {**state, "rates": rates}

@@ -9,6 +9,7 @@ import hashlib
 import re
 import shutil
 import threading
+import time
 from pathlib import Path
 
 from protocol.errors import ConfigurationError, disk_fault
@@ -16,6 +17,8 @@ from protocol.errors import ConfigurationError, disk_fault
 _HASH = re.compile("[0-9a-f]{64}")
 _MOST = 2**31
 """Bytes of all files that no command has named yet."""
+_FORGOTTEN = 600.0
+"""Seconds after which a file that nobody goes on sending is given up."""
 
 
 class SentWeights:
@@ -29,7 +32,7 @@ class SentWeights:
         """Bytes of the file that are there now: with `part`, if there were `offset` of them. ConfigurationError or
         DiskFault."""
         path = self._path(sha256)
-        others = sum(one.stat().st_size for one in self._folder.glob("*") if one != path)
+        others = sum(_kept(one) for one in self._folder.glob("*") if one != path)
         if others + offset + len(part) > _MOST:
             raise ConfigurationError("roster_weights_too_large", limit=_MOST)
         try:
@@ -63,3 +66,15 @@ class SentWeights:
         if _HASH.fullmatch(sha256) is None:
             raise ConfigurationError("roster_weights_not_sent", value=sha256[:64], found="no SHA-256")
         return self._folder / sha256
+
+
+def _kept(path: Path) -> int:
+    """Its bytes; 0 where it is given up, or a command has just taken it."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0
+    if time.time() - found.st_mtime < _FORGOTTEN:
+        return found.st_size
+    path.unlink(missing_ok=True)
+    return 0

@@ -53,6 +53,7 @@ def add(folder: Path, policy: str, number: int, data: bytes) -> PoolEntry:
     path = entry.path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}")
+    aside.unlink(missing_ok=True)  # of one who died: it is not for writing
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o444)
     try:
         with os.fdopen(descriptor, "wb", closefd=False) as file:

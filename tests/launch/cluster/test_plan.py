@@ -156,7 +156,7 @@ def test_slurm_gets_a_step_for_each_worker_and_bash_finds_no_fault_with_it() -> 
     assert "#SBATCH --nodes=3\n" in script
     assert "#SBATCH --cpus-per-task=5\n#SBATCH --mem=4608M\n" in script, "four actors and a relay on one node"
     assert all(" --cpus-per-task=1 --mem=" in line for line in script.splitlines() if line.startswith("kept srun "))
-    assert "--coordinator tcp://${nodes[0]}:5600" in script
+    assert "--coordinator tcp://${nodes[0]}:$((ports + 5600))" in script
     assert "--advertise ${nodes[2]}" in script
     assert "NODE" not in script.replace("NODELIST", "")
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
@@ -268,6 +268,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-3]")
+    monkeypatch.setenv("SLURM_JOB_ID", "27")
     return tmp_path
 
 

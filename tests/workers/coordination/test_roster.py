@@ -18,6 +18,8 @@ from safetensors.torch import save
 from protocol.config.run import Run, parse_run
 from protocol.control.run_summary import NO_COMMANDS
 from protocol.errors import ConfigurationError, DiskFault, EnvironmentFault, Refused
+from protocol.messages.codec import decode, encode
+from protocol.messages.core import Status
 from protocol.spaces import Agent, Box, Discrete, World
 from tests.faults import raises
 from workers.coordination import roster as product
@@ -270,6 +272,7 @@ def test_a_new_history_outlasts_the_machine_also_after_a_command_that_came_to_no
         ("add third agent_1 network.hidden=[20000,20000]", "roster_policy_not_added", {}),
         ("add third agent_1 credits=60000 segment_length=65535", "roster_policy_not_added", {}),
         (f"add third agent_1 network.hidden=[{'8,' * 2_100}8]", "roster_settings_too_long", {}),
+        ("add third agent_1 sync_interval=100000000000000000000", "roster_command_not_sendable", {}),
         ("add third agent_1", "roster_policy_not_added", {"schedule": "lockstep"}),
         ("add third agent_1", "roster_policy_not_added", {"league": {"snapshot_every": 900}}),
         ("add third agent_1", "roster_policy_not_added", CURIOUS),
@@ -303,15 +306,21 @@ def test_a_bad_command_changes_nothing(tmp_path: Path, words: str, kind: str, ke
         ("replace agent_0", "roster_weights_do_not_fit"),
         ("add agent_0 agent_1", "roster_policy_not_added"),
         ("add third agent_1 start.path=x", "roster_setting_malformed"),
+        ("add / agent_1", "value_invalid"),
+        ("add third/../.. agent_1", "value_invalid"),
     ],
 )
 def test_weights_that_cannot_be_used_change_nothing(tmp_path: Path, words: str, kind: str) -> None:
     keys: dict[str, Any] = CURIOUS if "novelty" in words else {}
     made = roster_of(tmp_path, **keys)
     sent = weights_of(made, network={"hidden": [8]})
+    own = tmp_path / policy_pool.FOLDER / "start~agent_0" / "where the run began"
+    for place in (own, own.parents[1] / "start~third"):
+        place.mkdir(parents=True)
     with raises(ConfigurationError, kind):
         made.command(words.split(), "", "", sent)
     assert (made.state, made.commands) == (NO_COMMANDS, [])
+    assert own.exists()
     assert not [*(tmp_path / "sent").iterdir()]
 
 
@@ -376,6 +385,24 @@ def test_weights_that_were_sent_lie_in_the_library_for_who_replaces_its_own_and_
     assert (again.state, again.files) == (made.state, made.files)
 
 
+def test_members_are_told_of_a_policy_as_deep_as_a_network_is_said(tmp_path: Path) -> None:
+    made = roster_of(tmp_path)
+    made.command(["add", "third", "agent_1", "network.encoder.self={name: mlp, hidden: [64]}"], "", "")
+    state = decode([encode(Status(command="go", view={"roster": made.state}))])[0].view["roster"]  # type: ignore[attr-defined]
+    assert state["added"]["third"]["policy"]["network"]["encoder"]["self"]["hidden"] == [64]
+
+
+def test_weights_that_nobody_finished_writing_are_written_again(tmp_path: Path) -> None:
+    path = PoolEntry("agent_0", 0, policy_pool.checksum(b"x")).path(tmp_path)
+    path.parent.mkdir(parents=True)
+    (half := path.with_name(f".{path.name}")).touch()
+    before = half.stat().st_ino
+    with half.open() as kept:  # keeps the number of that file from being used again
+        assert policy_pool.add(tmp_path, "agent_0", 0, b"x").path(tmp_path) == path
+        assert os.fstat(kept.fileno()).st_ino == before != path.stat().st_ino
+    assert path.read_bytes() == b"x"
+
+
 def test_a_policy_may_name_code_of_the_run_and_its_layout_is_planned_once(tmp_path: Path) -> None:
     core = {"entry": "tests.workers.policies.cores.test_cores:Counted"}
     words = ["add", "third", "agent_1", f"network.core.entry={core['entry']}"]
@@ -406,7 +433,7 @@ def test_an_agent_is_played_by_who_has_weights_and_who_played_it_stays_until_the
     assert made.followed(["third"]) == {**made.state, "agents": {"agent_1": "third"}}
 
 
-def test_settings_of_an_environment_add_up_and_end_when_the_run_goes_on_with_others(tmp_path: Path) -> None:
+def test_settings_of_an_environment_add_up(tmp_path: Path) -> None:
     made = roster_of(tmp_path, **HUNTS)
     made.command(["worlds", "hard", "width=9"], "", "")
     made.command(["worlds", "hard", "turns=5", "height=9"], "", "")
@@ -415,8 +442,6 @@ def test_settings_of_an_environment_add_up_and_end_when_the_run_goes_on_with_oth
     assert roster_of(tmp_path, **HUNTS).state == made.state
     with raises(ConfigurationError, "roster_setting_malformed"):
         made.command(["worlds", "hard", "options.width=9"], "", "")
-    made.change(["environment.members.hard.settings.turns"])
-    assert made.state["settings"] == {}
 
 
 def test_a_common_rate_ends_that_of_who_joined_without_one_of_its_own(tmp_path: Path) -> None:

@@ -243,13 +243,26 @@ def test_who_is_late_falls_back_on_what_is_legal(worlds: str) -> None:
 
 def test_a_closed_page_falls_back_and_its_person_may_come_back(worlds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AWAY", 0.2)
-    with game(f"{worlds}:Masked", deadline=None, episodes=None, turn=0.05) as (seat, url, _):
+    with game(f"{worlds}:Masked", deadline=None, episodes=None, turn=0.05, record="me/away-v0") as (
+        seat, url, _,
+    ):  # fmt: skip
         person = Person(url, seat.token, best)
         person.follow(most=2)
         until(lambda: seat.counts["away"] > 3)
         person.follow(most=8)
         until(lambda: seat.counts["turns"] - seat.counts["away"] >= 10)
     assert not seat.counts["late"]
+    assert isinstance(recorder := seat.recorder, EpisodeRecording)
+    assert recorder.left_out > 0
+    assert recorder.episodes + recorder.left_out == len(seat.returns)
+
+
+@pytest.mark.parametrize(
+    "words", [["settings.a=["], ["settings=3", "settings.a=1"], ["id=tag"], ["nothing=1"]], ids=" ".join
+)
+def test_a_world_is_not_set_to_what_it_cannot_be(words: list[str]) -> None:
+    with raises(ConfigurationError, "world_setting_malformed"):
+        opened(Asked("treasure_hunt", tuple(f"environment.{one}" for one in words), "", {}, "newest", 0))
 
 
 def test_a_second_page_of_the_person_ends_the_first(worlds: str) -> None:

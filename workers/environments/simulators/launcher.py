@@ -90,7 +90,8 @@ class SimulatorLauncher:
         inherited = {
             name: value for name, value in os.environ.items() if name not in ("ROOKERY_PARENT", "ROOKERY_KEYS")
         }
-        self._environment = {**inherited, **({"ROOKERY_KEYS": keys} if keys else {})}
+        path = os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)])
+        self._environment = {**inherited, "PATH": path, **({"ROOKERY_KEYS": keys} if keys else {})}
         self._looked_at = 0.0
         self.restarts = 0
         for instance in self._instances:

@@ -8,6 +8,7 @@ earned; the person's episodes as a dataset.
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import threading
@@ -98,6 +99,8 @@ def _play(source: str, given: Mapping[str, Any], ending: threading.Event) -> Non
         click.echo(line)
     if recording is not None:
         click.echo(f"{given['record']}: {recording.episodes} episodes, {recording.rows} rows")
+        if recording.left_out:
+            click.echo(f"{recording.left_out} episodes with turns while the page was closed are left out")
 
 
 @contextmanager
@@ -120,7 +123,7 @@ def _served(seat: Seat, about: Mapping[str, Any], port: int) -> Iterator[PlayPag
 def _about(world: World, place: Place, given: Mapping[str, Any]) -> dict[str, Any]:
     """What the page says and offers."""
     keys = dict(one.rpartition("=")[::2] for one in given["keys"])
-    if any(not key or not choice.lstrip("-").isdigit() for key, choice in keys.items()):
+    if any(not key or not re.fullmatch("-?[0-9]+", choice) for key, choice in keys.items()):
         raise click.BadParameter("a key is given as KEY=CHOICE, for example ArrowUp=2", param_hint="--key")
     return {
         "world": world.id,

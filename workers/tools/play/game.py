@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import yaml
 
 from protocol.config.environment import EnvironmentConfig
 from protocol.config.run import parse_run
@@ -73,12 +74,16 @@ def _settings(given: tuple[str, ...]) -> dict[str, Any]:
     for one in given:
         key, sign, text = one.partition("=")
         first, *parents, last = key.split(".") if key.count(".") else ("", "")
-        if not sign or first != "environment" or (parents or [last])[0] not in EnvironmentConfig.model_fields:
+        known = EnvironmentConfig.model_fields.keys() - {"id"}
+        if not sign or first != "environment" or (parents or [last])[0] not in known:
             raise ConfigurationError("world_setting_malformed", value=one)
         inner = found
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-        inner[last] = parse_yaml(text)
+        try:
+            for parent in parents:
+                inner = inner.setdefault(parent, {})
+            inner[last] = parse_yaml(text)
+        except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError):  # or below what is no section
+            raise ConfigurationError("world_setting_malformed", value=one) from None
     return found
 
 

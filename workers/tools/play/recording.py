@@ -23,11 +23,13 @@ class EpisodeRecording:
         self._writer, self._place = writer, place
         self._rows: list[dict[str, NDArray[Any]]] = []
         """Of the episode that goes on: each column -> [1, ...]."""
-        self.episodes = self.rows = 0
-        """That are written."""
+        self.episodes = self.rows = self.left_out = 0
+        """That are written; episodes that are not, as nobody played a turn of them."""
+        self._absent = False
 
-    def acted(self, present: AgentTimeStep, action: NDArray[Any]) -> None:
-        """A row begins."""
+    def acted(self, present: AgentTimeStep, action: NDArray[Any], absent: bool = False) -> None:
+        """A row begins; `absent`: the page was closed, and the fallback acted."""
+        self._absent |= absent
         columns = self._seen(present.observation, present.action_mask) | self._place.parts("action", action)
         reward = {"reward": np.zeros(1, np.float32)}
         self._rows.append({name: column.copy() for name, column in (columns | reward).items()})
@@ -43,8 +45,12 @@ class EpisodeRecording:
         if one.final_observation is not None:
             behind |= self._place.parts("observation", one.final_observation)
         columns = {name: np.concatenate([row[name] for row in self._rows]) for name in last}
-        self._writer.add([Episode(columns, behind, bool(one.terminated[0]))])
-        self.episodes, self.rows, self._rows = self.episodes + 1, self.rows + len(self._rows), []
+        if self._absent:
+            self.left_out += 1
+        else:
+            self._writer.add([Episode(columns, behind, bool(one.terminated[0]))])
+            self.episodes, self.rows = self.episodes + 1, self.rows + len(self._rows)
+        self._rows, self._absent = [], False
 
     def _seen(self, observation: NDArray[Any], mask: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
         parts = self._place.parts("observation", observation)

@@ -40,8 +40,8 @@ class GameOver(Exception):
 class Recorder(Protocol):
     """What keeps an agent's episodes."""
 
-    def acted(self, present: AgentTimeStep, action: NDArray[Any]) -> None:
-        """It has seen this and does that."""
+    def acted(self, present: AgentTimeStep, action: NDArray[Any], absent: bool = False) -> None:
+        """It has seen this and does that; `absent`: by the fallback, as the page was closed."""
 
     def told(self, one: AgentTimeStep | AgentOutcome) -> None:
         """What that brought."""
@@ -178,15 +178,16 @@ class Seat:
             self._show({**self.moment[1], "turn": self._turn, "mask": self._mask()})
             while self._chosen is None and (why := self._cause(began)) == "":
                 self._condition.wait(_LOOK)
-            action = self._chosen
+            action, absent = self._chosen, False
             if action is None:
+                absent = why == "away"
                 self.counts[why] += 1
                 action = first_legal(self.place.acted, 1, present.action_mask)
             self.counts["turns"] += 1
             self._present, self._begun = None, True
             self._show({**self.moment[1], "turn": None})
         if self.recorder is not None:
-            self.recorder.acted(present, action)
+            self.recorder.acted(present, action, absent)
         return action
 
     @property

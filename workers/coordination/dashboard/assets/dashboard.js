@@ -224,6 +224,8 @@ async function command() {
     if (!await act("roster", JSON.stringify(order))) return;
     at("words").value = at("weights").value = "";
     connected("live", false);
+  } catch (fault) {
+    connected(`the file cannot be read (${fault.message}): choose it again`, true);
   } finally {
     at("send").disabled = false;
   }
@@ -248,7 +250,7 @@ async function sendWeights(bytes) {
 function showRoster(roster) {
   at("roster").closest("section").hidden = roster === undefined;
   const told = Object.entries(roster || {}).map(([kind, what]) => {
-    const each = Array.isArray(what) ? what : Object.entries(what).map(([name, value]) => `${name} ${value.agent || value}`);
+    const each = Array.isArray(what) ? what : Object.entries(what).map(([name, value]) => `${name} ${value.agent || (typeof value === "object" ? JSON.stringify(value) : value)}`);
     return each.length ? `${kind}: ${each.join(", ")}` : "";
   });
   say(at("told"), told.filter(Boolean).join("; ") || "as configured");
