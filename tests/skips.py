@@ -55,6 +55,8 @@ REASONS: dict[str, Reason] = {
     "node is not installed": Reason("machines without Node.js (apt-get install nodejs)"),
     "prometheus is not installed": Reason("machines without Prometheus (apt-get install prometheus)"),
     "promtool is not installed": Reason("machines without Prometheus (apt-get install prometheus)"),
+    "slurmctld is not installed": Reason("machines without Slurm (apt-get install slurmctld slurmd)", in_ci=False),
+    "slurmd is not installed": Reason("machines without Slurm (apt-get install slurmctld slurmd)", in_ci=False),
     "setpriv is not installed": Reason(_UTIL_LINUX),
     "the cluster is not built": Reason("whatever did not begin with `make test-cluster`"),
     "cmake is not installed": Reason("machines without CMake (apt-get install cmake)", in_ci=False),

@@ -43,7 +43,10 @@ _SECTIONS: dict[str, dict[str, tuple[str, str] | None]] = {
     "Look at a run": {
         "status": ("cli.status:status", "How a run is doing: workers, rates, lag, waits, and what it waits for."),
         "page": None,
-        "logs": ("local.logs:logs", "What the workers of a run wrote, in the order of time."),
+        "logs": (
+            "local.logs:logs",
+            "Prints what the workers of a run wrote, in the order of time.",
+        ),
         "plot": (
             "cli.plot:plot",
             "Draws returns with evaluations, loss, lag and throughput of RUNS.",

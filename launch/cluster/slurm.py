@@ -31,17 +31,20 @@ mkdir -p "$folder/logs"
 {copy} > "$folder.yaml" <<'CONFIGURATION'
 {config}CONFIGURATION
 steps=() told= late=
-end() {{ told=1; kill -TERM "${{steps[@]}}" 2>/dev/null || true; }}
+# srun that gets a signal kills its step, so that steps get it from Slurm
+end() {{
+    told=1
+    {{ kill -TERM "${{steps[@]}}"; scancel --signal=TERM "$SLURM_JOB_ID"; }} 2>/dev/null || true
+}}
 trap end TERM EXIT
 trap 'late=1; end' USR1
 # who dies is started again, as all ranks of a policy are when one is lost; not who was told to end or cannot begin
 kept() {{
     local child= code=0 began left={restarts}
-    trap 'told=1; kill -TERM "$child" 2>/dev/null || true' TERM
+    trap told=1 TERM
     while [ -z "$told" ]; do
         began=$SECONDS
         "$@" & child=$!
-        [ -z "$told" ] || kill -TERM "$child" 2>/dev/null || true
         wait "$child" && return 0 || code=$?
         while [ -n "$told" ] && kill -0 "$child" 2>/dev/null; do wait "$child" && code=0 || code=$?; done
         [ -z "$told" ] || break

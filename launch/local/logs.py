@@ -28,7 +28,7 @@ _STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3}) - ")
 @click.argument("workers", nargs=-1, metavar="[WORKER]...")
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is written, until the run is over.")
 def logs(folder: Path, workers: tuple[str, ...], follow: bool) -> None:
-    """What the workers of a run wrote, in the order of time; RUN may be the --logs of `rookery hosts up`, too.
+    """Prints what the workers of a run wrote, in the order of time. RUN may be the --logs of `rookery hosts up`, too.
 
     \b
     rookery logs runs/mine

@@ -162,6 +162,25 @@ def test_slurm_gets_a_step_for_each_worker_and_bash_finds_no_fault_with_it() -> 
     assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0
 
 
+def test_each_seed_of_an_array_has_a_folder_of_its_own(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    (slurm / "bin" / "srun").write_text('#!/bin/sh\necho "$@" >> told\n')
+    script = batch(hosts(folder="my runs/one"), parse_run({"actors": 5, "seed": 1}), TWO, "1-4%2")
+    assert "#SBATCH --array=1-4%2\n" in script
+    subprocess.run(["bash", "-c", script], cwd=slurm, check=True, timeout=60)
+    assert yaml.safe_load((slurm / "my runs" / "one-3.yaml").read_text())["seed"] == 3
+    told = (slurm / "told").read_text()
+    assert "--run-dir my runs/one-3 --bind 0.0.0.0:7600 " in told
+    assert "--output=my runs/one-3/logs/coordinator.out " in told
+
+
+@pytest.mark.parametrize("seeds", ["", "0-4,7%2"])
+def test_what_is_no_list_of_seeds_is_refused(seeds: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts.yaml").write_text(yaml.safe_dump({"hosts": HOSTS}))
+    words = ["hosts", "slurm", str(tmp_path / "hosts.yaml"), "--seeds", f"{seeds}; rm -r ."]
+    assert kinds_in(CliRunner().invoke(main, words).output) == ["seeds_not_list"]
+
+
 def test_dry_run_prints_every_command_and_runs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "hosts.yaml"
     path.write_text(yaml.safe_dump({"set": ["actors=5"], "hosts": HOSTS}))
@@ -253,8 +272,14 @@ def test_status_and_down_say_where_to_look_when_nothing_was_started(tmp_path: Pa
 
 SRUN = """#!/bin/sh
 trap 'trap "" TERM; sleep 0.5; echo ended >> told; exit 9' TERM
+echo $$ >> steps
 echo started >> told
 while :; do sleep 0.1; done
+"""
+
+
+CANCEL = """#!/bin/sh
+[ "$*" = "--signal=TERM 27" ] && kill -TERM $(cat steps) 2>/dev/null
 """
 
 
@@ -263,7 +288,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder where jobs run on three nodes, each step as `bin/srun` says; `told` is what these wrote."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "told").touch()
-    for name, text in (("srun", SRUN), ("scontrol", "#!/bin/sh\nprintf 'n1\\nn2\\nn3\\n'\n")):
+    for name, text in (("srun", SRUN), ("scontrol", "#!/bin/sh\nprintf 'n1\\nn2\\nn3\\n'\n"), ("scancel", CANCEL)):
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
@@ -291,7 +316,7 @@ def test_a_job_that_is_out_of_time_ends_in_order_before_its_script(slurm: Path) 
 def test_a_step_that_dies_is_started_again_as_often_as_the_run_says_and_one_that_cannot_begin_is_not(
     slurm: Path,
 ) -> None:
-    dies = """echo started >> told
+    dies = """echo $$ >> steps; echo started >> told
 case "$*" in *learner-a*) exit 1;; *learner-b*) exit 2;; esac
 trap 'trap "" TERM; echo ended >> told; exit 9' TERM
 while :; do sleep 0.1; done
